@@ -44,6 +44,15 @@ def _check_integer(name: str, bits: int) -> Check:
     return check
 
 
+def _check_boolean(value: TypedValue) -> TypedValue:
+    if type(value) is bool:
+        return value
+    kind = type(value)
+    if kind.__module__ != "numpy" or not kind.__name__.startswith("bool"):
+        raise misfit(value, "BOOLEAN")
+    return bool(value)
+
+
 def _check_big_integer(value: TypedValue) -> TypedValue:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise misfit(value, "BIG_INT")
@@ -129,7 +138,7 @@ def _check_naive(name: str, cls: type) -> Check:
 _INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
 
 _CHECKS: dict[str, Check] = {
-    "BOOLEAN": _check_instance("BOOLEAN", bool),
+    "BOOLEAN": _check_boolean,
     **{name: _check_integer(name, bits) for name, bits in _INTEGER_BITS.items()},
     "FLOAT": _check_real("FLOAT"),
     "DOUBLE": _check_real("DOUBLE"),

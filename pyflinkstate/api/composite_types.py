@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Generic, TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias
 
 import attrs
 
@@ -23,6 +23,16 @@ def _rounded(type_info: TypeInformation, value: TypedValue) -> TypedValue:
     return None if value is None else type_info.rounded(value)
 
 
+def _made_by_types(type_info: Any, attribute: attrs.Attribute[Any], given: object) -> None:
+    """Check the parts that a type is made of."""
+    for part in given if isinstance(given, tuple) else (given,):
+        if not isinstance(part, TypeInformation):
+            raise ConfigurationError(
+                f"Types.{type_info.maker}(): {attribute.name} must be made by Types, such as Types.LONG(), "
+                f"not {part!r}"
+            )
+
+
 def _refuse_none(value: Iterable[TypedValue], name: str) -> None:
     if any(element is None for element in value):
         raise ValueError(f"None does not fit {name} as an element")
@@ -38,7 +48,10 @@ def _as_list(value: TypedValue, name: str) -> TypedValue:
 class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
     """What lists and arrays have in common: all elements have one type."""
 
-    element_type: TypeInformation[T]
+    #: The name in ``Types``.
+    maker: ClassVar[str]
+
+    element_type: TypeInformation[T] = attrs.field(validator=_made_by_types)
 
     def parts(self) -> tuple[TypeInformation, ...]:
         return (self.element_type,)
@@ -54,6 +67,8 @@ class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
 @attrs.frozen(repr=False)
 class ListTypeInfo(_SequenceTypeInfo[T]):
     """A list whose elements have one type; None elements are refused, as in Flink's ListSerializer."""
+
+    maker: ClassVar[str] = "LIST"
 
     def check(self, value: TypedValue) -> list[T]:
         _refuse_none(_as_list(value, self.name), self.name)
@@ -78,12 +93,10 @@ _BASIC_ARRAY_KINDS = _PRIMITIVE_KINDS | {"STRING"}
 class ArrayTypeInfo(_SequenceTypeInfo[T]):
     """The base of arrays: a list whose elements have one type; None is a legal element."""
 
-    #: The name in ``Types``.
-    maker: ClassVar[str]
     #: The kinds of elements that are allowed; None allows any type.
     element_kinds: ClassVar[frozenset[str] | None] = None
 
-    element_type: TypeInformation[T] = attrs.field()
+    element_type: TypeInformation[T] = attrs.field(validator=_made_by_types)
 
     @element_type.validator
     def _check_element_type(self, attribute: object, value: TypeInformation[T]) -> None:
@@ -157,8 +170,10 @@ class ObjectArrayTypeInfo(ArrayTypeInfo[T]):
 class MapTypeInfo(TypeInformation[dict[K, V]], Generic[K, V]):
     """A dict with keys of one type and values of another; None is a legal value."""
 
-    key_type_info: TypeInformation[K]
-    value_type_info: TypeInformation[V]
+    maker: ClassVar[str] = "MAP"
+
+    key_type_info: TypeInformation[K] = attrs.field(validator=_made_by_types)
+    value_type_info: TypeInformation[V] = attrs.field(validator=_made_by_types)
 
     def check(self, value: TypedValue) -> dict[K, V]:
         if not isinstance(value, dict):
@@ -191,8 +206,16 @@ class MapTypeInfo(TypeInformation[dict[K, V]], Generic[K, V]):
         return f"MapTypeInfo<{self.key_type_info!r}, {self.value_type_info!r}>"
 
 
-def _types(field_types: Iterable[TypeInformation]) -> tuple[TypeInformation, ...]:
+def _types_of(maker: str, field_types: Iterable[TypeInformation]) -> tuple[TypeInformation, ...]:
+    if isinstance(field_types, TypeInformation) or not isinstance(field_types, Iterable):
+        raise ConfigurationError(
+            f"Types.{maker}() takes a list of types, such as [Types.LONG()], not {field_types!r}"
+        )
     return tuple(field_types)
+
+
+def _types(field_types: Iterable[TypeInformation]) -> tuple[TypeInformation, ...]:
+    return _types_of("TUPLE", field_types)
 
 
 def _converted(
@@ -218,7 +241,9 @@ def _from_internal(field_type: TypeInformation, value: InternalValue) -> TypedVa
 class TupleTypeInfo(TypeInformation[Fields]):
     """A tuple with a fixed number of typed fields; None is a legal field."""
 
-    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types)
+    maker: ClassVar[str] = "TUPLE"
+
+    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types, validator=_made_by_types)
 
     def check(self, value: TypedValue) -> Fields:
         if not isinstance(value, (tuple, list)):
@@ -284,16 +309,22 @@ class RowTypeInfo(TypeInformation[Row]):
         field_names: a different name for each field. Default: ``f0``, ``f1`` ...
 
     Raises:
-        ConfigurationError: the names are too few, too many, or not all different.
+        ConfigurationError: the names are too few, too many, or not all different; or a field has no type.
     """
 
-    field_types: tuple[TypeInformation, ...]
+    maker: ClassVar[str] = "ROW"
+
+    field_types: tuple[TypeInformation, ...] = attrs.field(validator=_made_by_types)
     field_names: tuple[str, ...] = attrs.field()
 
     def __init__(
         self, field_types: Iterable[TypeInformation], field_names: Iterable[str] | None = None
     ) -> None:
-        types = tuple(field_types)
+        types = _types_of("ROW", field_types)
+        if isinstance(field_names, str):
+            raise ConfigurationError(
+                f"the names of a row's fields are a list, not {field_names!r}: give [{field_names!r}]"
+            )
         names = _default_names(len(types)) if field_names is None else tuple(field_names)
         self.__attrs_init__(types, names)
 
@@ -439,7 +470,9 @@ def _default_names(count: int) -> tuple[str, ...]:
 class ExternalTypeInfo(TypeInformation[T_co]):
     """The name that Flink's tables give to a type of their own; its values are those of ``type_info``."""
 
-    type_info: TypeInformation[T_co]
+    maker: ClassVar[str] = "EXTERNAL"
+
+    type_info: TypeInformation[T_co] = attrs.field(validator=_made_by_types)
 
     def check(self, value: TypedValue) -> T_co:
         return self.type_info.check(value)

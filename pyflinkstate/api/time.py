@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import numbers
 import operator
 from collections.abc import Callable
 
@@ -11,11 +12,38 @@ import attrs
 from pyflinkstate.errors import ConfigurationError
 
 
+def _whole_number(made_by: str, number: object, factor: int = 1, finer: str = "") -> int:
+    """Return a whole number, numpy's too, times ``factor``, which is how many of the ``finer`` unit it has.
+
+    Raises:
+        ConfigurationError: it is no whole number.
+    """
+    if isinstance(number, numbers.Integral) and not isinstance(number, bool):
+        return operator.index(number) * factor
+    told = f"{made_by} takes a whole number, not {number!r}"
+    if not finer:
+        raise ConfigurationError(told)
+    fits = isinstance(number, float) and (number * factor).is_integer()
+    raise ConfigurationError(f"{told}: use {finer}({int(number * factor) if fits else 500})")  # type: ignore[operator]
+
+
+def _of_milliseconds(number: object) -> int:
+    return _whole_number("Time", number)
+
+
+def _of_nanos(number: object) -> int:
+    return _whole_number("Duration", number)
+
+
 @attrs.frozen(order=True)
 class Time:
-    """A length of time in whole milliseconds, such as ``Time.hours(1)``."""
+    """A length of time in whole milliseconds, such as ``Time.hours(1)``.
 
-    _milliseconds: int
+    Raises:
+        ConfigurationError: the number is no whole one.
+    """
+
+    _milliseconds: int = attrs.field(converter=_of_milliseconds)
 
     def __str__(self) -> str:
         return f"{self._milliseconds} ms"
@@ -27,34 +55,38 @@ class Time:
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:
         """Return a length in milliseconds."""
-        return Time(milliseconds)
+        return Time(_whole_number("Time.milliseconds()", milliseconds))
 
     @staticmethod
     def seconds(seconds: int) -> Time:
         """Return a length in seconds."""
-        return Time(seconds * 1000)
+        return Time(_whole_number("Time.seconds()", seconds, 1000, "Time.milliseconds"))
 
     @staticmethod
     def minutes(minutes: int) -> Time:
         """Return a length in minutes."""
-        return Time(minutes * 60_000)
+        return Time(_whole_number("Time.minutes()", minutes, 60_000, "Time.milliseconds"))
 
     @staticmethod
     def hours(hours: int) -> Time:
         """Return a length in hours."""
-        return Time(hours * 3_600_000)
+        return Time(_whole_number("Time.hours()", hours, 3_600_000, "Time.milliseconds"))
 
     @staticmethod
     def days(days: int) -> Time:
         """Return a length in days."""
-        return Time(days * 86_400_000)
+        return Time(_whole_number("Time.days()", days, 86_400_000, "Time.milliseconds"))
 
 
 @attrs.frozen(order=True)
 class Duration:
-    """A length of time, such as ``Duration.of_hours(1)``."""
+    """A length of time, such as ``Duration.of_hours(1)``.
 
-    _nanos: int
+    Raises:
+        ConfigurationError: the number is no whole one.
+    """
+
+    _nanos: int = attrs.field(converter=_of_nanos)
 
     def to_milliseconds(self) -> int:
         """Return the length in whole milliseconds."""
@@ -67,32 +99,36 @@ class Duration:
     @staticmethod
     def of_days(days: int) -> Duration:
         """Return a length in days."""
-        return Duration.of_millis(days * 86_400_000)
+        return Duration.of_millis(_whole_number("Duration.of_days()", days, 86_400_000, "Duration.of_millis"))
 
     @staticmethod
     def of_hours(hours: int) -> Duration:
         """Return a length in hours."""
-        return Duration.of_millis(hours * 3_600_000)
+        return Duration.of_millis(
+            _whole_number("Duration.of_hours()", hours, 3_600_000, "Duration.of_millis")
+        )
 
     @staticmethod
     def of_minutes(minutes: int) -> Duration:
         """Return a length in minutes."""
-        return Duration.of_millis(minutes * 60_000)
+        return Duration.of_millis(
+            _whole_number("Duration.of_minutes()", minutes, 60_000, "Duration.of_millis")
+        )
 
     @staticmethod
     def of_seconds(seconds: int) -> Duration:
         """Return a length in seconds."""
-        return Duration.of_millis(seconds * 1000)
+        return Duration.of_millis(_whole_number("Duration.of_seconds()", seconds, 1000, "Duration.of_millis"))
 
     @staticmethod
     def of_millis(millis: int) -> Duration:
         """Return a length in milliseconds."""
-        return Duration(millis * 1_000_000)
+        return Duration(_whole_number("Duration.of_millis()", millis, 1_000_000, "Duration.of_nanos"))
 
     @staticmethod
     def of_nanos(nanos: int) -> Duration:
         """Return a length in nanoseconds."""
-        return Duration(nanos)
+        return Duration(_whole_number("Duration.of_nanos()", nanos))
 
 
 #: The seconds of Java's ``Instant.MIN`` and ``Instant.MAX``, about a billion years away.
@@ -139,7 +175,7 @@ class Instant:
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
         """Return the instant that is so many milliseconds after 1970, or before it if negative."""
-        seconds, milliseconds = divmod(operator.index(epoch_milli), 1000)
+        seconds, milliseconds = divmod(_whole_number("Instant.of_epoch_milli()", epoch_milli), 1000)
         return Instant(seconds, milliseconds * 1_000_000)
 
 

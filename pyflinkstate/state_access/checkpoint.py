@@ -10,6 +10,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate import notebook
+from pyflinkstate.api.checks import check_list
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.values import Key
 from pyflinkstate.backends.format import (
@@ -184,8 +185,11 @@ class Checkpoint:
             UnknownOperatorError, UnknownStateError: the checkpoint has no such operator or state.
             InvalidKeyError: a key does not fit the type of the operator's keys.
             StateTableError: the states have different namespaces.
+            ConfigurationError: a single key or state is given, and no list.
             PickledStateError: keys are pickled objects, which must be loaded to tell them apart.
         """
+        if states is not None:
+            check_list("states", states)
         state = self.keyed_state(uid, allow_pickle)
         names = self._plain_or_all(uid) if states is None else [self._known(uid, name) for name in states]
         return self._view(state, keys, with_expired, time_to_live).keyed(names)

@@ -8,8 +8,8 @@ from functools import cached_property
 import attrs
 import pyarrow as pa
 
+from pyflinkstate.api.checks import check_list
 from pyflinkstate.api.values import ArrowObject, Key
-from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.state_access.keyed_state import KeyedState
 
 
@@ -47,8 +47,9 @@ def key_filter(state: KeyedState, keys: Iterable[Key] | None) -> KeyFilter | Non
     """Return the filter of some keys; None if all keys are wanted.
 
     Raises:
-        ConfigurationError: a single text is given, whose letters would be the keys.
+        ConfigurationError: a single key is given; the letters of a text would be the keys.
     """
-    if isinstance(keys, (str, bytes)):
-        raise ConfigurationError(f"keys is a list of keys, not {keys!r}: give [{keys!r}]")
-    return None if keys is None else KeyFilter(state, list(keys))
+    if keys is None:
+        return None
+    check_list("keys", keys)
+    return KeyFilter(state, list(keys))

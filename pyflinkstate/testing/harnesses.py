@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.connected import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -218,6 +219,7 @@ def keyed_input(key_selector: UserFunction, key_type: TypeInformation | None) ->
     """Return an input whose records have keys."""
     if not (callable(key_selector) or isinstance(key_selector, KeySelector)):
         raise ConfigurationError(f"key_selector must be a callable or a KeySelector, not {key_selector!r}")
+    check_type("key_type", key_type)
     return Input(_NOWHERE, Partitioning.KEY, key_selector, key_type or Types.PICKLED_BYTE_ARRAY())
 
 

@@ -1,8 +1,10 @@
 """Lengths of time and moments: PyFlink's names, and what they come to in milliseconds."""
 
 import datetime
+import math
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,6 +98,42 @@ def test_a_time_prints_its_milliseconds():
 
 def test_a_duration_has_javas_name_for_its_milliseconds():
     assert Duration.of_nanos(1_999_999).to_millis() == 1
+
+
+#: What is no whole number, and how the error ends.
+FRACTIONS = [
+    (lambda: Time.hours(1.5), r"Time.hours\(\) .* whole number, not 1.5: use Time.milliseconds\(5400000\)$"),
+    (lambda: Time.seconds(0.5), r"not 0.5: use Time.milliseconds\(500\)$"),
+    (lambda: Time.seconds("3"), r"not '3': use Time.milliseconds\(500\)$"),
+    (lambda: Time.minutes(2.0), r"not 2.0: use Time.milliseconds\(120000\)$"),
+    (lambda: Time.days(math.nan), "not nan"),
+    (lambda: Time.days(math.inf), "not inf"),
+    (lambda: Time.milliseconds(499.5), r"Time.milliseconds\(\) takes a whole number, not 499.5$"),
+    (lambda: Time(True), "Time takes a whole number, not True$"),
+    (lambda: Time.seconds(datetime.timedelta(1)), "not datetime.timedelta"),
+    (lambda: Duration.of_days(0.25), r"not 0.25: use Duration.of_millis\(21600000\)$"),
+    (lambda: Duration.of_hours(None), "not None"),
+    (lambda: Duration.of_minutes(1.5), r"not 1.5: use Duration.of_millis\(90000\)$"),
+    (lambda: Duration.of_seconds("3"), "not '3'"),
+    (lambda: Duration.of_millis(0.5), r"not 0.5: use Duration.of_nanos\(500000\)$"),
+    (lambda: Duration.of_nanos(0.5), r"Duration.of_nanos\(\) takes a whole number, not 0.5$"),
+    (lambda: Duration(0.5), "Duration takes a whole number, not 0.5$"),
+    (lambda: Instant.of_epoch_milli(0.5), r"Instant.of_epoch_milli\(\) takes a whole number, not 0.5$"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), FRACTIONS)
+def test_lengths_are_made_of_whole_numbers(make, says):
+    with pytest.raises(ConfigurationError, match=says):
+        make()
+
+
+def test_numpys_numbers_are_whole_numbers_too():
+    assert Time.seconds(np.int32(3)) == Time.seconds(3)
+    assert type(Time.milliseconds(np.int64(3)).to_milliseconds()) is int
+    assert type(Time.days(np.int8(100)).to_milliseconds()) is int
+    assert Time.days(np.int8(100)) == Time.days(100)
+    assert Duration.of_days(np.uint8(200)) == Duration.of_days(200)
 
 
 class TestInstant:

@@ -68,6 +68,8 @@ KEPT_AS_IT_IS = [
 ]
 
 CONVERTED = [
+    case(Types.BOOLEAN(), np.True_, True),
+    case(Types.BOOLEAN(), np.False_, False),
     case(Types.BYTE(), np.int64(127), 127),
     case(Types.SHORT(), np.uint8(255), 255),
     case(Types.INT(), np.int32(-1), -1),
@@ -100,7 +102,7 @@ REFUSED = [
         for value in (True, 1.0, "1", None, np.float64(1), decimal.Decimal(1), np.bool_(True))
     ),
     case(Types.LONG(), np.uint64(2**63)),
-    *(case(Types.BOOLEAN(), value) for value in (1, 0, "True", None)),
+    *(case(Types.BOOLEAN(), value) for value in (1, 0, "True", None, np.int8(1))),
     *(
         case(type_info, value)
         for type_info in (Types.DOUBLE(), Types.FLOAT())

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import pandas as pd
 import pytest
 from local_environment import local_environment
 from operators import RunningSum
@@ -29,6 +30,7 @@ from pyflinkstate.runtime.settings.checkpoint_config import CheckpointingMode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
 
 pytestmark = pytest.mark.usefixtures("forked_slots")
 
@@ -257,3 +259,63 @@ def test_a_directory_without_an_interval_is_worth_a_word(
         env.enable_checkpointing(0)
     assert executed(built(env), "sums") == SUMS
     assert ("no interval: no checkpoints are taken" in caplog.text) == (not has_interval)
+
+
+@pytest.mark.parametrize("name", [20240501, 0, b"job"], ids=repr)
+def test_the_name_of_a_job_is_a_text(env: StreamExecutionEnvironment, name: Any) -> None:
+    """Checkpoints with another name would count as damaged."""
+    built(env)
+    for give in (env.set_default_job_name, env.execute, env.execute_async, env.preview):
+        with pytest.raises(ConfigurationError, match=f"the name of a job is a text, not {name!r}"):
+            give(name)
+
+
+def test_the_names_of_sources_and_sinks_are_texts(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(ConfigurationError, match="the name of a sink is a text, not 7"):
+        env.from_collection([1]).print().name(7)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="source_name is a text, not 7"):
+        env.from_source(NumberSequenceSource(1, 2), source_name=7)  # type: ignore[arg-type]
+
+
+class Table:
+    """As Spark's, it gives its columns by their numbers."""
+
+    def __getitem__(self, index: int) -> str:
+        return ("a", "b")[index]
+
+
+SPARKS = type("DataFrame", (Table,), {"__module__": "pyspark.sql.classic.dataframe"})
+POLARS = type("DataFrame", (Table,), {"__module__": "polars.dataframe.frame"})
+#: What is no list of records, though it can be iterated over, and what to do.
+NO_COLLECTIONS = [
+    ("abc", r"not 'abc': give \['abc'\] if that is one record"),
+    (b"abc", r"give \[b'abc'\]"),
+    ({"a": 1}, r"give \[\{'a': 1\}\]"),
+    (pd.DataFrame({"a": [1]}), r'not a DataFrame of pandas: give df.to_dict\("records"\)'),
+    (SPARKS(), r"not a DataFrame of pyspark: call from_dataframe\(df\)"),
+    (POLARS(), r"not a DataFrame of polars: give df.to_dicts\(\)"),
+]
+
+
+@pytest.mark.parametrize(("collection", "says"), NO_COLLECTIONS)
+def test_what_is_no_list_of_records_is_refused(
+    env: StreamExecutionEnvironment, collection: Any, says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"from_collection\(\) takes a list of records, .*{says}"):
+        env.from_collection(collection)
+
+
+@pytest.mark.parametrize("collection", [(1, 2), range(1, 3), pd.Series([1, 2]), iter([1, 2])])
+def test_what_gives_records_is_a_collection(env: StreamExecutionEnvironment, collection: Any) -> None:
+    assert list(env.from_collection(collection).execute_and_collect()) == [1, 2]
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "3"])
+def test_as_many_files_and_records_are_read_as_a_whole_number_says(
+    env: StreamExecutionEnvironment, tmp_path: Path, number: Any
+) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    with pytest.raises(ConfigurationError, match="max_files must be a whole number, at least 1"):
+        env.from_files(str(tmp_path), max_files=number)
+    with pytest.raises(ConfigurationError, match="max_records_per_epoch must be a whole number, at least 1"):
+        env.from_batch_reader(lambda start, end: None, max_records_per_epoch=number)  # type: ignore[arg-type, return-value]

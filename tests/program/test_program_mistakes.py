@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from mistakes import Mistake, check, of_each
 
@@ -52,11 +54,14 @@ from pyflinkstate.errors import (
     StateValueError,
     UserFunctionError,
 )
+from pyflinkstate.runtime.program.dataframes.processing import JobOptions
 from pyflinkstate.runtime.wire.pickling import pickled
+from pyflinkstate.state_access.writing.edit import new_savepoint
 from pyflinkstate.testing import (
     MAX_WATERMARK,
     BroadcastOperatorHarness,
     KeyedOneInputOperatorHarness,
+    KeyedTwoInputOperatorHarness,
     OneInputOperatorHarness,
     harness_of,
 )
@@ -375,6 +380,126 @@ BUILDING = [
         (r"key_by\(\) adds none", r"call uid\(\) on the operator before key_by\(\), or on the one after"),
     ),
     Mistake(
+        "a number as uid",
+        keyed(lambda stream: stream.process(Keyed()).uid(7)),
+        ConfigurationError,
+        ("^a uid is a text, not 7$",),
+    ),
+    Mistake(
+        "nothing as uid",
+        keyed(lambda stream: stream.process(Keyed()).uid("")),
+        ConfigurationError,
+        ("^a uid is a text that is not empty, not ''$",),
+    ),
+    Mistake(
+        "0 as the hash of a uid",
+        keyed(lambda stream: stream.process(Keyed()).set_uid_hash(0)),
+        ConfigurationError,
+        ("^a uid is a text, not 0$",),
+    ),
+    Mistake(
+        "a number as the name of an operator",
+        built(lambda stream: stream.map(str).name(7)),
+        ConfigurationError,
+        ("^the name of an operator is a text, not 7$",),
+    ),
+    Mistake(
+        "a number as the name of a job with state",
+        lambda: new_savepoint(3),  # type: ignore[arg-type]
+        ConfigurationError,
+        ("^the name of a job is a text, not 3$",),
+    ),
+    Mistake(
+        "a number as uid of an operator with state",
+        lambda: new_savepoint("job").bootstrap(7, [], key="k", function={}),  # type: ignore[arg-type]
+        ConfigurationError,
+        ("^a uid is a text, not 7$",),
+    ),
+    Mistake(
+        "a number as the name of a DataFrame's job",
+        lambda: JobOptions(job_name=20240501).check(None),  # type: ignore[arg-type]
+        ConfigurationError,
+        ("^job_name is a text, not 20240501$",),
+    ),
+    Mistake(
+        "a tuple of types of Python's",
+        lambda: Types.TUPLE([int, str]),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.TUPLE\(\): field_types must be made by Types, such as Types.LONG\(\), not <class 'int'>$",),
+    ),
+    Mistake(
+        "a tuple of one type without a list",
+        lambda: Types.TUPLE(Types.LONG()),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.TUPLE\(\) takes a list of types, such as \[Types.LONG\(\)\], not Long",),
+    ),
+    Mistake(
+        "a list of a type that is not called",
+        lambda: Types.LIST(Types.LONG),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.LIST\(\): element_type must be made by Types, .* not <function",),
+    ),
+    Mistake(
+        "a map to a type that is not called",
+        lambda: Types.MAP(Types.STRING(), Types.LONG),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.MAP\(\): value_type_info must be made by Types, .* not <function",),
+    ),
+    Mistake(
+        "a map from a type of Python's",
+        lambda: Types.MAP(str, Types.LONG()),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.MAP\(\): key_type_info must be made by Types, .* not <class 'str'>$",),
+    ),
+    Mistake(
+        "an array of a type of Python's",
+        lambda: Types.PRIMITIVE_ARRAY(int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.PRIMITIVE_ARRAY\(\): element_type must be made by Types, .* not <class 'int'>$",),
+    ),
+    Mistake(
+        "a row of a type of Python's",
+        lambda: Types.ROW([Types.LONG(), "STRING"]),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.ROW\(\): field_types must be made by Types, .* not 'STRING'$",),
+    ),
+    Mistake(
+        "a row of one type without a list",
+        lambda: Types.ROW(Types.LONG()),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.ROW\(\) takes a list of types, .* not Long",),
+    ),
+    Mistake(
+        "a row whose one name is no list",
+        lambda: Types.ROW_NAMED("ab", [Types.LONG(), Types.LONG()]),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"names of a row's fields are a list, not 'ab': give \['ab'\]$",),
+    ),
+    Mistake(
+        "a key type of Python's for a harness",
+        lambda: KeyedOneInputOperatorHarness(Keyed(), first, int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
+    ),
+    Mistake(
+        "a key type of Python's for a harness of two inputs",
+        lambda: KeyedTwoInputOperatorHarness(WithKeys(), first, first, int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
+    ),
+    Mistake(
+        "a key type of Python's for a harness with broadcast state",
+        lambda: BroadcastOperatorHarness(WritesRules(), [RULES], first, int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
+    ),
+    Mistake(
+        "a key type of Python's for a savepoint",
+        lambda: new_savepoint("job").bootstrap("op", [], key="k", function=Keyed(), key_type=int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
+    ),
+    Mistake(
         "a sink by its directory",
         built(lambda stream: stream.map(str).sink_to("/tmp/out")),
         ConfigurationError,
@@ -592,6 +717,24 @@ RUNNING = [
         (r"returned a Row, Row\(n=1\)", "each of its fields", OPERATOR),
     ),
     Mistake(
+        "a table of pandas returned",
+        doing(with_record=lambda state, ctx: pd.DataFrame({"n": [1]})),
+        FunctionResultError,
+        ("returned a DataFrame", "each of its columns would be a result", OPERATOR),
+    ),
+    Mistake(
+        "a series of pandas returned",
+        doing(with_record=lambda state, ctx: pd.Series([1])),
+        FunctionResultError,
+        ("returned a Series", "each of its values would be a result", OPERATOR),
+    ),
+    Mistake(
+        "a number of numpy returned",
+        doing(with_record=lambda state, ctx: np.float64(1.5)),
+        FunctionResultError,
+        ("returned a float64, .*1.5", "no iterable of results: yield results, or return a list", OPERATOR),
+    ),
+    Mistake(
         "a side output returned",
         doing(with_record=lambda state, ctx: (LATE, 1)),
         FunctionResultError,
@@ -762,6 +905,19 @@ RUNNING = [
         StateValueError,
         ("whole number of milliseconds", "datetime", OPERATOR, OWN_LINE),
     ),
+    *(
+        Mistake(
+            f"a timer at {timestamp!r}",
+            doing(
+                with_record=lambda state, ctx, timestamp=timestamp: (
+                    ctx.timer_service().register_event_time_timer(timestamp)
+                )
+            ),
+            StateValueError,
+            ("whole number of milliseconds", type(timestamp).__name__, OPERATOR),
+        )
+        for timestamp in (True, 5.0, np.float64(5), np.uint64(2**63), 2**63)
+    ),
     Mistake(
         "windows by event time without watermarks",
         lambda: harness_of(
@@ -882,3 +1038,24 @@ def test_what_can_be_results(returned: Any, results: list[Any]) -> None:
 def test_builtins_and_classes_are_functions_too() -> None:
     for func in (str, "{}".format, itemgetter(0), len, functools.partial(max, 3), Row("a")):
         built(lambda stream, func=func: stream.map(func))()
+
+
+def test_numpys_whole_numbers_are_times_of_timers() -> None:
+    fired: list[Any] = []
+
+    class Timers(Keyed):
+        def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+            ctx.timer_service().register_event_time_timer(np.int64(5))
+            ctx.timer_service().register_event_time_timer(5)
+            ctx.timer_service().register_event_time_timer(np.int32(6))
+            ctx.timer_service().delete_event_time_timer(np.int64(6))
+            return ()
+
+        def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+            fired.append((timestamp, type(timestamp)))
+            return ()
+
+    harness = KeyedOneInputOperatorHarness(Timers(), first)
+    harness.process_element(("a", 1))
+    harness.process_watermark(MAX_WATERMARK)
+    assert fired == [(5, int)]

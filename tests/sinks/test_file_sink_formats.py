@@ -314,6 +314,11 @@ class TestCsv:
         with pytest.raises(SinkError, match="csv"):
             FileSink(str(tmp_path), "csv", pa.schema([("id", pa.int64())]))
 
+    @pytest.mark.parametrize("columns", ["user", b"user", 7], ids=repr)
+    def test_names_are_a_list(self, tmp_path: Path, columns: Any) -> None:
+        with pytest.raises(SinkError, match=rf"columns is a list, not {columns!r}: give \[{columns!r}\]"):
+            FileSink(str(tmp_path), "csv", columns)
+
     def test_text_that_is_no_unicode_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(BadRecordError, match="ud800"):
             write(made(tmp_path, "csv"), 1, [{"a": "\ud800"}])

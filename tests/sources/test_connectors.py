@@ -122,6 +122,12 @@ def test_a_sequence_that_is_none_is_refused(ends: Any) -> None:
         NumberSequenceSource(*ends)
 
 
+@pytest.mark.parametrize("number", [0, -1, 1.5, "3"])
+def test_an_epoch_has_at_least_one_number(number: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"records_per_epoch must be a whole number, at least 1"):
+        NumberSequenceSource(1, 10, records_per_epoch=number)
+
+
 def test_a_position_in_other_numbers_is_refused() -> None:
     with pytest.raises(IncompatibleCheckpointError):
         NumberSequenceSource(1, 9).latest_offset(NumberSequenceSource(1, 8).initial_offset(), True)

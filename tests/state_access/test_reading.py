@@ -2,6 +2,7 @@
 
 import random
 from decimal import Decimal
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -314,6 +315,14 @@ class TestBadInput:
             checkpoint.entries("counter", "cuont")
         with pytest.raises(UnknownStateError, match="it has 'listed', 'count'"):
             checkpoint.keyed("counter", states=["lists"])
+
+    @pytest.mark.parametrize("one", ["count", b"count", 1], ids=repr)
+    def test_a_single_key_or_state_is_no_list(self, checkpoint, one):
+        for call in (checkpoint.keyed, partial(checkpoint.entries, state="count")):
+            with pytest.raises(ConfigurationError, match=rf"keys is a list, not {one!r}: give \[{one!r}\]"):
+                call("counter", keys=one)
+        with pytest.raises(ConfigurationError, match=rf"states is a list, not {one!r}: give \[{one!r}\]"):
+            checkpoint.keyed("counter", states=one)
 
     def test_a_key_of_another_type(self, checkpoint):
         with pytest.raises(InvalidKeyError, match="operator 'counter' has keys of STRING: invalid key 7"):

@@ -16,6 +16,7 @@ from pyflinkstate import FileSink, FileSystemCheckpointStorage, StreamExecutionE
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.program.dataframes.processing import JobOptions
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.sources.connectors import FileSource, StreamFormat
@@ -158,6 +159,47 @@ def test_an_unknown_scheme_is_refused_everywhere_and_no_folder_is_made(
     assert f"the scheme {scheme_of(uri)}: is not supported" in message
     assert all(f"{scheme}:" in message for scheme in KNOWN_SCHEMES)
     assert list(tmp_path.iterdir()) == []
+
+
+#: What takes a folder that need not be there.
+TAKES_PATHS: list[Callable[[Any], object]] = [
+    absolute,
+    FileSystemCheckpointStorage,
+    FileSink,
+    lambda path: FileSink(path, file_system=fs.LocalFileSystem()),
+    lambda path: FileSink.for_row_format(path, Encoder.simple_string_encoder()).build(),
+    DOORS[4],
+    stream_source,
+    default_savepoints,
+    lambda path: JobOptions(checkpoint_directory=path).base(),
+]
+
+
+@pytest.mark.parametrize("door", range(len(TAKES_PATHS)))
+def test_a_path_object_will_do_wherever_a_text_does(tmp_path: Path, door: int) -> None:
+    TAKES_PATHS[door](tmp_path)
+    for wrong in (7, b"/x", ["/x"]):
+        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib\.Path, not "):
+            TAKES_PATHS[door](wrong)
+
+
+def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert absolute("~") == f"{tmp_path}/home"
+    assert absolute("~/out") == absolute(Path("~/out")) == f"{tmp_path}/home/out"
+    assert open_file_system("~/out")[1] == f"{tmp_path}/home/out"
+    assert FileSystemCheckpointStorage("~/ck").checkpoint_path == f"{tmp_path}/home/ck"
+    assert FileSink("~/out").directory == f"{tmp_path}/home/out"
+    assert directory_source("~/in").directory == f"{tmp_path}/home/in"
+    assert stream_source("~/in").paths == (f"{tmp_path}/home/in",)
+    assert CheckpointStorage("~/ck").begin_savepoint("~/sp", "0" * 32).startswith(f"{tmp_path}/home/sp/")
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize("path", ["./~", "a/~", "~nobody-has-this-name", "file:/~/x", "s3://b/~/x"])
+def test_a_tilde_elsewhere_is_itself(path: str) -> None:
+    assert "~" in absolute(path)
 
 
 def test_a_savepoint_below_an_unknown_scheme_fails_and_the_storage_is_as_it_was(

@@ -6,6 +6,8 @@ states find it too.
 
 from __future__ import annotations
 
+import numbers
+import operator
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
@@ -65,7 +67,7 @@ class KindOfTimers:
         """Add a timer of the current key if there is no such timer yet."""
         context = self._key_context
         if context.map_index < 0 or type(timestamp) is not int or not _LEAST <= timestamp <= _GREATEST:
-            raise _refusal(context, timestamp)
+            timestamp = _accepted(context, timestamp)
         queue = self.queue
         if queue is None:
             queue = self.queue = self._made()
@@ -75,13 +77,22 @@ class KindOfTimers:
         """Delete a timer of the current key if it exists."""
         context = self._key_context
         if context.map_index < 0 or type(timestamp) is not int or not _LEAST <= timestamp <= _GREATEST:
-            raise _refusal(context, timestamp)
+            timestamp = _accepted(context, timestamp)
         if self.queue is not None:
             self.queue.delete(timestamp, context.key, namespace, context.map_index)
 
     def poll(self, until_ms: Timestamp) -> Timer | None:
         """Remove and return the first timer of any key if it is due at ``until_ms``."""
         return None if self.queue is None else self.queue.poll(until_ms)
+
+
+def _accepted(context: KeyContext, timestamp: object) -> Timestamp:
+    """Return a timestamp that is a whole number of another kind, such as numpy's, as an int, or raise."""
+    if context.map_index >= 0 and isinstance(timestamp, numbers.Integral) and not isinstance(timestamp, bool):
+        number = operator.index(timestamp)
+        if _LEAST <= number <= _GREATEST:
+            return number
+    raise _refusal(context, timestamp)
 
 
 def _refusal(context: KeyContext, timestamp: object) -> Exception:

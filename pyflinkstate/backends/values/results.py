@@ -29,6 +29,9 @@ _PARTS: Final[tuple[tuple[type, str], ...]] = (
     (Row, "each of its fields"),
     (tuple, "each of its fields"),
 )
+#: The same for what other packages make, by name: they need not be there, and are not imported here.
+_PARTS_OF_TABLES: Final = {"DataFrame": "each of its columns", "Series": "each of its values"}
+_PACKAGES_OF_TABLES: Final = ("pandas", "polars", "pyspark")
 #: Types whose objects will do, as seen so far.
 _accepted: set[type] = {list}
 #: Types that are remembered; programs that make more of them begin anew.
@@ -53,14 +56,34 @@ def check_results(results: StateValue, given_by: UserFunction) -> None:
         return
     if kind in _accepted:
         return
-    for refused, parts in _PARTS:
-        if isinstance(results, refused):
-            raise _error(results, given_by, f"{parts} would be a result")
-    if not isinstance(results, Iterable) and not hasattr(kind, "__getitem__"):
+    parts = _parts_of(results)
+    if parts is not None:
+        raise _error(results, given_by, f"{parts} would be a result")
+    if not isinstance(results, Iterable) and not _is_old_iterable(results):
         raise _error(results, given_by, "that is no iterable of results")
     if len(_accepted) == _MAX_TYPES:
         _accepted.clear()
     _accepted.add(kind)
+
+
+def _parts_of(results: StateValue) -> str | None:
+    """Return what of a single record would be results; None if these are results."""
+    for refused, parts in _PARTS:
+        if isinstance(results, refused):
+            return parts
+    for base in type(results).__mro__:
+        if base.__module__.partition(".")[0] in _PACKAGES_OF_TABLES and base.__name__ in _PARTS_OF_TABLES:
+            return _PARTS_OF_TABLES[base.__name__]
+    return None
+
+
+def _is_old_iterable(results: StateValue) -> bool:
+    """Return whether objects without ``__iter__`` can be iterated over; numpy's numbers have an index too."""
+    try:
+        iter(results)
+    except TypeError:
+        return False
+    return True
 
 
 def _error(

@@ -21,6 +21,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Offset
 from pyflinkstate.errors import (
     CheckpointError,
     CorruptCheckpointError,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
+from pyflinkstate.api.checks import check_positive, check_text
 from pyflinkstate.api.composite_types import check_type, declared_type
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
@@ -50,7 +51,6 @@ from pyflinkstate.runtime.program.connected_streams import (
     BroadcastStream,
     ConnectedStreams,
 )
-from pyflinkstate.runtime.program.environment_settings import check_positive
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
@@ -316,7 +316,9 @@ class DataStream(Generic[T_co]):
 
     def name(self: S, name: str) -> S:
         """Set the name of the operator in messages, Spark's UI and counts."""
-        self._operator_node("name").name = name
+        node = self._operator_node("name")
+        check_text("the name of an operator", name, may_be_empty=True)
+        node.name = name
         return self
 
     def uid(self: S, uid: str) -> S:
@@ -325,6 +327,7 @@ class DataStream(Generic[T_co]):
         Operators without state ignore it, and so does a source that is the only one of its job.
         """
         node = self._operator_node("uid")
+        check_text("a uid", uid)
         if isinstance(node, (StatefulNode, SourceNode)):
             node.uid = uid
         return self
@@ -653,6 +656,7 @@ class DataStreamSink:
 
     def name(self, name: str) -> DataStreamSink:
         """Name the sink."""
+        check_text("the name of a sink", name, may_be_empty=True)
         self._node.name = name
         return self
 

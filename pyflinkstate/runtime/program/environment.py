@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
+from pyflinkstate.api.checks import check_positive, check_text
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
@@ -34,7 +35,6 @@ from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings,
     RuntimeExecutionMode,
-    check_positive,
 )
 from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
@@ -52,6 +52,7 @@ from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingS
 from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import (
+    AnyPath,
     CheckpointStorage,
     FileSystemCheckpointStorage,
     load_checkpoint,
@@ -143,6 +144,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_default_job_name(self, job_name: str) -> StreamExecutionEnvironment:
         """Set the name of jobs for which ``execute()`` gives none (``pipeline.name``)."""
+        check_text("the name of a job", job_name, may_be_empty=True)
         self._settings.default_job_name = job_name
         return self
 
@@ -238,7 +240,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             config.enable_incremental_checkpoints(incremental)
         return self
 
-    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+    def set_default_savepoint_directory(self, directory: AnyPath) -> StreamExecutionEnvironment:
         """Set the directory for savepoints that are triggered without one."""
         self._settings.set_savepoint_directory(directory)
         return self
@@ -647,6 +649,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return plan, self._name_of(job_name)
 
     def _name_of(self, job_name: str | None) -> str:
+        if job_name is not None:
+            check_text("the name of a job", job_name, may_be_empty=True)
         return job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
 
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import attrs
 
+from pyflinkstate.api.checks import check_positive
 from pyflinkstate.api.configuration import Configuration, as_text
 from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, StateBackend
 from pyflinkstate.api.values import Setting
@@ -18,7 +19,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener, WebPageSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
 from pyflinkstate.runtime.settings import CheckpointConfig, FallbackRestart, RestartStrategy
-from pyflinkstate.runtime.storage import absolute
+from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.runtime.wire import HeartbeatSettings
 
 _log = logging.getLogger("pyflinkstate.configuration")
@@ -191,9 +192,9 @@ class EnvironmentSettings:
             raise ConfigurationError("functions run in this process, so there is nowhere to ship code to")
         return self.code_shipper
 
-    def set_savepoint_directory(self, directory: str) -> None:
+    def set_savepoint_directory(self, directory: AnyPath) -> None:
         """Set the directory for savepoints that are triggered without one."""
-        self.savepoint_directory = absolute(str(directory))
+        self.savepoint_directory = absolute(directory)
 
     def set_epochs_ahead(self, number: int) -> None:
         """Set how many epochs may be read and shuffled while another one runs."""
@@ -217,9 +218,3 @@ class EnvironmentSettings:
         if self.mode is not RuntimeExecutionMode.AUTOMATIC:
             return self.mode is RuntimeExecutionMode.BATCH
         return all(one.source.is_bounded for one in upstream_of(node) if isinstance(one, SourceNode))
-
-
-def check_positive(name: str, value: int) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")

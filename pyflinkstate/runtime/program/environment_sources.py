@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
+from pyflinkstate.api.checks import check_positive, check_text
 from pyflinkstate.api.composite_types import check_type
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Offset, SparkObject, TypedValue
@@ -15,7 +17,7 @@ from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, check_positive
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.stream_types import converted_at_source
 from pyflinkstate.runtime.sources import (
@@ -36,12 +38,38 @@ from pyflinkstate.runtime.sources import (
 )
 from pyflinkstate.runtime.spark import arrow
 from pyflinkstate.runtime.spark import spark as on_spark
-from pyflinkstate.runtime.storage import check_spark_reaches, path_in_spark
+from pyflinkstate.runtime.storage import AnyPath, check_spark_reaches, path_in_spark
 from pyflinkstate.runtime.wire import SystemClock, steady
 
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame
+
+
+#: What is iterated over by its parts, which nobody means to be records.
+_SINGLE = (str, bytes, bytearray, memoryview, Mapping)
+#: How the records of a table are had, by the package that it is of; none of them is imported for this.
+_OF_TABLES = {
+    "pandas": 'give df.to_dict("records")',
+    "polars": "give df.to_dicts()",
+    "pyspark": "call from_dataframe(df)",
+}
+
+
+def _refuse_single(collection: object) -> None:
+    """Refuse what can be iterated over, and would give letters, or the names of columns, as records."""
+    if isinstance(collection, _SINGLE):
+        raise ConfigurationError(
+            f"from_collection() takes a list of records, not {safe_repr(collection)}: give "
+            f"[{safe_repr(collection, 50)}] if that is one record"
+        )
+    for base in type(collection).__mro__:
+        remedy = _OF_TABLES.get(base.__module__.partition(".")[0])
+        if remedy is not None and base.__name__ in ("DataFrame", "Column"):
+            raise ConfigurationError(
+                f"from_collection() takes a list of records, not a {base.__name__} of "
+                f"{base.__module__.partition('.')[0]}: {remedy}"
+            )
 
 
 class EnvironmentSources(StreamEnvironment):
@@ -80,8 +108,10 @@ class EnvironmentSources(StreamEnvironment):
 
         Raises:
             BadRecordError: a record does not fit the type.
+            ConfigurationError: it is a single text or mapping, or a table, which is no list of records.
         """
         check_positive("records_per_epoch", records_per_epoch)
+        _refuse_single(collection)
         try:
             iterator = iter(collection)
         except TypeError:
@@ -124,7 +154,7 @@ class EnvironmentSources(StreamEnvironment):
 
     def from_files(
         self,
-        directory: str,
+        directory: AnyPath,
         format: str = "csv",
         *,
         files_per_epoch: int = 1,
@@ -146,13 +176,15 @@ class EnvironmentSources(StreamEnvironment):
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
         check_positive("files_per_epoch", files_per_epoch)
+        if max_files is not None:
+            check_positive("max_files", max_files)
         if format not in FORMATS:
             raise ConfigurationError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
         try:
             record_format = FORMATS[format](**options)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"format {format!r}: {error}") from error
-        source = DirectorySource(str(directory), record_format, files_per_epoch, max_files, growing)
+        source = DirectorySource(directory, record_format, files_per_epoch, max_files, growing)
         source.check()
         return self._stream(source, "files")
 
@@ -187,6 +219,8 @@ class EnvironmentSources(StreamEnvironment):
                 (``end_offsets``).
             max_records_per_epoch: without ``latest``, about how many records an epoch may have.
         """
+        if max_records_per_epoch is not None:
+            check_positive("max_records_per_epoch", max_records_per_epoch)
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
         return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")
@@ -265,6 +299,7 @@ class EnvironmentSources(StreamEnvironment):
         """
         if not isinstance(source, Source):
             raise ConfigurationError(f"from_source takes a Source, not {source!r}")
+        check_text("source_name", source_name, may_be_empty=True)
         check_type("type_info", type_info)
         # What a source says of its own records needs no check, for which each of them would pay.
         is_checked = type_info is not None and type_info != type_of_source(source, None)
@@ -276,7 +311,7 @@ class EnvironmentSources(StreamEnvironment):
         timed.node.is_of_source = True  # type: ignore[union-attr]
         return timed
 
-    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream[str]:
+    def read_text_file(self, file_path: AnyPath, charset_name: str = "UTF-8") -> DataStream[str]:
         """Read the lines of a file, or of all files below a folder."""
         lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
         return self.from_source(lines.build(), source_name="text file")

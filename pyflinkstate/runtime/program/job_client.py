@@ -17,7 +17,7 @@ from pyflinkstate.runtime.job import Job, JobExecutionResult
 from pyflinkstate.runtime.program.job_results import without_inner_frames
 from pyflinkstate.runtime.queries import StateAnswer, query, query_value
 from pyflinkstate.runtime.settings import JobStatus
-from pyflinkstate.runtime.storage import absolute
+from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.runtime.wire import SlotId
 
 
@@ -131,7 +131,7 @@ class JobClient:
         """
         return query_value(self._job.queries, uid, state, key, namespace, timeout_s)
 
-    def trigger_savepoint(self, savepoint_directory: str | None = None) -> Future[str]:
+    def trigger_savepoint(self, savepoint_directory: AnyPath | None = None) -> Future[str]:
         """Write a savepoint at the next barrier, and go on.
 
         It completes after a checkpoint of the same barrier, when the sinks have committed up to there.
@@ -146,7 +146,7 @@ class JobClient:
         return self._savepoint(savepoint_directory, stops_job=False)
 
     def stop_with_savepoint(
-        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
+        self, advance_to_end_of_event_time: bool = False, savepoint_directory: AnyPath | None = None
     ) -> Future[str]:
         """Write a savepoint at the next barrier, commit all output before it, and finish the job.
 
@@ -162,13 +162,13 @@ class JobClient:
         """
         return self._savepoint(savepoint_directory, stops_job=True, drains=advance_to_end_of_event_time)
 
-    def _savepoint(self, directory: str | None, stops_job: bool, drains: bool = False) -> Future[str]:
+    def _savepoint(self, directory: AnyPath | None, stops_job: bool, drains: bool = False) -> Future[str]:
         directory = directory or self._savepoint_directory
         if directory is None:
             raise ConfigurationError(
                 "pass a directory for the savepoint, or call set_default_savepoint_directory() before"
             )
-        request = SavepointRequest(absolute(str(directory)), stops_job, drains=drains)
+        request = SavepointRequest(absolute(directory), stops_job, drains=drains)
         self._job.request_savepoint(request)
         self._result.add_done_callback(lambda _: _fail_if_open(request.done))
         return request.done

@@ -18,16 +18,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from pyflinkstate.api.checks import check_list
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.errors import SinkError
+from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, epoch_of, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, real_folder
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
-from pyflinkstate.runtime.storage import RunHistory, absolute, child_uri, make_folder, open_file_system
+from pyflinkstate.runtime.storage import (
+    AnyPath,
+    RunHistory,
+    absolute,
+    child_uri,
+    make_folder,
+    open_file_system,
+    path_text,
+)
 
 _log = logging.getLogger("pyflinkstate.sinks")
 
@@ -259,6 +268,17 @@ def _abandon(encoder: _Encoder) -> None:
         encoder.close()
 
 
+def _listed(columns: Columns) -> Columns:
+    """Return columns with their names, if that is what they are, as a list."""
+    if columns is None or isinstance(columns, (pa.Schema, BatchMaker)):
+        return columns
+    try:
+        check_list("columns", columns)
+    except ConfigurationError as error:
+        raise SinkError(f"file sink: {error.message}") from None
+    return list(columns)
+
+
 def _check_columns(format: str, columns: Columns) -> None:
     if columns is None or isinstance(columns, BatchMaker):
         return
@@ -302,7 +322,7 @@ class FileSink:
 
     def __init__(
         self,
-        directory: str,
+        directory: AnyPath,
         format: str = "json",
         columns: Columns = None,
         file_system: fs.FileSystem | None = None,
@@ -316,10 +336,9 @@ class FileSink:
         self._now_ms = now_ms
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
-        self.directory = (absolute(directory) if file_system is None else directory).rstrip("/")
+        self.directory = (absolute(directory) if file_system is None else path_text(directory)).rstrip("/")
         self._format = format
-        is_whole = columns is None or isinstance(columns, (pa.Schema, BatchMaker))
-        self._columns = columns if is_whole else list(columns)
+        self._columns = _listed(columns)
         _check_columns(format, self._columns)
         with sink_errors(f"open {directory}"):
             self._fs, self._root = _opened(self.directory, file_system)
@@ -334,7 +353,7 @@ class FileSink:
         self._area = RunArea(self._fs, self._root, {**legacy, "aside": f"{self._root}/_aside"})
 
     @staticmethod
-    def for_row_format(base_path: str, encoder: Encoder) -> _RowFormatBuilder:
+    def for_row_format(base_path: AnyPath, encoder: Encoder) -> _RowFormatBuilder:
         """Return a builder for a sink of text lines, with PyFlink's folders and names.
 
         Args:

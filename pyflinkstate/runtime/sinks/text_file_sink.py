@@ -39,7 +39,15 @@ from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile
 from pyflinkstate.runtime.sinks.sinks import SeveralStreams, SinkWriter
-from pyflinkstate.runtime.storage import RunHistory, absolute, child_uri, make_folder, open_file_system
+from pyflinkstate.runtime.storage import (
+    AnyPath,
+    RunHistory,
+    absolute,
+    child_uri,
+    make_folder,
+    open_file_system,
+    path_text,
+)
 from pyflinkstate.runtime.wire import SystemClock
 
 OWN_FOLDER = "_pyflinkstate"
@@ -298,10 +306,10 @@ class RowFormatFileSink(SeveralStreams):
     """
 
     def __init__(
-        self, base_path: str, settings: RowFormatSettings, file_system: fs.FileSystem | None = None
+        self, base_path: AnyPath, settings: RowFormatSettings, file_system: fs.FileSystem | None = None
     ) -> None:
         self._settings = settings
-        self._base_uri = (absolute(base_path) if file_system is None else base_path).rstrip("/")
+        self._base_uri = (absolute(base_path) if file_system is None else path_text(base_path)).rstrip("/")
         with sink_errors(f"open {base_path}"):
             self._fs, base = _opened(self._base_uri, file_system)
         self._base = base.rstrip("/")
@@ -512,7 +520,7 @@ def _checked(name: object) -> str:
 class RowFormatBuilder:
     """Makes a file sink for lines of text (PyFlink: ``FileSink.RowFormatBuilder``)."""
 
-    def __init__(self, base_path: str, encoder: Encoder) -> None:
+    def __init__(self, base_path: AnyPath, encoder: Encoder) -> None:
         if not isinstance(encoder, Encoder):
             raise ConfigurationError(f"for_row_format() takes an Encoder, not {encoder!r}")
         self._base_path = base_path

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import attrs
 from pyarrow import fs
 
+from pyflinkstate.api.checks import check_positive
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Offset, Record
@@ -23,7 +24,7 @@ from pyflinkstate.runtime.sources.sources import (
     check_position,
     listing_errors,
 )
-from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
+from pyflinkstate.runtime.storage import AnyPath, absolute, child_uri, is_uri, open_file_system
 
 
 class StreamFormat:
@@ -56,7 +57,7 @@ class FileSource(DirectorySource):
     type_info = Types.STRING()
 
     @staticmethod
-    def for_record_stream_format(stream_format: TextLines, *paths: str) -> FileSourceBuilder:
+    def for_record_stream_format(stream_format: TextLines, *paths: AnyPath) -> FileSourceBuilder:
         """Return a builder for a source of the files at or below ``paths``.
 
         Raises:
@@ -91,7 +92,7 @@ def _files_of(path: str) -> Iterator[tuple[str, int]]:
 class FileSourceBuilder:
     """Makes a :class:`FileSource`."""
 
-    def __init__(self, stream_format: TextLines, paths: tuple[str, ...]) -> None:
+    def __init__(self, stream_format: TextLines, paths: tuple[AnyPath, ...]) -> None:
         if not isinstance(stream_format, TextLines):
             raise ConfigurationError(
                 f"StreamFormat.text_line_format() is the only format, not {stream_format!r}"
@@ -99,7 +100,7 @@ class FileSourceBuilder:
         if not paths:
             raise ConfigurationError("for_record_stream_format() takes at least one path")
         self._format = stream_format
-        self._paths = tuple(absolute(str(path)) for path in paths)
+        self._paths = tuple(absolute(path) for path in paths)
         self._growing = False
 
     def process_static_file_set(self) -> FileSourceBuilder:
@@ -140,6 +141,7 @@ class NumberSequenceSource(Source):
                 f"NumberSequenceSource: the end must be a whole number that is not less than the start, not "
                 f"{self.start!r} to {self.end!r}"
             )
+        check_positive("records_per_epoch", self.records_per_epoch)
 
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""

@@ -13,6 +13,7 @@ from pyflinkstate.runtime.storage.settings import (
 from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, open_checkpoint
 from pyflinkstate.runtime.storage.temporary import temporary_folder
 from pyflinkstate.runtime.storage.uris import (
+    AnyPath,
     absolute,
     check_spark_reaches,
     check_spark_reads,
@@ -22,6 +23,7 @@ from pyflinkstate.runtime.storage.uris import (
     open_file_system,
     parent_uri,
     path_in_spark,
+    path_text,
 )
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "METADATA",
     "OBJECT_STORES",
     "WRITE_BUFFER_BYTES",
+    "AnyPath",
     "CheckpointFolder",
     "CheckpointStorage",
     "FileSystemCheckpointStorage",
@@ -51,6 +54,7 @@ __all__ = [
     "open_file_system",
     "parent_uri",
     "path_in_spark",
+    "path_text",
     "reason_of",
     "run_id_after",
     "temporary_folder",

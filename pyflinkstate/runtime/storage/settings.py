@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 import attrs
@@ -19,10 +18,6 @@ WRITE_BUFFER_BYTES = 4096
 MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 #: Flink's default of the greatest state that its job manager keeps in memory.
 MAX_STATE_BYTES = 5 * 1024 * 1024
-
-
-def _absolute_path(path: str | Path) -> str:
-    return absolute(str(path))
 
 
 def _inline_threshold(size_bytes: int | None) -> int:
@@ -55,7 +50,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     #: The greatest ``file_state_size_threshold``.
     MAX_FILE_STATE_THRESHOLD: ClassVar[int] = MAX_INLINE_THRESHOLD_BYTES
 
-    checkpoint_path: str = attrs.field(converter=_absolute_path)
+    checkpoint_path: str = attrs.field(converter=absolute)
     file_state_size_threshold: int = attrs.field(default=None, converter=_inline_threshold)
     write_buffer_size: int = attrs.field(default=-1, converter=_buffer_size)
 
@@ -106,9 +101,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     #: Flink's default of ``max_state_size``: 5 MiB.
     DEFAULT_MAX_STATE_SIZE: ClassVar[int] = MAX_STATE_BYTES
 
-    checkpoint_path: str | None = attrs.field(
-        default=None, converter=attrs.converters.optional(_absolute_path)
-    )
+    checkpoint_path: str | None = attrs.field(default=None, converter=attrs.converters.optional(absolute))
     max_state_size: int = attrs.field(default=None, converter=_state_size)
 
     @max_state_size.validator

@@ -7,8 +7,10 @@ drive), ``/data/a:b`` and ``./x:y`` are local paths.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -16,6 +18,8 @@ from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError
 
+#: What users may name a folder or file by.
+AnyPath: TypeAlias = "str | os.PathLike[str]"
 #: The schemes that ``pyarrow.fs`` knows. Other storage can be mounted, and then has a local path.
 KNOWN_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
@@ -87,13 +91,28 @@ def _local_path(uri: str) -> str:
     return unquote(found[1])
 
 
-def absolute(uri: str) -> str:
+def absolute(uri: AnyPath) -> str:
     """Return a URI unchanged, and a path as an absolute path: other processes have other working directories.
 
+    As in a shell, ``~`` at the beginning of a path stands for the home of the user.
+
     Raises:
-        ConfigurationError: no file system has that scheme.
+        ConfigurationError: no file system has that scheme, or it is no path.
     """
-    return str(Path(uri).absolute()) if check_scheme(uri) is None else uri
+    text = path_text(uri)
+    return str(Path(os.path.expanduser(text)).absolute()) if check_scheme(text) is None else text
+
+
+def path_text(path: AnyPath) -> str:
+    """Return a path or URI as a text.
+
+    Raises:
+        ConfigurationError: it is no path.
+    """
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise ConfigurationError(f"a path is a text or a pathlib.Path, not {path!r}")
+    return text
 
 
 def child_uri(uri: str, *names: str) -> str:

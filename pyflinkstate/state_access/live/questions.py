@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 import pyarrow as pa
 
+from pyflinkstate.api.checks import check_list
 from pyflinkstate.api.values import Key, Namespace, TypedValue
 from pyflinkstate.errors import ConfigurationError, StateQueryError
 from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion
@@ -79,8 +80,8 @@ class _Stream:
 def _question(
     queries: StateQueries, uid: str, state: str, keys: Iterable[Key] | None, namespace: Namespace | None
 ) -> StateQuestion:
-    if isinstance(keys, (str, bytes)):
-        raise ConfigurationError(f"keys is a list of keys, not {keys!r}: give [{keys!r}]")
+    if keys is not None:
+        check_list("keys", keys)
     groups = None if keys is None else _by_key_group(queries, uid, list(keys))
     return StateQuestion(uid, state, groups, () if namespace is None else (namespace,))
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.checks import check_text
+from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
@@ -80,7 +82,11 @@ def new_savepoint(job_name: str, *, clock: Callable[[], int] = wall_clock_ms) ->
     Args:
         job_name: the name of the job that will start from it.
         clock: returns the time, in ms since 1970, that values with time to live get.
+
+    Raises:
+        ConfigurationError: the name is no text, or is empty.
     """
+    check_text("the name of a job", job_name)
     metadata = CheckpointMetadata(
         checkpoint_id=1,
         job_id=uuid.uuid4().hex,
@@ -333,11 +339,12 @@ class CheckpointEdit:
         records are passed as they are. The rows of a key are processed in order.
 
         Raises:
-            ConfigurationError: the uid is in use, or the function is none.
+            ConfigurationError: the uid is in use, or the function or the type of keys is none.
             ParallelismError: a number is out of bounds.
         """
         self._check_free(uid)
         _check_bounds(uid, 1 if parallelism is None else parallelism, max_parallelism)
+        check_type("key_type", key_type)
         key_type = PickledBytesTypeInfo() if key_type is None else key_type
         keys = KeySpace(uid, key_type, max_parallelism)
         self._operators[uid] = bootstrap_of(data, function, key, timestamp, keys, parallelism, self._clock)
@@ -360,11 +367,11 @@ class CheckpointEdit:
         """
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise ConfigurationError(f"a savepoint is written to a path or URI, not to {path!r}")
-        if self.source is not None and absolute(str(path)).startswith(f"{self.source.uri.rstrip('/')}/"):
+        if self.source is not None and absolute(path).startswith(f"{self.source.uri.rstrip('/')}/"):
             raise ConfigurationError(
                 f"{path} is inside of {self.source.uri}, which stays as it is: choose another path"
             )
-        with new_folder(str(path)) as (folder, uri):
+        with new_folder(path) as (folder, uri):
             writer = None if self.source is None else DraftWriter(self.source.reader, folder)
             operators = []
             for operator in self._operators.values():
@@ -410,8 +417,7 @@ class CheckpointEdit:
         return self
 
     def _check_free(self, uid: str) -> None:
-        if not isinstance(uid, str) or not uid:
-            raise ConfigurationError(f"a uid is a text, not {uid!r}")
+        check_text("a uid", uid)
         if uid in self._operators:
             raise ConfigurationError(
                 f"the savepoint has an operator {uid!r} already: drop() it first, or choose another uid"

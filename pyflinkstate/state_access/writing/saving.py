@@ -38,6 +38,7 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.storage import (
+    AnyPath,
     CheckpointFolder,
     CheckpointStorage,
     absolute,
@@ -55,7 +56,7 @@ COPY_BYTES = 8 << 20
 
 
 @contextmanager
-def new_folder(path: str) -> Iterator[tuple[CheckpointFolder, str]]:
+def new_folder(path: AnyPath) -> Iterator[tuple[CheckpointFolder, str]]:
     """Make the folder of a savepoint; if what follows fails, what was written there is deleted.
 
     Yields:
@@ -65,7 +66,7 @@ def new_folder(path: str) -> Iterator[tuple[CheckpointFolder, str]]:
         ConfigurationError: there is something at that path already.
         CheckpointStorageError: the folder cannot be created.
     """
-    uri = absolute(str(path)).rstrip("/")
+    uri = absolute(path).rstrip("/")
     try:
         file_system, folder = open_file_system(uri)
         existed = _check_free(file_system, folder, uri)

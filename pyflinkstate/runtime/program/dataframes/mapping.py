@@ -20,6 +20,7 @@ from pyflinkstate.runtime.program.dataframes.processing import JobOptions, proce
 from pyflinkstate.runtime.program.dataframes.steps import KeyedStep
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.settings import RestartStrategy
+from pyflinkstate.runtime.storage import AnyPath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,7 +68,7 @@ def keyed_map(
     initial_state: DataFrame | None = None,
     key_type: TypeInformation | None = None,
     parallelism: int | None = None,
-    checkpoint_directory: str | None = None,
+    checkpoint_directory: AnyPath | None = None,
     restore_from: str | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 import attrs
 
+from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import TypeInformation
@@ -29,6 +30,7 @@ from pyflinkstate.runtime.settings import RestartStrategy
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.spark import job_failure
 from pyflinkstate.runtime.storage import (
+    AnyPath,
     absolute,
     check_spark_reaches,
     check_spark_reads,
@@ -57,7 +59,7 @@ class JobOptions:
     parallelism: int | None = None
     timestamp: Timestamp | None = None
     watermark: Length | WatermarkStrategy | None = None
-    checkpoint_directory: str | None = None
+    checkpoint_directory: AnyPath | None = None
     restore_from: str | None = None
     on_failure: RestartStrategy | None = None
     listener: JobListener | None = None
@@ -74,6 +76,7 @@ class JobOptions:
         """
         if not isinstance(getattr(df, "isStreaming", None), bool):
             raise self._no_frame(df)
+        check_text("job_name", self.job_name)
         if self.output_mode.lower() not in _OUTPUT_MODES:
             raise ConfigurationError(
                 f"output_mode must be 'append' or 'update', not {self.output_mode!r}: a function emits rows, "
@@ -197,7 +200,7 @@ def keyed_process(
     initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: None = None,
-    checkpoint_directory: str | None = None,
+    checkpoint_directory: AnyPath | None = None,
     restore_from: str | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
@@ -225,7 +228,7 @@ def keyed_process(
     initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema],
-    checkpoint_directory: str | None = None,
+    checkpoint_directory: AnyPath | None = None,
     restore_from: str | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
@@ -252,7 +255,7 @@ def keyed_process(
     initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
-    checkpoint_directory: str | None = None,
+    checkpoint_directory: AnyPath | None = None,
     restore_from: str | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,

@@ -84,7 +84,7 @@ class KeyedStep:
             )
         else:
             made = self._windowed(keyed, self.window)
-        return made.uid(self.uid or uid)
+        return made.uid(uid if self.uid is None else self.uid)
 
     def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
         """Return the results of a function without windows; ``initial`` is the input of its initial state."""

@@ -1,0 +1,34 @@
+"""Checks of arguments that many calls have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.errors import ConfigurationError
+
+
+def check_text(what: str, value: object, may_be_empty: bool = False) -> None:
+    """Raise ``ConfigurationError`` unless ``value`` is a text: checkpoints keep names as texts.
+
+    Args:
+        what: the text is, such as "a uid".
+        value: the text.
+        may_be_empty: whether the empty text will do.
+    """
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{what} is a text, not {value!r}")
+    if not value and not may_be_empty:
+        raise ConfigurationError(f"{what} is a text that is not empty, not {value!r}")
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
+    if type(value) is not int or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")
+
+
+def check_list(name: str, value: object) -> None:
+    """Raise ``ConfigurationError`` for a single value, or a text, in the place of a list of values."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"{name} is a list, not {safe_repr(value)}: give [{safe_repr(value)}]")
