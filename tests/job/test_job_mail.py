@@ -383,5 +383,5 @@ def test_an_error_of_a_sink_is_not_taken_for_an_empty_mailbox(run: JobRun) -> No
             raise queue.Empty("the connections are used up")
 
     run.sink = Emptied(lambda *_: None)
-    with pytest.raises(queue.Empty, match="the connections are used up"):
+    with pytest.raises(JobFailedError, match="prepare raised Empty: the connections are used up"):
         run.run()

@@ -238,7 +238,7 @@ def test_state_that_a_function_asks_for_late_is_found() -> None:
         (lambda job: ask(job, "valeu"), UnknownStateError, "'value', 'list', 'map'"),
         (lambda job: ask(job, "valeu", [1]), UnknownStateError, "'value', 'list', 'map'"),
         (lambda job: ask(job, "value", ["one"]), InvalidKeyError, "'states' has keys of LONG"),
-        (lambda job: ask(job, "value", "abc"), ConfigurationError, "a list of keys"),
+        (lambda job: ask(job, "value", "abc"), ConfigurationError, "keys is a list, not 'abc'"),
         (lambda job: ask(job, "value", range(100_001)), ConfigurationError, "at most 100,000 keys"),
         (lambda job: ask(job, "value", [1], namespace=3), StateQueryError, "has no namespaces"),
         (lambda job: ask(job, "value", timeout_s=0), ConfigurationError, "timeout_s"),

@@ -74,9 +74,9 @@ class JobOptions:
         Raises:
             ConfigurationError: it is none of Spark's, or an option is missing or has no effect.
         """
+        check_text("job_name", self.job_name)
         if not isinstance(getattr(df, "isStreaming", None), bool):
             raise self._no_frame(df)
-        check_text("job_name", self.job_name)
         if self.output_mode.lower() not in _OUTPUT_MODES:
             raise ConfigurationError(
                 f"output_mode must be 'append' or 'update', not {self.output_mode!r}: a function emits rows, "
