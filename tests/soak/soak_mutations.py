@@ -70,9 +70,8 @@ MUTATIONS = (
     Mutation(
         "sinks are not rewound on a restart",
         "runtime/job/job.py",
-        """            sink.sink.rewind(instruction.epoch)
-            sink.sink.commit(instruction.epoch)  # again""",
-        "            sink.sink.commit(instruction.epoch)  # again",
+        "            sink.sink.rewind(epoch)",
+        "            pass",
     ),
     Mutation(
         "slots restore after the take-over",
