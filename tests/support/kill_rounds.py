@@ -25,6 +25,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -58,6 +59,8 @@ WORDS = ("session", "epoch", "restart", "savepoint", "injected")
 KINDS = ("failing line", "second driver")
 
 ERROR = re.compile(r"[\w.]*(Error|Exception|GatewayGone)\b")
+#: Is in the line before an error of a Python worker of Spark.
+WORKER = "pyspark/daemon.py"
 #: How a driver may end by itself, and what must have happened before.
 ENDS = {
     "JobSupersededError": SECOND_DRIVER,
@@ -137,9 +140,13 @@ class Program:
         return self.process.pid
 
     def last_words(self) -> str:
-        """Return the last line on standard error that begins with the name of an error."""
-        lines = self.stderr.read_text(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if ERROR.match(line)), "nothing")
+        """Return the last line on standard error that begins with the name of an error.
+
+        It is not that of a Python worker of Spark, which may have written to a driver that was ending.
+        """
+        lines = ["", *self.stderr.read_text(errors="replace").splitlines()]
+        told = [line for before, line in pairwise(lines) if ERROR.match(line) and WORKER not in before]
+        return told[-1] if told else "nothing"
 
 
 def _trouble_of(line: str) -> str:
