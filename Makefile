@@ -14,8 +14,10 @@ PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_w
 	tests/operators/test_merging_windows.py tests/operators/test_window_operator.py
 QUICK := not full and not slow
 FULL := full and not slow
-# About half of the quick tier's time: what starts processes, and the simulation of them.
-JOBS := tests/job tests/simulation tests/slots
+# About half of the quick tier's time: what starts processes, the simulation of them, and looks into state.
+JOBS := tests/job tests/simulation tests/slots tests/monitor tests/state_access
+# The tests on Spark; the other folders need not be collected for them.
+ON_SPARK := tests/spark tests/packaging
 
 # Tests start many short processes: without its bytecode, each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -72,13 +74,13 @@ quick-jobs: $(SETUP)
 	$(BIN)/python -m pytest -m "$(QUICK)" $(JOBS)
 
 quick-on-spark: $(SETUP)
-	$(BIN)/python -m pytest -m "spark and $(QUICK)"
+	$(BIN)/python -m pytest -m "spark and $(QUICK)" $(ON_SPARK)
 
 full: $(SETUP)
 	$(BIN)/python -m pytest -m "not spark and $(FULL)"
 
 full-on-spark: $(SETUP)
-	$(BIN)/python -m pytest -m "spark and $(FULL)"
+	$(BIN)/python -m pytest -m "spark and $(FULL)" $(ON_SPARK)
 
 full-interpreted: $(SETUP)
 	@rm -rf $(PURE) && mkdir -p $(PURE) && cp -R pyflinkstate $(PURE)/

@@ -308,3 +308,15 @@ def test_the_rooms_in_the_documents_are_those_of_the_code() -> None:
     script = [sys.executable, str(PACKAGE.parent / "scripts" / "draw_rooms.py"), "--check"]
     done = subprocess.run(script, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_tests_on_spark_are_where_make_looks_for_them() -> None:
+    """``make`` collects no other folder for them."""
+    tests = Path(__file__).parent
+    line = next(
+        line for line in (tests.parent / "Makefile").read_text().splitlines() if "ON_SPARK :=" in line
+    )
+    folders = [tests.parent / folder for folder in line.split(":=")[1].split()]
+    marked = [path for path in tests.rglob("*.py") if "pytest.mark.spark" in path.read_text()]
+    assert marked
+    assert [path for path in marked if not any(path.is_relative_to(folder) for folder in folders)] == []

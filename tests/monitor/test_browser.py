@@ -97,6 +97,7 @@ def test_the_slowest_subtask_is_marked(chromium: Any) -> None:
     monitor.close()
 
 
+@pytest.mark.full
 def test_the_largest_keys_are_found_when_somebody_asks(chromium: Any, run: JobRun) -> None:
     recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
     run.listeners = (recorder,)
@@ -115,6 +116,7 @@ def test_the_largest_keys_are_found_when_somebody_asks(chromium: Any, run: JobRu
     monitor.close()
 
 
+@pytest.mark.full
 def test_logs_are_read_when_they_are_opened_and_can_be_searched(chromium: Any) -> None:
     monitor = monitor_with(story())
     enter(chromium, monitor)
@@ -131,6 +133,7 @@ def test_logs_are_read_when_they_are_opened_and_can_be_searched(chromium: Any) -
     monitor.close()
 
 
+@pytest.mark.full
 def test_a_stream_is_looked_at_when_it_is_switched_on(
     chromium: Any, run: JobRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +235,7 @@ return bad;
 """
 
 
+@pytest.mark.full
 def test_a_screen_reader_has_names_for_everything(chromium: Any) -> None:
     monitor = monitor_with(story())
     enter(chromium, monitor)
@@ -309,6 +313,7 @@ def test_a_job_is_watched_while_it_fails_restarts_and_finishes(chromium: Any, ru
     monitor.close()
 
 
+@pytest.mark.full
 def test_an_action_asks_again_and_takes_no_for_an_answer(chromium: Any, run: JobRun) -> None:
     may_go_on = threading.Event()
 
@@ -338,6 +343,7 @@ def test_an_action_asks_again_and_takes_no_for_an_answer(chromium: Any, run: Job
     monitor.close()
 
 
+@pytest.mark.full
 def test_a_table_keeps_its_place_when_news_come(chromium: Any) -> None:
     """Elements stay the same ones, so that focus, open parts and a scrolled table are not lost."""
     shown = story()
@@ -354,6 +360,7 @@ def test_a_table_keeps_its_place_when_news_come(chromium: Any) -> None:
     monitor.close()
 
 
+@pytest.mark.full
 def test_the_end_of_the_program_is_said(chromium: Any) -> None:
     monitor = monitor_with(story())
     enter(chromium, monitor)
@@ -364,6 +371,7 @@ def test_the_end_of_the_program_is_said(chromium: Any) -> None:
     errors(chromium)
 
 
+@pytest.mark.full
 def test_a_dead_job_is_shown_from_its_folder(chromium: Any, run: JobRun) -> None:
     """Its journal is cut off, as it is if the program is killed."""
     assert run.storage is not None
@@ -384,6 +392,7 @@ def test_a_dead_job_is_shown_from_its_folder(chromium: Any, run: JobRun) -> None
     monitor.close()
 
 
+@pytest.mark.full
 def test_200_operators_and_1000_subtasks_are_shown(chromium: Any) -> None:
     shown = JobStory()
     for event in large_events(operators=200, subtasks=5):

@@ -11,6 +11,7 @@ from slot_functions import Count
 from support_job import JobRun, numbers
 from support_runtime import PICKLED
 from support_web import browser_of, monitor_with
+from tiers import cases
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.monitor.dead_jobs import stories_at
@@ -35,7 +36,7 @@ def uri(run: JobRun) -> str:
     return found
 
 
-@pytest.mark.parametrize("key_type", [PICKLED, Types.LONG()])
+@pytest.mark.parametrize("key_type", cases([PICKLED, Types.LONG()], quick=[PICKLED]))
 def test_the_largest_come_first(run: JobRun, key_type: Any) -> None:
     run.end = StatefulNode(numbers(), lambda n: n, key_type, Pad(), "count", uid="counts")
     found = largest_keys(uri(run), "counts")["states"]["count"]

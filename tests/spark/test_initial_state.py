@@ -71,8 +71,10 @@ def of_two(row: Any) -> str:
 
 
 class TestBatch:
-    @pytest.mark.quick
-    @pytest.mark.parametrize("key", ["key", of_two], ids=["column", "function"])
+    @pytest.mark.parametrize(
+        "key",
+        [pytest.param("key", id="column", marks=pytest.mark.quick), pytest.param(of_two, id="function")],
+    )
     def test_rows_go_on_from_it(self, rows: Any, before: Any, key: Any) -> None:
         sums = keyed_process(
             rows, key=key, function=SeededSums(), schema=SUMS, initial_state=before, parallelism=2
@@ -271,7 +273,6 @@ def program(spark: Any, tmp_path: Path) -> Program:
 
 
 class TestStreaming:
-    @pytest.mark.quick
     def test_it_is_read_once_for_a_checkpoint_directory(
         self, spark: Any, program: Program, before: Any
     ) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 from backend_support import PICKLED, make_backend, state_of, take_snapshot
 from read_support import JOB_ID, UID, operator_of, state_file, write, write_checkpoint
+from tiers import cases
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState
@@ -292,17 +293,20 @@ class TestReaderThatLeaves:
         _, complaint = process.communicate(timeout=PATIENCE_S)
         return process.returncode, complaint
 
-    @pytest.mark.parametrize("most", [0, 1])
+    @pytest.mark.parametrize("most", cases([0, 1], quick=[1]))
     def test_before_the_end_of_a_long_output(self, folder, most):
         words = ["show", folder, UID, "--state", "count", "--limit", MANY]
         assert self.run(words, most) == (0, "")
 
+    @pytest.mark.full
     def test_before_a_short_output(self, folder):
         assert self.run(["show", folder], 0) == (0, "")
 
+    @pytest.mark.full
     def test_of_a_command_that_finds_differences(self, job):
         assert self.run(["diff", job / "chk-1", job / "chk-2"], 0) == (0, "")
 
+    @pytest.mark.full
     def test_of_the_help(self):
         assert self.run(["--help"], 0) == (0, "")
 

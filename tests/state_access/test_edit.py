@@ -8,6 +8,7 @@ import pytest
 from backend_support import make_backend, restore, state_of, take_snapshot
 from increment_support import Snapshot, chained
 from read_support import COUNT, UID, checkpoint_of, state_file, write
+from tiers import cases
 from write_support import DESCRIPTORS, checkpoint_with, content, filled, restored
 
 from pyflinkstate import (
@@ -180,7 +181,7 @@ def test_operators_and_states_are_dropped(tmp_path):
     assert edit(written).drop(UID).write(tmp_path / "t").operators() == []
 
 
-@pytest.mark.parametrize("most", [1, 7, 4096])
+@pytest.mark.parametrize("most", cases([1, 7, 4096], quick=[7]))
 def test_keys_are_spread_over_other_key_groups(tmp_path, most):
     checkpoint = filled(range(50))
     written = edit(checkpoint).set_max_parallelism(UID, most).write(tmp_path / "s")

@@ -4,16 +4,20 @@ import subprocess
 import sys
 
 import pytest
+from tiers import cases
 
 
 @pytest.mark.parametrize(
     "module",
-    [
-        "pyflinkstate.state_access",
-        "pyflinkstate.state_access.command_line",
-        "pyflinkstate.state_access.flink_names",
-        "pyflinkstate.__main__",
-    ],
+    cases(
+        [
+            "pyflinkstate.state_access",
+            "pyflinkstate.state_access.command_line",
+            "pyflinkstate.state_access.flink_names",
+            "pyflinkstate.__main__",
+        ],
+        quick=["pyflinkstate.__main__"],
+    ),
 )
 def test_neither_pyspark_nor_py4j_is_imported(module):
     script = f"import sys, {module}; sys.exit(bool({{'pyspark', 'py4j'}} & set(sys.modules)))"

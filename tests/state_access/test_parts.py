@@ -1,6 +1,7 @@
 """Tables in parts: between them they have the rows of the table, and each can be read in another process."""
 
 import pickle
+from itertools import product
 
 import cloudpickle
 import pytest
@@ -8,6 +9,7 @@ from backend_support import fill, make_backend, one_of_each_kind, state_of, take
 from increment_support import Snapshot, chained
 from operator_support import NUMBERS, snapshot
 from read_support import UID, checkpoint_of
+from tiers import cases
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState
@@ -56,8 +58,13 @@ def checkpoint():
     return checkpoint_of(*handles)
 
 
-@pytest.mark.parametrize("number", [1, 3, 128, 1000, None])
-@pytest.mark.parametrize("what", ["keyed", "entries", "timers"])
+@pytest.mark.parametrize(
+    ("what", "number"),
+    cases(
+        product(["keyed", "entries", "timers"], [1, 3, 128, 1000, None]),
+        quick=[("keyed", 3), ("entries", 1000), ("timers", None)],
+    ),
+)
 def test_they_have_the_rows_of_the_table_in_its_order(checkpoint, what, number):
     table = checkpoint.entries(UID, "list") if what == "entries" else getattr(checkpoint, what)(UID)
     parts = table.parts(number)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pyflinkstate
 
 #: Runs the module as ``python -m`` does, and tells at the end whether PySpark was imported.
@@ -37,5 +39,6 @@ def test_the_demo_tells_what_it_checks() -> None:
     assert checks[-1] == "ok  PySpark was not needed, nor imported: True"
 
 
+@pytest.mark.full
 def test_the_demo_never_imports_pyspark() -> None:
     assert run("-c", SCRIPT)[-1] == "pyspark imported: False"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import attrs
@@ -86,8 +87,7 @@ def test_small_records_make_frames_as_before() -> None:
     assert sizes == [RECORDS_PER_FRAME] * 3
 
 
-@pytest.mark.parametrize("seed", cases(range(5), quick=[0]))
-@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize(("seed", "timed"), cases(product(range(5), [False, True]), quick=[(0, True)]))
 def test_the_same_records_make_the_same_frames_in_their_order(seed: int, timed: bool) -> None:
     records = mixed_records(2_000, seed)
     first, second = (list(router(timed=timed).route(0, iter(records), TaskTime())) for _ in range(2))
