@@ -40,9 +40,9 @@ class _NoEnvironment:
     def get_config(self) -> ExecutionConfig:
         return self._config
 
-    def next_assigner_id(self) -> str:
+    def next_assigner_number(self) -> int:
         self._assigners += 1
-        return f"assigner-{self._assigners}"
+        return self._assigners
 
     def get_parallelism(self) -> int:
         return 1

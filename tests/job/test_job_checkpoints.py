@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,30 @@ def test_a_job_restarts_from_the_checkpoint_whose_commit_failed(
     list(job.run())
     assert sink.seen == ALL
     assert kept == [[], [1], [2], [3]], "at each restart its checkpoint must be there"
+
+
+class Half:
+    """Takes some results of an epoch, and then no more."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def take(self, _: int, values: Iterable[int]) -> None:
+        for value in values:
+            if value == 60:
+                raise BrokenPipeError("the reader has gone")
+            self.taken.append(value)
+
+
+def test_a_program_that_cannot_take_its_results_ends_the_job(run: JobRun) -> None:
+    """A restart would leave out what the epoch had left."""
+    half = Half()
+    run.sink = DriverSink(half.take)
+    run.restart = FixedDelayRestart(3, 0)
+    with pytest.raises(SinkError, match="cannot be handed over: BrokenPipeError: the reader has gone"):
+        run.run()
+    assert half.taken == [0, 20, 40]
+    assert run.heard.restarts == []
 
 
 def test_no_checkpoint_is_left_half_way_when_the_job_ends(run: JobRun, storage: CheckpointStorage) -> None:

@@ -70,9 +70,9 @@ class Program:
     def __init__(self) -> None:
         self.assigners = 0
 
-    def next_assigner_id(self) -> str:
+    def next_assigner_number(self) -> int:
         self.assigners += 1
-        return f"assigner-{self.assigners}"
+        return self.assigners
 
     def stream(
         self,
@@ -283,6 +283,48 @@ class TestLateData:
             for number, (parallelism, epoch) in enumerate(runs)
         ]
         assert all(other == found[0] for other in found)
+
+
+@pytest.mark.parametrize("order", ["ab", "ba", "cba"])
+def test_a_watermark_follows_its_source_to_another_place(
+    storage: CheckpointStorage, out: list[Any], order: str
+) -> None:
+    """Records would be late otherwise."""
+    of = {
+        "a": [("a", 1, 100), ("a", 2, 500), ("a", 3, 600), ("a", 4, 900)],
+        "b": [("b", 1, 5), ("b", 2, 11), ("b", 3, 12), ("b", 4, 25), ("b", 5, 31)],
+        "c": [("c", 1, 1000)],
+    }
+
+    def run(order: str) -> JobRun:
+        program, streams = Program(), []
+        for uid in order:
+            source = DataStream(program, SourceNode(Splits(of[uid], 1, 2), "source", uid=uid))  # type: ignore[arg-type]
+            strategy = WatermarkStrategy(0).with_timestamp_assigner(Third())
+            streams.append(source.assign_timestamps_and_watermarks(strategy))
+        stream = streams[0].union(*streams[1:]).key_by(key_of).window(WINDOWS).process(Contents())
+        return JobRun(stream.node, DriverSink(lambda _, values: out.extend(values)), storage, epochs_ahead=0)
+
+    def stop(request: Any) -> None:
+        if request.link.epoch == 2:
+            first.heard.await_checkpoint()
+            raise SparkJobError("the job stops here")
+
+    first = run("ab")
+    first.runner.after = stop
+    with pytest.raises(SparkJobError):
+        first.run()
+    restored = latest(storage)
+    assert restored.metadata.watermarks == {
+        "watermarks-1 of a": 499,
+        "watermarks-1 of b": 10,
+        "Contents-1": 10,
+    }
+    again = run(order)
+    again.restore = restored
+    again.run()
+    windows_of_b = [("b", 0, (1,)), ("b", 10, (2, 3)), ("b", 20, (4,)), ("b", 30, (5,))]
+    assert [window for window in sorted(out) if window[0] == "b"] == windows_of_b
 
 
 # --- the end of time -------------------------------------------------------------------------------------

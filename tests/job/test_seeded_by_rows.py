@@ -18,7 +18,7 @@ from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.errors import SparkJobError
 from pyflinkstate.runtime.plan.chained import WATERMARKS
-from pyflinkstate.runtime.plan.nodes import ChainNode, Input, Node, SourceNode, StatefulNode
+from pyflinkstate.runtime.plan.nodes import Assigner, ChainNode, Input, Node, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
@@ -147,7 +147,11 @@ def test_nobody_waits_for_their_watermark_and_they_advance_none(
     records = [("a", n, 10 * n) for n in range(6)]
     strategy = WatermarkStrategy(0, idle_timeout_ms=idle_timeout_ms).with_timestamp_assigner(Third())
     timed = ChainNode(
-        SourceNode(CollectionSource(records, 2), "numbers"), WATERMARKS, strategy, "time", assigner_id="time"
+        SourceNode(CollectionSource(records, 2), "numbers"),
+        WATERMARKS,
+        strategy,
+        "time",
+        assigner=Assigner(1),
     )
     sink = DriverSink(lambda _, values: out.extend(values))
     JobRun(seeded(timed, initial, Reminded()), sink, storage, clock=ManualClock(step_ms=1)).run()

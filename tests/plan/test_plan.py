@@ -100,10 +100,16 @@ def test_the_position_of_a_source_is_kept_under_its_uid() -> None:
     assert [made.source_key(node) for node in (left, right)] == ["orders", "files-1"]
 
 
-@pytest.mark.parametrize("uids", [("orders", "orders"), ("files-1", None)], ids=["two uids", "uid and place"])
-def test_two_sources_of_one_id_are_refused(uids: tuple[str, str | None]) -> None:
-    with pytest.raises(ConfigurationError, match=f"two sources have the same uid: {uids[0]}"):
-        plan(sink(source("files", uids[0])), sink(source("files", uids[1])))
+@pytest.mark.parametrize("uid", ["orders", "files-1"])
+def test_two_sources_of_one_uid_are_refused(uid: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"two sources have the same uid: {uid}"):
+        plan(sink(source("files", uid)), sink(source("files", uid)))
+
+
+def test_a_uid_is_no_place() -> None:
+    """A source that has none could be taken for it."""
+    made = plan(sink(source("files", "files-1")), sink(source("files")))
+    assert set(made.source.source.initial_offset()) == {"uid:files-1", "files-1"}
 
 
 def test_a_source_and_an_operator_may_have_the_same_uid() -> None:

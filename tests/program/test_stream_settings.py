@@ -102,8 +102,8 @@ class Environment:
     def get_parallelism(self) -> int:
         return 2
 
-    def next_assigner_id(self) -> str:
-        return "assigner"
+    def next_assigner_number(self) -> int:
+        return 1
 
 
 def source() -> DataStream:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support_runtime import raising
 
+from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter, RddSink
 from pyflinkstate.runtime.wire import frames
 from pyflinkstate.runtime.wire.frames import decode_values
@@ -55,8 +56,9 @@ def test_the_driver_sink_forgets_what_will_be_run_again() -> None:
 def test_a_consumer_that_raises_is_heard() -> None:
     sink = DriverSink(raising(BrokenPipeError("closed")))
     sink.prepare(1, frames_of(0, ["a"]))
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(SinkError, match="cannot be handed over: BrokenPipeError: closed") as caught:
         sink.commit(1)
+    assert not caught.value.recoverable
 
 
 class Cached:

@@ -135,6 +135,9 @@ def test_a_limit_of_the_address_space_counts_too(monkeypatch: pytest.MonkeyPatch
     assert available_room() == Room(10**12, 10**12)
     limit = 2**33
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    monkeypatch.setattr(memory, "_memory_of_process", lambda: (limit - MIB, limit // 4))
+    assert available_room() == Room(10**12, 10**12), "most of its address space is only reserved"
+    monkeypatch.setattr(memory, "_memory_of_process", lambda: (limit - MIB, limit // 2))
     found = available_room()
     assert found is not None
     assert found.total_bytes == limit

@@ -113,9 +113,15 @@ def test_a_field_may_be_long(file: Make) -> None:
     assert read(CsvFormat(), file(f"a,b\n{text},2\n")) == ([{"a": text, "b": "2"}], [])
 
 
+def test_columns_without_a_name_have_those_that_spark_gives_them(file: Make) -> None:
+    """A spreadsheet often ends its rows with commas."""
+    row = {"id": "1", "_c1": "a", "_c2": ""}
+    assert read(CsvFormat(), file("id,,\n1,a,\n")) == ([row], [])
+
+
 BAD_HEADERS: dict[str, tuple[bytes, str]] = {
     "a name twice": (b"id,name,name\n1,a,b\n", "has two columns 'name'"),
-    "no name twice": (b"id,,\n1,a,b\n", "has two columns ''"),
+    "Spark's name of a column without one": (b"id,_c2,\n1,a,b\n", "has two columns '_c2'"),
     "not UTF-8": (b"id,caf\xe9\n1,a\n", "is not UTF-8"),
     "a quote that is open": (b'id,"name\n', "cannot be parsed: unexpected end of data"),
 }

@@ -8,7 +8,7 @@ import pytest
 from support_job import GrowingSource
 
 from pyflinkstate.errors import IncompatibleCheckpointError
-from pyflinkstate.runtime.sources.source_set import SourceSet
+from pyflinkstate.runtime.sources.source_set import SourceSet, key_of_uid
 from pyflinkstate.runtime.sources.sources import Available, CollectionSource, EpochSet, SplitEpoch
 
 
@@ -225,15 +225,40 @@ def test_a_new_source_begins_at_the_same_place_in_each_attempt() -> None:
 def test_an_epoch_that_was_planned_without_a_source_has_nothing_of_it() -> None:
     sources = named(a="files-0", b="files-1", c="files-2")
     start = sources.restored({"a": "A", "b": "B"}, may_drop=False)
-    assert sources.planned({"a": "A2", "b": "B2"}) == {"a": "A2", "b": "B2", "c": NEW}
-    assert sources.planned({"a": "A2", "d": "D2"}) == {"a": "A2", "b": "B", "c": NEW}
-    assert sources.planned(7) == start
+    assert sources.planned({5: {"a": "A2", "b": "B2"}}) == {5: {"a": "A2", "b": "B2", "c": NEW}}
+    assert sources.planned({5: {"a": "A2", "d": "D2"}}) == {5: {"a": "A2", "b": "B", "c": NEW}}
+    assert sources.planned({5: 7}) == {5: start}
+
+
+def test_no_source_goes_back_where_one_run_planned_with_it_and_the_next_one_without() -> None:
+    sources = named(a="files-0", b="files-1")
+    sources.restored({"a": "A", "b": "B"}, may_drop=False)
+    ends = {12: {"a": "A3"}, 11: {"a": "A2", "b": "B2"}}
+    assert sources.planned(ends) == {11: {"a": "A2", "b": "B2"}, 12: {"a": "A3", "b": "B2"}}
+
+
+def test_a_uid_with_a_number_is_not_taken_for_a_place() -> None:
+    """Otherwise a new source would go on where one with another uid was."""
+    assert [key_of_uid(uid) for uid in ("orders", "orders-1", "-", "a-b")] == [
+        "orders",
+        "uid:orders-1",
+        "-",
+        "a-b",
+    ]
+    places = {"uid:kafka-1": "kafka-0", "uid:kafka-3": "kafka-1"}
+    sources = SourceSet({name: Begun([]) for name in places}, places)
+    position = {"uid:kafka-1": "K1", "uid:kafka-2": "K2"}
+    with pytest.raises(
+        IncompatibleCheckpointError, match=r"the sources 'kafka-2', .*has 'kafka-1', 'kafka-3'"
+    ):
+        sources.restored(position, may_drop=False)
+    assert sources.restored(position, may_drop=True) == {"uid:kafka-1": "K1", "uid:kafka-3": NEW}
 
 
 def test_epochs_of_a_job_that_begins_with_a_seeded_savepoint_end_where_they_were_planned_to() -> None:
     sources = named(a="files-0", b="files-1")
     sources.initial_offset()
-    assert sources.planned({"a": "A", "b": "B"}) == {"a": "A", "b": "B"}
+    assert sources.planned({1: {"a": "A", "b": "B"}}) == {1: {"a": "A", "b": "B"}}
 
 
 def test_all_are_opened_closed_and_told_of_commits(both: SourceSet, growing: GrowingSource) -> None:

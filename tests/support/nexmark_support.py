@@ -32,9 +32,9 @@ class Program:
     def __init__(self) -> None:
         self._assigners = 0
 
-    def next_assigner_id(self) -> str:
+    def next_assigner_number(self) -> int:
         self._assigners += 1
-        return f"assigner-{self._assigners}"
+        return self._assigners
 
     def runs_in_batch(self, node: object) -> bool:
         return False

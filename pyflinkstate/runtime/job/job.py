@@ -188,7 +188,7 @@ class Job(JobView):
         #: The first position of the source; asked for once, so that a restart without a checkpoint begins
         #: there again.
         self._initial: Any = None
-        self._are_sinks_open = False
+        self._opened: set[SinkNode] = set()
         self._observers = [one for one in settings.listeners if isinstance(one, JobObserver)]
         self._timeline = (
             EpochTimeline(clock.monotonic_ms, [source.name for source in self._plan.sources])
@@ -548,7 +548,7 @@ class Job(JobView):
         self._open_sinks(line)
         if self._logs_epochs and self._restore is not None and self._checkpointing is not None:
             planned = self._checkpointing.planned(self._restore.metadata.epoch)
-            self._planner.remember({number: self._source.planned(end) for number, end in planned.items()})
+            self._planner.remember(self._source.planned(planned))
         return JobTakenOver()
 
     def _open_sinks(self, line: RunHistory) -> None:
@@ -556,12 +556,12 @@ class Job(JobView):
         restored = None if self._restore is None else self._restore.metadata.epoch
         for sink in self._plan.sinks:
             self._check_run()
-            if not self._are_sinks_open or isinstance(sink.sink, RunAwareSink):
+            if sink not in self._opened or isinstance(sink.sink, RunAwareSink):
                 with errors_of_sink(sink.name, "open"):
                     open_sink(sink.sink, self.job_id, line, restored)
+                self._opened.add(sink)
             else:
                 self._go_back_to(sink, self._machine.epoch)
-        self._are_sinks_open = True
 
     def _check_run(self) -> None:
         """Raise ``JobSupersededError`` if another driver has taken the job over."""

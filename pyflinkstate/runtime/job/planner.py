@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -56,7 +56,7 @@ class EpochPlanner:
         self._ahead = None
         self.is_over = False
 
-    def remember(self, planned: dict[int, Any]) -> None:
+    def remember(self, planned: Mapping[int, Any]) -> None:
         """Take over the ends of epochs that an earlier run planned and may not have completed."""
         self._planned = dict(planned)
 

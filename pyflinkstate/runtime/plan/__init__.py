@@ -33,7 +33,7 @@ from pyflinkstate.runtime.plan.nodes import (
 )
 from pyflinkstate.runtime.plan.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
 from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.plan.walk import upstream_of
+from pyflinkstate.runtime.plan.walk import new_assigner, upstream_of
 
 __all__ = [
     "ASYNC",
@@ -64,6 +64,7 @@ __all__ = [
     "first_only",
     "functions_of",
     "make_plan",
+    "new_assigner",
     "rebalance",
     "rescale",
     "shuffle",

@@ -28,7 +28,7 @@ from pyflinkstate.runtime.plan.nodes import (
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.plan.walk import Edge, Edges, copying, in_order, upstream_of
 from pyflinkstate.runtime.sinks import check_sinks
-from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet
+from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet, key_of_uid
 
 #: A node that runs as a stage of its own, which later nodes read.
 Stage = SourceNode | StatefulNode | ChainNode | Exchange
@@ -313,7 +313,7 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
 
 def source_key(node: SourceNode, number: int) -> str:
     """Return the key of the ``number``-th source of a plan in the job's position."""
-    return node.uid or _source_place(node, number)
+    return key_of_uid(node.uid) if node.uid else _source_place(node, number)
 
 
 def _source_place(node: SourceNode, number: int) -> str:
@@ -325,7 +325,7 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
     if len(sources) == 1:
         return sources[0]
     keys = {node: source_key(node, n) for n, node in enumerate(sources)}
-    _check_unique("sources", list(keys.values()))
+    _check_unique("sources", [node.uid for node in sources if node.uid])
     if any(isinstance(node.source, InitialRows) for node in sources):
         return _seeded(keys)
     alone = [node.name for node in sources if node.source.commits_every_epoch]

@@ -26,10 +26,30 @@ class SourceNode:
     #: Whether its records are checked against the type; a source may be known to make records of its type.
     is_checked: bool = False
     uid: str | None = None
+    #: How many assigners of watermarks have been made that read this source and no other one.
+    assigners: int = 0
 
     def operators(self) -> list[ChainedOperator]:
         """Return the operators that a chain runs right after this node."""
         return output_check(self, "a record does not fit type_info") if self.is_checked else []
+
+
+@attrs.frozen(eq=False)
+class Assigner:
+    """What tells an assigner of watermarks from the others of a program."""
+
+    #: Its number among all of the program, from 1.
+    number: int
+    #: The only source that it reads, and its number among the assigners of that one.
+    source: SourceNode | None = None
+    number_of_source: int = 1
+
+    @property
+    def id(self) -> str:
+        """Its id in checkpoints, which stays if a source with a uid changes its place in the program."""
+        if self.source is None or self.source.uid is None:
+            return f"watermarks-{self.number}"
+        return f"watermarks-{self.number_of_source} of {self.source.uid}"
 
 
 @attrs.define(eq=False)
@@ -41,8 +61,8 @@ class ChainNode:
     function: UserFunction
     name: str
     output_type: TypeInformation | None = None
-    #: The id in checkpoints, if it assigns watermarks.
-    assigner_id: str = ""
+    #: Whether, and as which one, it assigns watermarks.
+    assigner: Assigner | None = None
     #: Whether it belongs to its source, so that settings apply to the source.
     is_of_source: bool = False
     #: The number of subtasks; None for the number of partitions of its input.
@@ -55,9 +75,8 @@ class ChainNode:
         """Return the operators that a chain runs for this node."""
         check = output_check(self)
         isolates = not check or self.output_type is None or not rebuilds(self.output_type)
-        own = ChainedOperator(
-            self.kind, self.name, self.function, has_side_outputs, self.assigner_id, isolates
-        )
+        assigner_id = "" if self.assigner is None else self.assigner.id
+        own = ChainedOperator(self.kind, self.name, self.function, has_side_outputs, assigner_id, isolates)
         return [own, *check]
 
 

@@ -11,7 +11,7 @@ import attrs
 from pyflinkstate.api.functions import FlatMapFunction
 from pyflinkstate.api.values import Record
 from pyflinkstate.runtime.plan.chained import ChainedOperator
-from pyflinkstate.runtime.plan.nodes import Node, PartitionNode, UnionNode, parents_of
+from pyflinkstate.runtime.plan.nodes import Assigner, Node, PartitionNode, SourceNode, UnionNode, parents_of
 
 N = TypeVar("N", bound=Hashable)
 
@@ -33,6 +33,15 @@ def in_order(ends: Iterable[N], before: Callable[[N], Iterable[N]]) -> list[N]:
 def upstream_of(*nodes: Node) -> list[Node]:
     """Return everything that leads to ``nodes``, from the sources on, and the nodes themselves."""
     return in_order(nodes, parents_of)
+
+
+def new_assigner(number: int, parent: Node) -> Assigner:
+    """Return what a new assigner of watermarks is that reads ``parent``, the program's ``number``-th one."""
+    sources = [node for node in upstream_of(parent) if isinstance(node, SourceNode)]
+    if len(sources) != 1:
+        return Assigner(number)
+    sources[0].assigners += 1
+    return Assigner(number, sources[0], sources[0].assigners)
 
 
 @attrs.frozen

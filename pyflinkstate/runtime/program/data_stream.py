@@ -43,6 +43,7 @@ from pyflinkstate.runtime.plan import (
     SourceNode,
     StatefulNode,
     UnionNode,
+    new_assigner,
     stateful_node,
     upstream_of,
 )
@@ -169,7 +170,7 @@ class DataStream(Generic[T_co]):
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
         node = ChainNode(self._node, WATERMARKS, watermark_strategy, "timestamps and watermarks")
-        node.assigner_id = self._env.next_assigner_id()
+        node.assigner = new_assigner(self._env.next_assigner_number(), self._node)
         return DataStream(self._env, node)
 
     def union(self, *streams: DataStream[T_co]) -> DataStream[T_co]:
@@ -627,7 +628,7 @@ class CachedDataStream(DataStream[T_co]):
         if has_time:
             strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(KeptTimestamp())
             timed = ChainNode(node, WATERMARKS, strategy, name)
-            timed.assigner_id = env.next_assigner_id()
+            timed.assigner = new_assigner(env.next_assigner_number(), node)
             node = ChainNode(timed, "map", _without_timestamp, name, type_info)
         super().__init__(env, node)
 

@@ -501,10 +501,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     # --- running -------------------------------------------------------------------------------
 
-    def next_assigner_id(self) -> str:
-        """Return a new id for an assigner of watermarks; it is the same in each run of a program."""
+    def next_assigner_number(self) -> int:
+        """Return the number of a new assigner of watermarks; it is the same in each run of a program."""
         self._assigners += 1
-        return f"watermarks-{self._assigners}"
+        return self._assigners
 
     def add_sink_node(self, node: SinkNode) -> None:
         """Called by :meth:`DataStream.sink_to`."""

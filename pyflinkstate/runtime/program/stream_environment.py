@@ -31,8 +31,8 @@ class StreamEnvironment(Protocol):
     def runs_in_batch(self, node: Node) -> bool:
         """Return whether a reader of ``node`` emits its results at the end of the input."""
 
-    def next_assigner_id(self) -> str:
-        """Return a new id for an assigner of watermarks; it is the same in each run of a program."""
+    def next_assigner_number(self) -> int:
+        """Return the number of a new assigner of watermarks; it is the same in each run of a program."""
 
     def add_sink_node(self, node: SinkNode) -> None:
         """Add a sink to the next job."""

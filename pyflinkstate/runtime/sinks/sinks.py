@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 import attrs
 
 from pyflinkstate.api.values import Record, Reported, SparkObject
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SinkError
 from pyflinkstate.runtime.storage import RunHistory
 from pyflinkstate.runtime.wire import NoRecord, decode_values, frames_of, user_failure
 
@@ -159,7 +159,15 @@ class DriverSink:
         """See :class:`Sink`."""
         for number in sorted(number for number in self._prepared if number <= epoch):
             for partition, frame in self._prepared.pop(number):
-                self._consume(partition, decode_values(frame))
+                self._hand_over(partition, frame)
+
+    def _hand_over(self, partition: int, frame: bytes) -> None:
+        try:
+            self._consume(partition, decode_values(frame))
+        except PyFlinkStateError:
+            raise
+        except Exception as error:  # a restart would leave out, or repeat, what was handed over before it
+            raise SinkError(f"results cannot be handed over: {type(error).__name__}: {error}") from error
 
     def rewind(self, epoch: int) -> None:
         """See :class:`Sink`."""

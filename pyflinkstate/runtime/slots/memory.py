@@ -20,6 +20,8 @@ FILL_BYTES_PER_S = 8 * 1024**3
 #: The host or container must have this fraction of its memory left, and at least this many bytes.
 RESERVE_SHARE = 0.02
 RESERVE_BYTES = 64 * 1024 * 1024
+#: A limit of the address space matters when this share of it is memory in use.
+USED_SHARE = 0.5
 
 
 @attrs.frozen
@@ -69,12 +71,17 @@ def _of_host() -> Room | None:
 
 
 def _of_address_space() -> Room | None:
-    """Return what is left below the limit that a slot inherits from its Spark worker; None without one."""
+    """Return what is left below the limit that a slot inherits from its Spark worker; None without one.
+
+    Allocators reserve address space that they may never use, and do with less if they do not get it. So it
+    counts only where most of it is used.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
+    space, memory = _memory_of_process()
+    if limit == resource.RLIM_INFINITY or memory < limit * USED_SHARE:
         return None
     limited = "address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
-    return Room(limit - _memory_of_process()[0], limit, limited)
+    return Room(limit - space, limit, limited)
 
 
 def _of_containers() -> list[Room]:

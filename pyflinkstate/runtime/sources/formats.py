@@ -151,10 +151,11 @@ def _header(rows: Iterator[list[str]], path: str) -> list[str]:
         raise _no_header(path, f"cannot be parsed: {error}") from error
     if not all(map(_is_utf8, header)):
         raise _no_header(path, "is not UTF-8")
-    twice = next((name for name in header if header.count(name) > 1), None)
+    names = [name or f"_c{number}" for number, name in enumerate(header)]
+    twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise _no_header(path, f"has two columns {twice!r}")
-    return header
+    return names
 
 
 def _no_header(path: str, reason: str) -> MalformedRecordError:

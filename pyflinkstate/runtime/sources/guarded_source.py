@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyflinkstate.api.values import Offset
@@ -50,9 +50,9 @@ class GuardedSource(Source):
         with self._errors("initial_offset"):
             return self._checked(self._inner.restored(position, may_drop), "initial_offset")
 
-    def planned(self, end: Offset) -> Offset:
-        """Return where an epoch ends that an earlier run has planned; see :meth:`SourceSet.planned`."""
-        return self._inner.planned(end) if isinstance(self._inner, SourceSet) else end
+    def planned(self, ends: Mapping[int, Offset]) -> Mapping[int, Offset]:
+        """Return where epochs end that earlier runs have planned; see :meth:`SourceSet.planned`."""
+        return self._inner.planned(ends) if isinstance(self._inner, SourceSet) else ends
 
     def check_restored(self, position: Offset) -> None:
         """See :class:`Source`."""

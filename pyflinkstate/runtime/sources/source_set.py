@@ -12,6 +12,9 @@ from pyflinkstate.api.values import JsonObject, Offset
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, RddEpoch, Source, SplitEpoch
 
+#: Marks a uid that could be taken for a place.
+UID = "uid:"
+
 _log = logging.getLogger("pyflinkstate.sources")
 
 
@@ -78,14 +81,25 @@ class SourceSet(Source):
         }
         return self._start
 
-    def planned(self, end: Offset) -> Offset:
-        """Return where an epoch ends that an earlier run, maybe with other sources, has planned.
+    def planned(self, ends: Mapping[int, Offset]) -> dict[int, Offset]:
+        """Return where epochs end that earlier runs, maybe with other sources, have planned.
 
-        It has nothing of a source that the earlier run did not have.
+        An epoch has nothing of a source that its run did not have.
+
+        Args:
+            ends: the ends by the number of the epoch.
         """
+        planned: dict[int, Offset] = {}
+        at = self._start
+        for number, end in sorted(ends.items()):
+            at = planned[number] = self._moved(at, end)
+        return planned
+
+    def _moved(self, start: Mapping[str, Offset], end: Offset) -> dict[str, Offset]:
+        """Return the end of an epoch, and the start for each source of which that knows nothing."""
         known: JsonObject = end if isinstance(end, dict) else {}
         found = _found_in(known, self._places)
-        return {name: known[found[name]] if name in found else at for name, at in self._start.items()}
+        return {name: known[found[name]] if name in found else at for name, at in start.items()}
 
     def _first_of(self, name: str) -> Offset:
         if name not in self._firsts:
@@ -126,10 +140,11 @@ class SourceSet(Source):
             raise self._misfit(position)
 
     def _misfit(self, position: Offset) -> IncompatibleCheckpointError:
+        names = ", ".join(name.removeprefix(UID) for name in self._sources)
         return IncompatibleCheckpointError(
-            f"the checkpoint's source position {safe_repr(position)} does not fit the sources "
-            f"{', '.join(self._sources)}: restore with the sources that the checkpoint was taken with, and "
-            f"set uid() on each before any is added or removed"
+            f"the checkpoint's source position {safe_repr(position)} does not fit the sources {names}: "
+            f"restore with the sources that the checkpoint was taken with, and set uid() on each before any "
+            f"is added or removed"
         )
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
@@ -152,8 +167,13 @@ class SourceSet(Source):
             source.commit(end[name])
 
 
+def key_of_uid(uid: str) -> str:
+    """Return under which name a position has a source with a uid, which is never that of a place."""
+    return f"{UID}{uid}" if _number_in(uid) else uid
+
+
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))
+    return ", ".join(repr(name.removeprefix(UID)) for name in sorted(names))
 
 
 def _found_in(position: Iterable[str], places: Mapping[str, str]) -> dict[str, str]:
@@ -165,7 +185,8 @@ def _found_in(position: Iterable[str], places: Mapping[str, str]) -> dict[str, s
     """
     kept = set(position)
     found = {name: name for name, place in places.items() if name != place and name in kept}
-    before = _by_base_name((name, name) for name in kept.difference(found))
+    unknown = {name for name in kept.difference(found) if not name.startswith(UID)}
+    before = _by_base_name((name, name) for name in unknown)
     now = _by_base_name((place, name) for name, place in places.items() if name not in found)
     for base, names in now.items():
         if len(names) == len(before[base]):
@@ -173,11 +194,17 @@ def _found_in(position: Iterable[str], places: Mapping[str, str]) -> dict[str, s
     return found
 
 
+def _number_in(place: str) -> str:
+    """Return the number at the end of a place; nothing for what is no place."""
+    _, hyphen, number = place.rpartition("-")
+    return number if hyphen and number.isdecimal() else ""
+
+
 def _by_base_name(places: Iterable[tuple[str, str]]) -> defaultdict[str, list[str]]:
     """Return the names of sources in their order, by what is before the number in their places."""
     groups: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for place, name in places:
-        base, _, number = place.rpartition("-")
-        if number.isdecimal():
-            groups[base].append((int(number), name))
+        number = _number_in(place)
+        if number:
+            groups[place.removesuffix(f"-{number}")].append((int(number), name))
     return defaultdict(list, {base: [name for _, name in sorted(group)] for base, group in groups.items()})
