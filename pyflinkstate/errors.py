@@ -187,7 +187,7 @@ class StreamingQueryError(SourceError):
 
 
 class SinkError(PyFlinkStateError, OSError):
-    """The output directory cannot be used for this job's output."""
+    """The output directory cannot be used for this job's output, or the program cannot take its results."""
 
 
 class SinkStorageError(SinkError):
