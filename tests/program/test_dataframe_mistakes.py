@@ -88,6 +88,20 @@ def test_a_key_is_a_name_or_names_or_a_function(key: Any) -> None:
         columns_of(key)
 
 
+@pytest.mark.parametrize("key", [{"user"}, frozenset(), {"user": 1}, (name for name in ["user"]), b"user"])
+def test_several_names_come_in_a_list(key: Any) -> None:
+    for find in (columns_of, lambda key: selector(key, ["user", "n"])):
+        with pytest.raises(ConfigurationError, match=r"key= takes the name of a column, a list of names or"):
+            find(key)
+
+
+@pytest.mark.parametrize("key", [[], ()])
+def test_a_key_names_a_column_at_least(key: Any) -> None:
+    for find in (columns_of, lambda key: selector(key, ["user", "n"])):
+        with pytest.raises(ConfigurationError, match="names no column, so that all rows would have one key"):
+            find(key)
+
+
 def test_several_names_are_a_key() -> None:
     assert columns_of(["user", "n"]) == ["user", "n"]
     several: Any = ("user", "n")
