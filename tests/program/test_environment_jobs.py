@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pandas as pd
+import pyarrow as pa
 import pytest
 from local_environment import local_environment
 from operators import RunningSum
@@ -286,6 +287,7 @@ class Table:
 
 SPARKS = type("DataFrame", (Table,), {"__module__": "pyspark.sql.classic.dataframe"})
 POLARS = type("DataFrame", (Table,), {"__module__": "polars.dataframe.frame"})
+ARROW = pa.table({"a": [1]})
 #: What is no list of records, though it can be iterated over, and what to do.
 NO_COLLECTIONS = [
     ("abc", r"not 'abc': give \['abc'\] if that is one record"),
@@ -294,6 +296,8 @@ NO_COLLECTIONS = [
     (pd.DataFrame({"a": [1]}), r'not a DataFrame of pandas: give df.to_dict\("records"\)'),
     (SPARKS(), r"not a DataFrame of pyspark: call from_dataframe\(df\)"),
     (POLARS(), r"not a DataFrame of polars: give df.to_dicts\(\)"),
+    (ARROW, r"not a Table of pyarrow: give table.to_pylist\(\)"),
+    (ARROW.to_batches()[0], r"not a RecordBatch of pyarrow: give table.to_pylist\(\)"),
 ]
 
 

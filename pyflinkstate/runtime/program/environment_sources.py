@@ -52,8 +52,10 @@ _SINGLE = (str, bytes, bytearray, memoryview, Mapping)
 _OF_TABLES = {
     "pandas": 'give df.to_dict("records")',
     "polars": "give df.to_dicts()",
+    "pyarrow": "give table.to_pylist()",
     "pyspark": "call from_dataframe(df)",
 }
+_TABLES = ("DataFrame", "Column", "Table", "RecordBatch")
 
 
 def _refuse_single(collection: object) -> None:
@@ -65,7 +67,7 @@ def _refuse_single(collection: object) -> None:
         )
     for base in type(collection).__mro__:
         remedy = _OF_TABLES.get(base.__module__.partition(".")[0])
-        if remedy is not None and base.__name__ in ("DataFrame", "Column"):
+        if remedy is not None and base.__name__ in _TABLES:
             raise ConfigurationError(
                 f"from_collection() takes a list of records, not a {base.__name__} of "
                 f"{base.__module__.partition('.')[0]}: {remedy}"
