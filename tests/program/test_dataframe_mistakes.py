@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyflinkstate import KeyedProcessFunction, KeyedStep, OutputTag, keyed_map, keyed_process
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.program.dataframes.event_time import strategy_of
+from pyflinkstate.runtime.program.dataframes.event_time import length_ms, strategy_of
 from pyflinkstate.runtime.program.dataframes.keys import columns_of, selector
 
 SCHEMA = "user string, n long"
@@ -100,6 +101,18 @@ def test_a_key_names_a_column_at_least(key: Any) -> None:
     for find in (columns_of, lambda key: selector(key, ["user", "n"])):
         with pytest.raises(ConfigurationError, match="names no column, so that all rows would have one key"):
             find(key)
+
+
+@pytest.mark.parametrize("length", [np.int64(5), np.uint8(5), 5, "5 milliseconds"])
+def test_a_length_of_time_may_be_a_number_of_numpys(length: Any) -> None:
+    found = length_ms("watermark", length)
+    assert (found, type(found)) == (5, int)
+
+
+@pytest.mark.parametrize("length", [np.int64(-1), True, 1.5, None])
+def test_what_is_no_length_of_time_is_refused(length: Any) -> None:
+    with pytest.raises(ConfigurationError, match="watermark takes a length of time"):
+        length_ms("watermark", length)
 
 
 def test_several_names_are_a_key() -> None:
