@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from pyflinkstate import KeyedProcessFunction, KeyedStep, OutputTag, keyed_map, keyed_process
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.dataframes.event_time import length_ms, strategy_of
+from pyflinkstate.runtime.program.dataframes.initial_state import check_frame
 from pyflinkstate.runtime.program.dataframes.keys import columns_of, selector
+from pyflinkstate.runtime.program.dataframes.mapping import _initial_column
 
 SCHEMA = "user string, n long"
 LATE = OutputTag("late")
@@ -126,6 +129,25 @@ def test_a_timestamp_is_the_name_of_a_column() -> None:
     with pytest.raises(ConfigurationError) as caught:
         strategy_of(["user", "at"], False, given, None)
     assert str(caught.value) == "timestamp= is the name of a column, not a Column: 'at'"
+
+
+@pytest.mark.parametrize("is_pandas", [True, False])
+def test_an_initial_state_is_a_spark_dataframe(is_pandas: bool) -> None:
+    pandas = pytest.importorskip("pandas")
+    df: Any = SimpleNamespace(isStreaming=False, columns=["user", "n"])
+    given = pandas.DataFrame({"user": ["ann"], "n": [1], "m": [2]}) if is_pandas else [("ann", 1)]
+    assert _initial_column(given, "user") is None
+    with pytest.raises(ConfigurationError) as caught:
+        check_frame(given, df, "user")
+    told = str(caught.value)
+    assert told.startswith("initial_state= takes a Spark DataFrame, not a ")
+    end = (
+        "DataFrame; spark.createDataFrame(frame) makes one of a frame of pandas"
+        if is_pandas
+        else "builtins.list"
+    )
+    assert told.endswith(end)
+    assert "ann" not in told
 
 
 STEP = KeyedStep(key="user", function=Echo(), schema=SCHEMA)
