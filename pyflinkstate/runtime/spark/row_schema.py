@@ -353,7 +353,8 @@ def _of_spark(row: sql.Row, names: list[str]) -> Sequence[Any]:
 
 def _attributes(value: Any, names: list[str]) -> dict[str, Any]:
     """Return what an object says of its columns, and what looks as if it did."""
-    kind, given = type(value), getattr(value, "__dict__", {})
+    kind: Any = type(value)
+    given = getattr(value, "__dict__", {})
     slots = _slots_of(kind)
     own = {name: given[name] for name in given if name in names or _is_public(kind, name)}
     for name in slots:

@@ -86,7 +86,7 @@ def _flat(arrow: pa.DataType) -> pa.DataType:
 
 def _is_told_as_text(arrow: pa.DataType) -> bool:
     is_binary = pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow)
-    return pa.types.is_nested(arrow) or is_binary or pa.types.is_fixed_size_binary(arrow)
+    return bool(pa.types.is_nested(arrow) or is_binary or pa.types.is_fixed_size_binary(arrow))
 
 
 def _flat_columns(table: StateTable, batch: pa.RecordBatch) -> list[pa.Array]:
