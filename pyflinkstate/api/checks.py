@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 from collections.abc import Iterable
 
 from pyflinkstate.api.safe_repr import safe_repr
@@ -26,6 +28,24 @@ def check_positive(name: str, value: int) -> None:
     """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
     if type(value) is not int or value < 1:
         raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")
+
+
+def positive(name: str, value: object) -> int:
+    """Return a whole number of at least 1, numpy's too, as an ``int``.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    whole = as_int(value)
+    check_positive(name, value if whole is None else whole)  # type: ignore[arg-type]
+    assert whole is not None
+    return whole
+
+
+def as_int(value: object) -> int | None:
+    """Return a whole number, numpy's too, as an ``int``; None for anything else, such as a truth value."""
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return operator.index(value) if is_whole else None  # type: ignore[arg-type]
 
 
 def check_list(name: str, value: object) -> None:

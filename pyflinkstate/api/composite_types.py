@@ -24,13 +24,18 @@ def _rounded(type_info: TypeInformation, value: TypedValue) -> TypedValue:
 
 
 def _made_by_types(type_info: Any, attribute: attrs.Attribute[Any], given: object) -> None:
-    """Check the parts that a type is made of."""
-    for part in given if isinstance(given, tuple) else (given,):
-        if not isinstance(part, TypeInformation):
-            raise ConfigurationError(
-                f"Types.{type_info.maker}(): {attribute.name} must be made by Types, such as Types.LONG(), "
-                f"not {part!r}"
-            )
+    """Check a part of a type."""
+    if not isinstance(given, TypeInformation):
+        raise ConfigurationError(
+            f"Types.{type_info.maker}(): {attribute.name} must be made by Types, such as Types.LONG(), "
+            f"not {given!r}"
+        )
+
+
+def _all_made_by_types(type_info: Any, attribute: attrs.Attribute[Any], given: tuple[object, ...]) -> None:
+    """Check the types of fields."""
+    for part in given:
+        _made_by_types(type_info, attribute, part)
 
 
 def _refuse_none(value: Iterable[TypedValue], name: str) -> None:
@@ -243,7 +248,7 @@ class TupleTypeInfo(TypeInformation[Fields]):
 
     maker: ClassVar[str] = "TUPLE"
 
-    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types, validator=_made_by_types)
+    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types, validator=_all_made_by_types)
 
     def check(self, value: TypedValue) -> Fields:
         if not isinstance(value, (tuple, list)):
@@ -314,7 +319,7 @@ class RowTypeInfo(TypeInformation[Row]):
 
     maker: ClassVar[str] = "ROW"
 
-    field_types: tuple[TypeInformation, ...] = attrs.field(validator=_made_by_types)
+    field_types: tuple[TypeInformation, ...] = attrs.field(validator=_all_made_by_types)
     field_names: tuple[str, ...] = attrs.field()
 
     def __init__(

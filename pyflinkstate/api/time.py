@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import numbers
 import operator
 from collections.abc import Callable
@@ -23,8 +24,17 @@ def _whole_number(made_by: str, number: object, factor: int = 1, finer: str = ""
     told = f"{made_by} takes a whole number, not {number!r}"
     if not finer:
         raise ConfigurationError(told)
-    fits = isinstance(number, float) and (number * factor).is_integer()
-    raise ConfigurationError(f"{told}: use {finer}({int(number * factor) if fits else 500})")  # type: ignore[operator]
+    raise ConfigurationError(f"{told}: use {finer}({_in_finer(number, factor)})")
+
+
+def _in_finer(number: object, factor: int) -> str:
+    """Return how many of the finer unit a number is; the empty text if that is no whole number either."""
+    if not isinstance(number, numbers.Real) or isinstance(number, bool):
+        return ""
+    scaled = float(number) * factor
+    # 2.01 s are 2010 ms, though 2.01 * 1000 is a little less.
+    is_whole = math.isfinite(scaled) and math.isclose(scaled, round(scaled), rel_tol=1e-12)
+    return str(round(scaled)) if is_whole else ""
 
 
 def _of_milliseconds(number: object) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic
 
 import attrs
 
+from pyflinkstate.api.checks import as_int
 from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
@@ -38,7 +39,8 @@ def length_ms(length: Length) -> int:
     Raises:
         ConfigurationError: ``length`` is not a length of time.
     """
-    return length if type(length) is int else milliseconds_of(length)  # type: ignore[arg-type]
+    whole = as_int(length)
+    return milliseconds_of(length) if whole is None else whole  # type: ignore[arg-type]
 
 
 class MergeCallback(ABC, Generic[W]):

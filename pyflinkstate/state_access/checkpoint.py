@@ -23,6 +23,7 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import UnknownOperatorError, UnknownStateError
+from pyflinkstate.runtime.storage import AnyPath, path_text
 from pyflinkstate.runtime.storage import open_checkpoint as open_folder
 from pyflinkstate.state_access.expiry import expires
 from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo, nearest
@@ -39,7 +40,7 @@ Length: TypeAlias = Time | Duration | datetime.timedelta
 OnRead: TypeAlias = Callable[[int], None]
 
 
-def open_checkpoint(path: str, clock: Callable[[], int] = wall_clock_ms) -> Checkpoint:
+def open_checkpoint(path: AnyPath, clock: Callable[[], int] = wall_clock_ms) -> Checkpoint:
     """Open a checkpoint or savepoint, without its job, Spark or Java. Nothing of it is ever changed.
 
     Args:
@@ -50,11 +51,12 @@ def open_checkpoint(path: str, clock: Callable[[], int] = wall_clock_ms) -> Chec
 
     Raises:
         CheckpointNotFoundError: there is no completed checkpoint.
+        ConfigurationError: it is no path.
         CorruptCheckpointError: its metadata is damaged.
         IncompatibleCheckpointError: it has a format version that this release does not know.
         CheckpointStorageError: the storage cannot be read.
     """
-    metadata, uri = locate(str(path))
+    metadata, uri = locate(path_text(path))
     return Checkpoint(metadata, uri, CountingReader(open_folder(uri)), clock)
 
 

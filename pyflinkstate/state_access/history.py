@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 import pyarrow as pa
 
+from pyflinkstate.api.checks import check_list
 from pyflinkstate.api.values import Key
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.types import RegisteredStateMeta
@@ -16,6 +17,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
+from pyflinkstate.runtime.storage import AnyPath, path_text
 from pyflinkstate.runtime.storage import open_checkpoint as open_folder
 from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
 from pyflinkstate.state_access.facts import nearest
@@ -82,7 +84,12 @@ class KeyHistory:
 
 
 def history(
-    path: str, uid: str, key: Key, states: Iterable[str] | None = None, *, allow_pickle: bool = False
+    path: AnyPath,
+    uid: str,
+    key: Key,
+    states: Iterable[str] | None = None,
+    *,
+    allow_pickle: bool = False,
 ) -> KeyHistory:
     """Return the values of a key in each checkpoint that a job has kept.
 
@@ -100,8 +107,12 @@ def history(
         CheckpointNotFoundError: the folder has no completed checkpoint.
         UnknownOperatorError: no checkpoint has the operator.
         UnknownStateError: no checkpoint has a state of that name, or the operator never had keyed state.
+        ConfigurationError: a single state is given, and no list, or the path is none.
     """
-    storage, job_ids = jobs_at(str(path))
+    path = path_text(path)
+    if states is not None:
+        check_list("states", states)
+    storage, job_ids = jobs_at(path)
     kept = list(retained(storage, job_ids[0])) if len(job_ids) == 1 else []
     if not kept:
         raise CheckpointNotFoundError(

@@ -20,7 +20,14 @@ from pyflinkstate.backends.format import (
     read_section,
 )
 from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError
-from pyflinkstate.runtime.storage import METADATA, CheckpointFolder, CheckpointStorage, child_uri
+from pyflinkstate.runtime.storage import (
+    METADATA,
+    AnyPath,
+    CheckpointFolder,
+    CheckpointStorage,
+    child_uri,
+    path_text,
+)
 from pyflinkstate.runtime.storage import open_checkpoint as open_folder
 from pyflinkstate.state_access.checkpoint import CountingReader, OnRead
 from pyflinkstate.state_access.keyed_state import opened_file
@@ -54,7 +61,7 @@ class Verification:
         return not self.problems
 
 
-def verify(path: str, on_read: OnRead | None = None) -> Verification:
+def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
     """Read every byte of a checkpoint, or of all checkpoints in a job's folder, and check it.
 
     Args:
@@ -63,14 +70,15 @@ def verify(path: str, on_read: OnRead | None = None) -> Verification:
 
     Raises:
         CheckpointNotFoundError: there is no completed checkpoint.
+        ConfigurationError: it is no path.
     """
-    result = Verification()
+    path, result = path_text(path), Verification()
     try:
-        storage, job_ids = jobs_at(str(path))
+        storage, job_ids = jobs_at(path)
     except CheckpointError:
         job_ids = []
     if not job_ids:
-        _check(locate(str(path)), result, on_read)
+        _check(locate(path), result, on_read)
         return result
     for job_id in job_ids:
         _verify_job(storage, job_id, result, on_read)

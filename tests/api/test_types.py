@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pyflinkstate.api.types import BasicTypeInfo, ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.errors import ConfigurationError
 
 UTC = datetime.timezone.utc
 WHEN = datetime.datetime(2024, 2, 29, 23, 59, 59, 999999)
@@ -321,3 +322,23 @@ def test_types_cannot_be_changed():
 def test_a_basic_type_of_an_unknown_kind_cannot_be_made():
     with pytest.raises(ValueError, match="DECIMAL"):
         BasicTypeInfo("DECIMAL")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Types.LIST,
+        Types.OBJECT_ARRAY,
+        Types.BASIC_ARRAY,
+        Types.PRIMITIVE_ARRAY,
+        lambda parts: Types.MAP(parts, Types.LONG()),
+        lambda parts: Types.MAP(Types.STRING(), parts),
+        ExternalTypeInfo,
+        lambda parts: Types.TUPLE([parts]),
+        lambda parts: Types.ROW([parts]),
+    ],
+)
+@pytest.mark.parametrize("parts", [(), (Types.LONG(),), (Types.LONG(), Types.STRING())], ids=repr)
+def test_several_types_are_no_part_of_a_type(make, parts):
+    with pytest.raises(ConfigurationError, match=r"must be made by Types, such as Types.LONG\(\), not \("):
+        make(parts)

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 from pyflinkstate.api.session_windows import (
@@ -178,6 +179,11 @@ class TestTumbling:
     def test_a_size_is_a_length_of_time(self, cls, size):
         with pytest.raises(ConfigurationError):
             cls.of(size)
+
+    @BOTH_TUMBLING
+    def test_a_size_may_be_a_number_of_numpys(self, cls):
+        assert assigned(cls.of(np.int16(20_000), np.int8(5)), 15_000) == assigned(cls.of(20_000, 5), 15_000)
+        assert repr(cls.of(np.int64(20))) == repr(cls.of(20))
 
     def test_by_which_time(self):
         event, processing = TumblingEventTimeWindows.of(5), TumblingProcessingTimeWindows.of(5, 1)

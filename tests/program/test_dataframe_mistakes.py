@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyflinkstate import KeyedProcessFunction, KeyedStep, OutputTag, keyed_map, keyed_process
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.program.dataframes.event_time import strategy_of
+from pyflinkstate.runtime.program.dataframes.event_time import length_ms, strategy_of
+from pyflinkstate.runtime.program.dataframes.initial_state import check_frame
 from pyflinkstate.runtime.program.dataframes.keys import columns_of, selector
+from pyflinkstate.runtime.program.dataframes.mapping import _initial_column
 
 SCHEMA = "user string, n long"
 LATE = OutputTag("late")
@@ -88,6 +92,32 @@ def test_a_key_is_a_name_or_names_or_a_function(key: Any) -> None:
         columns_of(key)
 
 
+@pytest.mark.parametrize("key", [{"user"}, frozenset(), {"user": 1}, (name for name in ["user"]), b"user"])
+def test_several_names_come_in_a_list(key: Any) -> None:
+    for find in (columns_of, lambda key: selector(key, ["user", "n"])):
+        with pytest.raises(ConfigurationError, match=r"key= takes the name of a column, a list of names or"):
+            find(key)
+
+
+@pytest.mark.parametrize("key", [[], ()])
+def test_a_key_names_a_column_at_least(key: Any) -> None:
+    for find in (columns_of, lambda key: selector(key, ["user", "n"])):
+        with pytest.raises(ConfigurationError, match="names no column, so that all rows would have one key"):
+            find(key)
+
+
+@pytest.mark.parametrize("length", [np.int64(5), np.uint8(5), 5, "5 milliseconds"])
+def test_a_length_of_time_may_be_a_number_of_numpys(length: Any) -> None:
+    found = length_ms("watermark", length)
+    assert (found, type(found)) == (5, int)
+
+
+@pytest.mark.parametrize("length", [np.int64(-1), True, 1.5, None])
+def test_what_is_no_length_of_time_is_refused(length: Any) -> None:
+    with pytest.raises(ConfigurationError, match="watermark takes a length of time"):
+        length_ms("watermark", length)
+
+
 def test_several_names_are_a_key() -> None:
     assert columns_of(["user", "n"]) == ["user", "n"]
     several: Any = ("user", "n")
@@ -99,6 +129,25 @@ def test_a_timestamp_is_the_name_of_a_column() -> None:
     with pytest.raises(ConfigurationError) as caught:
         strategy_of(["user", "at"], False, given, None)
     assert str(caught.value) == "timestamp= is the name of a column, not a Column: 'at'"
+
+
+@pytest.mark.parametrize("is_pandas", [True, False])
+def test_an_initial_state_is_a_spark_dataframe(is_pandas: bool) -> None:
+    pandas = pytest.importorskip("pandas")
+    df: Any = SimpleNamespace(isStreaming=False, columns=["user", "n"])
+    given = pandas.DataFrame({"user": ["ann"], "n": [1], "m": [2]}) if is_pandas else [("ann", 1)]
+    assert _initial_column(given, "user") is None
+    with pytest.raises(ConfigurationError) as caught:
+        check_frame(given, df, "user")
+    told = str(caught.value)
+    assert told.startswith("initial_state= takes a Spark DataFrame, not a ")
+    end = (
+        "DataFrame; spark.createDataFrame(frame) makes one of a frame of pandas"
+        if is_pandas
+        else "builtins.list"
+    )
+    assert told.endswith(end)
+    assert "ann" not in told
 
 
 STEP = KeyedStep(key="user", function=Echo(), schema=SCHEMA)

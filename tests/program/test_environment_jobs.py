@@ -10,7 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from local_environment import local_environment
 from operators import RunningSum
@@ -286,6 +288,7 @@ class Table:
 
 SPARKS = type("DataFrame", (Table,), {"__module__": "pyspark.sql.classic.dataframe"})
 POLARS = type("DataFrame", (Table,), {"__module__": "polars.dataframe.frame"})
+ARROW = pa.table({"a": [1]})
 #: What is no list of records, though it can be iterated over, and what to do.
 NO_COLLECTIONS = [
     ("abc", r"not 'abc': give \['abc'\] if that is one record"),
@@ -294,6 +297,8 @@ NO_COLLECTIONS = [
     (pd.DataFrame({"a": [1]}), r'not a DataFrame of pandas: give df.to_dict\("records"\)'),
     (SPARKS(), r"not a DataFrame of pyspark: call from_dataframe\(df\)"),
     (POLARS(), r"not a DataFrame of polars: give df.to_dicts\(\)"),
+    (ARROW, r"not a Table of pyarrow: give table.to_pylist\(\)"),
+    (ARROW.to_batches()[0], r"not a RecordBatch of pyarrow: give table.to_pylist\(\)"),
 ]
 
 
@@ -319,3 +324,13 @@ def test_as_many_files_and_records_are_read_as_a_whole_number_says(
         env.from_files(str(tmp_path), max_files=number)
     with pytest.raises(ConfigurationError, match="max_records_per_epoch must be a whole number, at least 1"):
         env.from_batch_reader(lambda start, end: None, max_records_per_epoch=number)  # type: ignore[arg-type, return-value]
+
+
+def test_counts_may_be_numpys(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    one: Any = np.int8(1)
+    files: Any = env.from_files(str(tmp_path), max_files=one, files_per_epoch=one).node
+    assert (type(files.source.max_files), type(files.source.files_per_epoch)) == (int, int)
+    numbers: Any = env.from_collection(range(300), records_per_epoch=np.int8(100)).node  # type: ignore[arg-type]
+    assert type(numbers.source.records_per_epoch) is int
+    env.set_slot_memory_limit(np.int64(2**30))  # type: ignore[arg-type]

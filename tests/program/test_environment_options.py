@@ -539,6 +539,15 @@ def test_a_size_of_files_brings_no_older_directory_back() -> None:
     assert storage == FileSystemCheckpointStorage("/b", write_buffer_size=1024 * 1024)
 
 
+@pytest.mark.parametrize("path", ["/sp2", None])
+def test_giving_unclaimed_state_up_brings_no_older_path_back(path: str | None) -> None:
+    settings = told_in_turn({"execution.state-recovery.path": "/sp1"})
+    settings.set_restore_path(path)
+    ignore = {"execution.state-recovery.ignore-unclaimed-state": True}
+    apply_configuration(settings, Configuration.from_dict(ignore))
+    assert (settings.restore_path, settings.allows_non_restored_state) == (path, True)
+
+
 def test_what_an_error_says_of_a_setting_of_an_earlier_call() -> None:
     settings = told_in_turn({"restart-strategy.fixed-delay.attempts": "few"})
     with pytest.raises(

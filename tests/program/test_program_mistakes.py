@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from mistakes import Mistake, check, of_each
 
@@ -727,6 +728,18 @@ RUNNING = [
         doing(with_record=lambda state, ctx: pd.Series([1])),
         FunctionResultError,
         ("returned a Series", "each of its values would be a result", OPERATOR),
+    ),
+    Mistake(
+        "a table of Arrow returned",
+        doing(with_record=lambda state, ctx: pa.table({"n": [1]})),
+        FunctionResultError,
+        ("returned a Table", "each of its columns would be a result: .* table.to_pylist()", OPERATOR),
+    ),
+    Mistake(
+        "a batch of Arrow returned",
+        doing(with_record=lambda state, ctx: pa.record_batch({"n": [1]})),
+        FunctionResultError,
+        ("returned a RecordBatch", "each of its columns would be a result: .* table.to_pylist()", OPERATOR),
     ),
     Mistake(
         "a number of numpy returned",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nan
@@ -13,6 +14,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import types as sql
 
+from pyflinkstate.api.row import Row as OwnRow
 from pyflinkstate.errors import RowError
 from pyflinkstate.runtime.spark.arrow.row_columns import RowColumns
 from pyflinkstate.runtime.spark.row_schema import RowCheck
@@ -44,6 +46,75 @@ class Slots:
     total: int
 
 
+@dataclass(slots=True)
+class DataSlots:
+    user: str
+    total: int
+
+
+class OwnSlots:
+    __slots__ = ("_seen", "total", "user")
+
+    def __init__(self) -> None:
+        self.user, self.total, self._seen = "ann", 1, True
+
+
+@attrs.define
+class SlotAndCached:
+    user: str
+
+    @cached_property
+    def total(self) -> int:
+        return len(self.user) - 2
+
+
+class WithProperty:
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+    @property
+    def total(self) -> int:
+        return len(self.user) - 2
+
+
+class OfClass(SimpleNamespace):
+    total = 1
+
+
+class OnlyProperties:
+    user = property(lambda self: "ann")
+    total = property(lambda self: 1)
+
+
+class WithMethod:
+    """Stands for a class with a method that has the name of a column."""
+
+    def __init__(self) -> None:
+        self.user = "ann"
+
+    def total(self) -> int:
+        return 1
+
+
+class OneProperty:
+    user = property(lambda self: "ann")
+
+
+class Fails:
+    def __init__(self) -> None:
+        self.user = "ann"
+
+    @property
+    def total(self) -> int:
+        raise ValueError("not yet")
+
+
+def without_total() -> OwnSlots:
+    row = OwnSlots()
+    del row.total
+    return row
+
+
 def with_label() -> Total:
     total = Total("ann", 1)
     assert total.label
@@ -54,6 +125,13 @@ FITTING: dict[str, Any] = {
     "a dataclass": Total("ann", 1),
     "a cached property": with_label(),
     "private attributes": SimpleNamespace(user="ann", total=1, _seen=True),
+    "slots of attrs": Slots("ann", 1),
+    "slots of a dataclass": DataSlots("ann", 1),
+    "slots": OwnSlots(),
+    "a slot and a cached property": SlotAndCached("ann"),
+    "a property": WithProperty("ann"),
+    "an attribute of the class": OfClass(user="ann"),
+    "nothing but properties": OnlyProperties(),
 }
 NO_ROWS: dict[str, Any] = {
     "a misspelt field": Misspelt("ann", 1),
@@ -63,7 +141,9 @@ NO_ROWS: dict[str, Any] = {
     "a function": lambda: ("ann", 1),
     "no attributes": SimpleNamespace(),
     "only private attributes": SimpleNamespace(_user="ann"),
-    "slots": Slots("ann", 1),
+    "slots with others": attrs.make_class("Other", ["user", "totl"], slots=True)("ann", 1),
+    "a property of another meaning": OneProperty(),
+    "a date": datetime.date(2024, 1, 1),
 }
 
 
@@ -73,12 +153,32 @@ def test_an_object_with_the_columns_as_attributes_is_a_row(case: str) -> None:
 
 
 def test_an_attribute_that_is_not_there_is_null() -> None:
-    assert RowCheck(SCHEMA)(SimpleNamespace(user="ann")) == ("ann", None)
+    for row in (SimpleNamespace(user="ann"), WithMethod(), without_total()):
+        assert RowCheck(SCHEMA)(row) == ("ann", None)
+
+
+def test_a_property_that_fails_is_told_of() -> None:
+    with pytest.raises(ValueError, match="not yet"):
+        RowCheck(SCHEMA)(Fails())
+
+
+@pytest.mark.parametrize("row", [Misspelt("ann", 1), {"user": "ann", "totl": 1}, OwnRow(user="ann", totl=1)])
+def test_the_error_names_a_field_that_the_schema_does_not_have(row: Any) -> None:
+    with pytest.raises(RowError, match=r"of 2 fields \(user, total\), none of which is 'totl', and is "):
+        RowCheck(SCHEMA)(row)
+
+
+def test_years_of_a_date_make_no_row() -> None:
+    years = sql.StructType([sql.StructField("year", sql.LongType())])
+    with pytest.raises(RowError, match="a row takes tuples, dicts or rows of 1 field"):
+        RowCheck(years)(datetime.date(2024, 1, 1))
 
 
 def test_a_private_name_may_be_a_column() -> None:
     private = sql.StructType([sql.StructField("_id", sql.LongType())])
-    assert RowCheck(private)(SimpleNamespace(_id=1, _other=2)) == (1,)
+    slots = attrs.make_class("Private", ["_id", "_other"], slots=True)
+    for row in (SimpleNamespace(_id=1, _other=2), slots(1, 2)):
+        assert RowCheck(private)(row) == (1,)
 
 
 @pytest.mark.parametrize("case", NO_ROWS)

@@ -10,6 +10,7 @@ from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState, framing
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
+    ConfigurationError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
     StateTableError,
@@ -24,6 +25,31 @@ OTHER_JOB = "f" * 32
 
 def counts(path):
     return {row["key"]: row["count"] for row in open_checkpoint(path).keyed(UID).rows()}
+
+
+class Mount:
+    """A path whose text is not its ``str``."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return str(self.path)
+
+
+class TestPaths:
+    def test_any_object_that_says_its_path_will_do(self, tmp_path):
+        write(tmp_path, {"a": 1})
+        for path in (tmp_path, Mount(tmp_path)):
+            assert counts(path) == {"a": 1}
+            assert verify(path).is_sound
+            assert len(history(path, UID, "a")) == 1
+
+    @pytest.mark.parametrize("path", [5, None, b"/checkpoints"])
+    @pytest.mark.parametrize("read", [open_checkpoint, verify, lambda path: history(path, UID, "a")])
+    def test_what_is_no_path_is_refused(self, read, path):
+        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+            read(path)
 
 
 class TestWhichCheckpoint:
@@ -194,6 +220,10 @@ class TestHistory:
     def test_without_states_each_checkpoint_shows_what_it_has(self, growing):
         found = history(growing, UID, "a").to_arrow().to_pylist()
         assert [(row["count"], row["other"]) for row in found] == [(2, None), (3, 3), (None, 4)]
+
+    def test_states_come_in_a_list(self, growing):
+        with pytest.raises(ConfigurationError, match=r"states is a list, not 'count': give \['count'\]"):
+            history(growing, UID, "a", states="count")
 
     def test_a_state_that_no_checkpoint_has(self, growing, tmp_path):
         with pytest.raises(UnknownStateError, match=r"'cuont' in any .*; it has 'count', 'other'"):

@@ -248,6 +248,32 @@ class TestNumbersThatJsonDoesNotHave:
         }
 
 
+#: By kind: the type of a state, a value that is no text in UTF-8, and what is shown of it.
+BYTES_OF = {
+    "bytes": (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"\xff,a", "ff2c61"),
+    "text": (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"a", "61"),
+    "pickle": (PICKLED, [b"\xff", b"a"], ["ff", "61"]),
+    "word": (PICKLED, "\xfcber", "\xfcber"),
+    "bytes in a pickle": (PICKLED, b"\xff", "ff"),
+    "map": (Types.MAP(Types.STRING(), Types.PRIMITIVE_ARRAY(Types.BYTE())), {"a": b"\xff"}, {"a": "ff"}),
+    "list": (Types.LIST(Types.PRIMITIVE_ARRAY(Types.BYTE())), [b"\xff"], ["ff"]),
+}
+
+
+@pytest.mark.parametrize("kind", BYTES_OF)
+@pytest.mark.parametrize("options", [(), ("--allow-pickle",)])
+def test_bytes_are_the_same_in_all_exported_texts(run, tmp_path, kind, options):
+    type_info, value, shown = BYTES_OF[kind]
+    backend = make_backend(Types.STRING())
+    state_of(backend, ValueStateDescriptor("one", type_info), "k").update(value)
+    folder = write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])
+    for form in ("json", "csv"):
+        assert run("export", folder, "--format", form, "--to", tmp_path, *options)[::2] == (0, "")
+    assert json.loads((tmp_path / "op.one.json").read_text())["value"] == shown
+    (row,) = csv.DictReader((tmp_path / "op.one.csv").read_text(encoding="utf-8").splitlines())
+    assert row == {"key": "k", "value": shown if isinstance(shown, str) else json.dumps(shown)}
+
+
 #: The rows of so many keys are more than a pipe and a process hold.
 MANY = 5_000
 

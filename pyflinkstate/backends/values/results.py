@@ -29,9 +29,17 @@ _PARTS: Final[tuple[tuple[type, str], ...]] = (
     (Row, "each of its fields"),
     (tuple, "each of its fields"),
 )
+_A_LIST: Final = "a list of them"
 #: The same for what other packages make, by name: they need not be there, and are not imported here.
-_PARTS_OF_TABLES: Final = {"DataFrame": "each of its columns", "Series": "each of its values"}
-_PACKAGES_OF_TABLES: Final = ("pandas", "polars", "pyspark")
+_PARTS_OF_TABLES: Final = {
+    **dict.fromkeys(("DataFrame", "Table", "RecordBatch"), "each of its columns"),
+    "Series": "each of its values",
+}
+#: By package, what to return instead of such a table.
+_PACKAGES_OF_TABLES: Final = {
+    **dict.fromkeys(("pandas", "polars", "pyspark"), _A_LIST),
+    "pyarrow": "table.to_pylist()",
+}
 #: Types whose objects will do, as seen so far.
 _accepted: set[type] = {list}
 #: Types that are remembered; programs that make more of them begin anew.
@@ -56,9 +64,10 @@ def check_results(results: StateValue, given_by: UserFunction) -> None:
         return
     if kind in _accepted:
         return
-    parts = _parts_of(results)
-    if parts is not None:
-        raise _error(results, given_by, f"{parts} would be a result")
+    refused = _refused(results)
+    if refused is not None:
+        parts, remedy = refused
+        raise _error(results, given_by, f"{parts} would be a result", remedy)
     if not isinstance(results, Iterable) and not _is_old_iterable(results):
         raise _error(results, given_by, "that is no iterable of results")
     if len(_accepted) == _MAX_TYPES:
@@ -66,14 +75,15 @@ def check_results(results: StateValue, given_by: UserFunction) -> None:
     _accepted.add(kind)
 
 
-def _parts_of(results: StateValue) -> str | None:
-    """Return what of a single record would be results; None if these are results."""
+def _refused(results: StateValue) -> tuple[str, str] | None:
+    """Return what of a single record would be results, and what to return; None if these are results."""
     for refused, parts in _PARTS:
         if isinstance(results, refused):
-            return parts
+            return parts, _A_LIST
     for base in type(results).__mro__:
-        if base.__module__.partition(".")[0] in _PACKAGES_OF_TABLES and base.__name__ in _PARTS_OF_TABLES:
-            return _PARTS_OF_TABLES[base.__name__]
+        package = base.__module__.partition(".")[0]
+        if package in _PACKAGES_OF_TABLES and base.__name__ in _PARTS_OF_TABLES:
+            return _PARTS_OF_TABLES[base.__name__], _PACKAGES_OF_TABLES[package]
     return None
 
 
@@ -87,7 +97,7 @@ def _is_old_iterable(results: StateValue) -> bool:
 
 
 def _error(
-    results: StateValue, given_by: UserFunction, why: str, remedy: str = "a list of them"
+    results: StateValue, given_by: UserFunction, why: str, remedy: str = _A_LIST
 ) -> FunctionResultError:
     kind = type(results).__name__
     article = "an" if kind[0] in "aeiouAEIOU" else "a"

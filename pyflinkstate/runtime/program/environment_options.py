@@ -128,8 +128,10 @@ _IGNORE_UNCLAIMED_STATE = (
 
 
 def _set_restore_path(settings: EnvironmentSettings, setting: _Reader) -> None:
+    """Take the path with its switch; a switch that comes later does not bring an older path back."""
     name, older = _IGNORE_UNCLAIMED_STATE
-    settings.set_restore_path(setting.text(), setting.switch(name, setting.switch(older)))
+    path = setting.text() if setting.is_given() else settings.restore_path
+    settings.set_restore_path(path, setting.switch(name, setting.switch(older)))
 
 
 def _restart_strategy(setting: _Reader) -> RestartStrategy:

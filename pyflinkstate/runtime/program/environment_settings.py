@@ -9,7 +9,7 @@ from typing import Protocol
 
 import attrs
 
-from pyflinkstate.api.checks import check_positive
+from pyflinkstate.api.checks import positive
 from pyflinkstate.api.configuration import Configuration, as_text
 from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, StateBackend
 from pyflinkstate.api.values import Setting
@@ -209,9 +209,9 @@ class EnvironmentSettings:
 
     def set_slot_memory_limit(self, limit_bytes: int | None) -> None:
         """Set how many bytes of memory a state slot may use."""
-        if limit_bytes is not None:
-            check_positive("the memory limit of a slot", limit_bytes)
-        self.slot_memory_bytes = limit_bytes
+        self.slot_memory_bytes = (
+            None if limit_bytes is None else positive("the memory limit of a slot", limit_bytes)
+        )
 
     def runs_in_batch(self, node: Node) -> bool:
         """Return whether a reader of ``node`` emits its results at the end of the input."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
-from pyflinkstate.api.checks import check_positive, check_text
+from pyflinkstate.api.checks import check_text, positive
 from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.type_variables import T
@@ -52,8 +52,10 @@ _SINGLE = (str, bytes, bytearray, memoryview, Mapping)
 _OF_TABLES = {
     "pandas": 'give df.to_dict("records")',
     "polars": "give df.to_dicts()",
+    "pyarrow": "give table.to_pylist()",
     "pyspark": "call from_dataframe(df)",
 }
+_TABLES = ("DataFrame", "Column", "Table", "RecordBatch")
 
 
 def _refuse_single(collection: object) -> None:
@@ -65,7 +67,7 @@ def _refuse_single(collection: object) -> None:
         )
     for base in type(collection).__mro__:
         remedy = _OF_TABLES.get(base.__module__.partition(".")[0])
-        if remedy is not None and base.__name__ in ("DataFrame", "Column"):
+        if remedy is not None and base.__name__ in _TABLES:
             raise ConfigurationError(
                 f"from_collection() takes a list of records, not a {base.__name__} of "
                 f"{base.__module__.partition('.')[0]}: {remedy}"
@@ -110,7 +112,7 @@ class EnvironmentSources(StreamEnvironment):
             BadRecordError: a record does not fit the type.
             ConfigurationError: it is a single text or mapping, or a table, which is no list of records.
         """
-        check_positive("records_per_epoch", records_per_epoch)
+        records_per_epoch = positive("records_per_epoch", records_per_epoch)
         _refuse_single(collection)
         try:
             iterator = iter(collection)
@@ -140,7 +142,7 @@ class EnvironmentSources(StreamEnvironment):
         read: ReadBatches | None = None,
     ) -> DataStream[T]:
         if partitions_per_epoch is not None:
-            check_positive("partitions_per_epoch", partitions_per_epoch)
+            partitions_per_epoch = positive("partitions_per_epoch", partitions_per_epoch)
         return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
 
     def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
@@ -175,9 +177,9 @@ class EnvironmentSources(StreamEnvironment):
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
-        check_positive("files_per_epoch", files_per_epoch)
+        files_per_epoch = positive("files_per_epoch", files_per_epoch)
         if max_files is not None:
-            check_positive("max_files", max_files)
+            max_files = positive("max_files", max_files)
         if format not in FORMATS:
             raise ConfigurationError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
         try:
@@ -190,8 +192,8 @@ class EnvironmentSources(StreamEnvironment):
 
     def from_rate(self, rows_per_second: int, *, partitions: int = 1) -> DataStream:
         """Generate records at a fixed rate, without end: dicts of ``timestamp_ms`` and ``value``."""
-        check_positive("rows_per_second", rows_per_second)
-        check_positive("partitions", partitions)
+        rows_per_second = positive("rows_per_second", rows_per_second)
+        partitions = positive("partitions", partitions)
         return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
 
     def from_batch_reader(
@@ -220,7 +222,7 @@ class EnvironmentSources(StreamEnvironment):
             max_records_per_epoch: without ``latest``, about how many records an epoch may have.
         """
         if max_records_per_epoch is not None:
-            check_positive("max_records_per_epoch", max_records_per_epoch)
+            max_records_per_epoch = positive("max_records_per_epoch", max_records_per_epoch)
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
         return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")

@@ -5,7 +5,7 @@ files behind a streaming DataFrame, goes by other rules. Here both have one rule
 of its column, or is a number that the column holds without loss (an int in a ``DOUBLE``, a whole float in a
 ``BIGINT``, numpy's numbers). A field that a dict does not have is null, as in Spark; one that the schema does
 not have is refused. So it is with the attributes of other objects, of which private ones and cached
-properties do not count.
+properties do not count. A column may also be a slot, a property or an attribute of the class.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -49,6 +50,13 @@ _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
 _TOO_LARGE_FOR_SINGLE: Final = float(2**128 - 2**103)
 #: So much of a schema is shown.
 _MAX_SCHEMA: Final = 300
+#: So much of the name of a field is shown.
+_MAX_NAME: Final = 50
+#: Of so many classes of rows the slots are remembered.
+_MAX_KINDS: Final = 1000
+#: Attributes of a class that make no row of its objects. The last is what classes written in C have, such as
+#: the year of a date.
+_NO_VALUES: Final = (classmethod, staticmethod, GetSetDescriptorType)
 _INTEGER_BITS: Final[dict[type, int]] = {
     sql.ByteType: 8,
     sql.ShortType: 16,
@@ -299,7 +307,7 @@ def _fit_of_struct(kind: sql.StructType) -> _Fit:
     def fit(value: Any) -> Any:
         parts = value if type(value) is tuple else _parts(value, names)
         if parts is None or len(parts) != len(fits):
-            raise _MisfitError(value, needed)
+            raise _MisfitError(value, needed + _told_unknown(value, names))
         fitting: list[Any] = []
         try:
             for fit_field, part in zip(fits, parts, strict=True):
@@ -313,16 +321,27 @@ def _fit_of_struct(kind: sql.StructType) -> _Fit:
 
 def _parts(value: Any, names: list[str]) -> Sequence[Any] | None:
     """Return the fields of a row in order, None for one that is not there; None of what is no such row."""
-    if isinstance(value, Row):
-        return _named(value.as_dict(), names) if names_of(value) else tuple(value)
-    if isinstance(value, Mapping):
-        return _named(value, names)
     if isinstance(value, sql.Row):
         return _of_spark(value, names)
-    if isinstance(value, (tuple, list)):
+    fields = _by_name(value, names)
+    if fields is not None:
+        return [fields.get(name) for name in names] if fields.keys() <= set(names) else None
+    return tuple(value) if isinstance(value, (Row, tuple, list)) else None
+
+
+def _by_name(value: Any, names: list[str]) -> Mapping[Any, Any] | None:
+    """Return the fields of what has them by name; None of what has them by position, or has none."""
+    if isinstance(value, Row):
+        return value.as_dict() if names_of(value) else None
+    if isinstance(value, Mapping):
         return value
-    attributes = _attributes(value, names)
-    return _named(attributes, names) if attributes else None
+    return None if isinstance(value, (tuple, list)) else _attributes(value, names) or None
+
+
+def _told_unknown(value: Any, names: list[str]) -> str:
+    """Return what an error says of a field that the schema does not have."""
+    unknown = [name for name in _by_name(value, names) or () if name not in names]
+    return f", none of which is {safe_repr(unknown[0], _MAX_NAME)}" if unknown else ""
 
 
 def _of_spark(row: sql.Row, names: list[str]) -> Sequence[Any]:
@@ -334,17 +353,44 @@ def _of_spark(row: sql.Row, names: list[str]) -> Sequence[Any]:
 
 def _attributes(value: Any, names: list[str]) -> dict[str, Any]:
     """Return what an object says of its columns, and what looks as if it did."""
-    found = getattr(value, "__dict__", {})
-    return {name: found[name] for name in found if name in names or _is_public(value, name)}
+    kind: Any = type(value)
+    given = getattr(value, "__dict__", {})
+    slots = _slots_of(kind)
+    own = {name: given[name] for name in given if name in names or _is_public(kind, name)}
+    for name in slots:
+        if (name in names or _is_public(kind, name)) and hasattr(value, name):
+            own[name] = getattr(value, name)
+    of_class = [name for name in names if name not in own and name not in slots and _has_value(kind, name)]
+    # What has no attribute of its own is a row only if its class has all of the columns: many classes have a
+    # property such as ``name``.
+    is_row = own or len(of_class) == len(names)
+    return own | {name: getattr(value, name) for name in of_class} if is_row else {}
 
 
-def _is_public(value: Any, name: str) -> bool:
-    is_cached = isinstance(getattr(type(value), name, None), cached_property)
+def _is_public(kind: type, name: str) -> bool:
+    is_cached = isinstance(getattr(kind, name, None), cached_property)
     return not (name.startswith("_") or is_cached)
 
 
-def _named(fields: Mapping[Any, Any], names: list[str]) -> Sequence[Any] | None:
-    return [fields.get(name) for name in names] if fields.keys() <= set(names) else None
+@lru_cache(_MAX_KINDS)
+def _slots_of(kind: type) -> tuple[str, ...]:
+    """Return the names of the slots of a class; of a class of attrs', only those of its fields."""
+    fields = attrs.fields_dict(kind) if attrs.has(kind) else None
+    return tuple(
+        name
+        for base in kind.__mro__
+        if "__slots__" in vars(base)
+        for name, attribute in vars(base).items()
+        if isinstance(attribute, MemberDescriptorType) and (fields is None or name in fields)
+    )
+
+
+def _has_value(kind: type, name: str) -> bool:
+    """Return whether a class has an attribute that stands for a value: a property, say, and no method."""
+    for base in kind.__mro__:
+        if name in vars(base):
+            return not (callable(vars(base)[name]) or isinstance(vars(base)[name], _NO_VALUES))
+    return False
 
 
 def _needed(kind: sql.DataType, *types: type) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import csv, parquet
 
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.errors import CheckpointStorageError, StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.command_line.printing import json_text, readable
@@ -68,32 +70,52 @@ def _write_parquet(table: StateTable, path: str) -> int:
 
 
 def _write_csv(table: StateTable, path: str) -> int:
-    """Write CSV, in which lists, maps and rows are JSON."""
+    """Write CSV, in which lists, maps and rows are JSON, and bytes are what they are in JSON."""
     count = 0
     schema = pa.schema([pa.field(field.name, _flat(field.type)) for field in table.schema])
     with csv.CSVWriter(path, schema) as file:
         for batch in table.to_batches():
-            columns = [
-                _as_text(array) if pa.types.is_nested(array.type) else array for array in batch.columns
-            ]
-            file.write_batch(pa.record_batch(columns, schema=schema))
+            file.write_batch(pa.record_batch(_flat_columns(table, batch), schema=schema))
             count += batch.num_rows
     return count
 
 
 def _flat(arrow: pa.DataType) -> pa.DataType:
-    return pa.large_string() if pa.types.is_nested(arrow) else arrow
+    return pa.large_string() if _is_told_as_text(arrow) else arrow
 
 
-def _as_text(array: pa.Array) -> pa.Array:
-    values = array.to_pylist()
-    texts = [None if value is None else json_text(readable(None, value)) for value in values]
+def _is_told_as_text(arrow: pa.DataType) -> bool:
+    is_binary = pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow)
+    return bool(pa.types.is_nested(arrow) or is_binary or pa.types.is_fixed_size_binary(arrow))
+
+
+def _flat_columns(table: StateTable, batch: pa.RecordBatch) -> list[pa.Array]:
+    # Batches with loaded pickles are no longer in the declared types.
+    rows = batch.to_pylist() if table.loads_pickles else list(table.rows_of(batch))
+    types = _types_to_read(table)
+    return [
+        _as_text(types[name], [row[name] for row in rows]) if _is_told_as_text(array.type) else array
+        for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+
+
+def _as_text(type_info: TypeInformation | None, values: Iterable[TypedValue]) -> pa.Array:
+    shown = [readable(type_info, value) for value in values]
+    texts = [value if value is None or isinstance(value, str) else json_text(value) for value in shown]
     return pa.array(texts, pa.large_string())
+
+
+def _types_to_read(table: StateTable) -> dict[str, TypeInformation | None]:
+    """Return the type of each column; None where pickles were loaded, so that bytes are none."""
+    return {
+        column.name: None if table.allow_pickle and column.is_pickled else column.type_info
+        for column in table.columns
+    }
 
 
 def _write_json(table: StateTable, path: str) -> int:
     """Write a JSON object on each line."""
-    types, count = {column.name: column.type_info for column in table.columns}, 0
+    types, count = _types_to_read(table), 0
     with open(path, "x", encoding="utf-8") as file:
         for row in table.rows():
             made = {name: readable(types[name], value) for name, value in row.items()}

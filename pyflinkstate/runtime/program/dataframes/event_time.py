@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from pyflinkstate.api.checks import as_int
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
@@ -42,13 +43,8 @@ def length_ms(name: str, length: Length) -> int:
     """
     if isinstance(length, str):
         return _parsed(name, length)
-    if isinstance(length, int) and not isinstance(length, bool):
-        found = length
-    elif isinstance(length, (Duration, Time)):
-        found = milliseconds_of(length)
-    else:
-        found = -1
-    if found < 0:
+    found = milliseconds_of(length) if isinstance(length, (Duration, Time)) else as_int(length)
+    if found is None or found < 0:
         raise _no_length(name, length)
     return found
 

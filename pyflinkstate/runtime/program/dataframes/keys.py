@@ -18,13 +18,21 @@ def columns_of(key: Key) -> list[str]:
     """Return the columns of a key; none if it is a function of the row.
 
     Raises:
-        ConfigurationError: it is none of the three.
+        ConfigurationError: it is none of the three, or names no column.
     """
     if callable(key):
         return []
-    # A Column of Spark's is iterable, and fails when it is iterated over.
-    is_several = isinstance(key, Iterable) and not (isinstance(key, str) or _is_column(key))
-    names: list[Any] = list(key) if is_several else [key]
+    names: list[Any] = list(key) if isinstance(key, (list, tuple)) else [key]
+    if not names:
+        raise ConfigurationError(
+            f"key={key!r} names no column, so that all rows would have one key: give the names of columns, "
+            f"or a function of the row"
+        )
+    # What else has several names may have no order, or be used up when it is looked at.
+    if isinstance(key, Iterable) and not (isinstance(key, (str, list, tuple)) or _is_column(key)):
+        raise ConfigurationError(
+            f"key= takes the name of a column, a list of names or a function of the row, not {safe_repr(key)}"
+        )
     for name in names:
         check_name("key=", name)
     return names

@@ -45,9 +45,9 @@ def _initial_column(initial_state: DataFrame | None, key: Key) -> str | None:
     Raises:
         ConfigurationError: there is none, or there are several.
     """
-    columns = getattr(initial_state, "columns", None)
-    if columns is None:
+    if initial_state is None or not hasattr(initial_state, "isStreaming"):
         return None  # there is no initial state, or it is no DataFrame, which is told later
+    columns = initial_state.columns
     others = [name for name in columns if name not in columns_of(key)]
     if callable(key) or len(others) != 1:
         raise ConfigurationError(
