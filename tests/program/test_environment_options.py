@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -546,6 +547,14 @@ def test_giving_unclaimed_state_up_brings_no_older_path_back(path: str | None) -
     ignore = {"execution.state-recovery.ignore-unclaimed-state": True}
     apply_configuration(settings, Configuration.from_dict(ignore))
     assert (settings.restore_path, settings.allows_non_restored_state) == (path, True)
+
+
+def test_what_is_no_path_is_not_restored_from() -> None:
+    settings = EnvironmentSettings(lambda: 1)
+    settings.set_restore_path(Path("/s/chk-1"))
+    assert settings.restore_path == "/s/chk-1"
+    with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib\.Path, not 5"):
+        settings.set_restore_path(5)  # type: ignore[arg-type]
 
 
 def test_what_an_error_says_of_a_setting_of_an_earlier_call() -> None:

@@ -277,7 +277,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def restore_from(
-        self, path: str | None = LATEST, *, allow_non_restored_state: bool = False
+        self, path: AnyPath | None = LATEST, *, allow_non_restored_state: bool = False
     ) -> StreamExecutionEnvironment:
         """Start the next job from a completed checkpoint or a savepoint, at any parallelism.
 

@@ -19,7 +19,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener, WebPageSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
 from pyflinkstate.runtime.settings import CheckpointConfig, FallbackRestart, RestartStrategy
-from pyflinkstate.runtime.storage import AnyPath, absolute
+from pyflinkstate.runtime.storage import AnyPath, absolute, path_text
 from pyflinkstate.runtime.wire import HeartbeatSettings
 
 _log = logging.getLogger("pyflinkstate.configuration")
@@ -202,9 +202,9 @@ class EnvironmentSettings:
             raise ConfigurationError(f"0 or 1 epochs can be read ahead, not {number!r}")
         self.epochs_ahead = number
 
-    def set_restore_path(self, path: str | None, allows_non_restored_state: bool = False) -> None:
+    def set_restore_path(self, path: AnyPath | None, allows_non_restored_state: bool = False) -> None:
         """Set the checkpoint or savepoint from which the next job starts; None for the beginning."""
-        self.restore_path = None if path is None else str(path)
+        self.restore_path = None if path is None else path_text(path)
         self.allows_non_restored_state = allows_non_restored_state
 
     def set_slot_memory_limit(self, limit_bytes: int | None) -> None:
