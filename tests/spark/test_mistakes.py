@@ -393,7 +393,10 @@ RUNNING = [
         "a misspelled field",
         gives({"key": "a", "totl": 2}),
         errors.RowError,
-        (r"a row takes .* of 2 fields \(key, total\), and is {'key': 'a', 'totl': 2}", ROW),
+        (
+            r"2 fields \(key, total\), none of which is 'totl', and is {'key': 'a', 'totl': 2}",
+            ROW,
+        ),
     ),
     Mistake(
         "a row that is none",
