@@ -141,11 +141,7 @@ def test_an_initial_state_is_a_spark_dataframe(is_pandas: bool) -> None:
         check_frame(given, df, "user")
     told = str(caught.value)
     assert told.startswith("initial_state= takes a Spark DataFrame, not a ")
-    end = (
-        "DataFrame; spark.createDataFrame(frame) makes one of a frame of pandas"
-        if is_pandas
-        else "builtins.list"
-    )
+    end = "DataFrame of pandas; spark.createDataFrame(frame) makes one of it" if is_pandas else "a list"
     assert told.endswith(end)
     assert "ann" not in told
 

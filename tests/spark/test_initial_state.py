@@ -148,7 +148,7 @@ class TestWhatDoesNotGoTogether:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"initial_state": "a table"}, "takes a DataFrame, not 'a table'"),
+            ({"initial_state": "a table"}, "takes a Spark DataFrame, not a str"),
             ({"initial_state": "select 'a' as user, 1L as n"}, r"initial_state=: there is no column 'key'"),
             (
                 {"initial_state": "select 1 as key, 1L as n"},

@@ -36,10 +36,8 @@ def check_frame(initial_state: SparkObject, df: DataFrame, key: Key) -> None:
     if is_streaming is None:
         kind = type(initial_state)
         is_pandas = kind.__module__.startswith("pandas.")
-        hint = "; spark.createDataFrame(frame) makes one of a frame of pandas" if is_pandas else ""
-        raise ConfigurationError(
-            f"initial_state= takes a Spark DataFrame, not a {kind.__module__}.{kind.__qualname__}{hint}"
-        )
+        hint = " of pandas; spark.createDataFrame(frame) makes one of it" if is_pandas else ""
+        raise ConfigurationError(f"initial_state= takes a Spark DataFrame, not a {kind.__qualname__}{hint}")
     if is_streaming:
         raise ConfigurationError(
             "initial_state= takes a batch DataFrame, and this is a streaming one: it is read once, before "
