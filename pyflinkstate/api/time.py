@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
-import operator
 from collections.abc import Callable
 
 import attrs
 
+from pyflinkstate.api.checks import as_int
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -19,8 +19,9 @@ def _whole_number(made_by: str, number: object, factor: int = 1, finer: str = ""
     Raises:
         ConfigurationError: it is no whole number.
     """
-    if isinstance(number, numbers.Integral) and not isinstance(number, bool):
-        return operator.index(number) * factor
+    whole = as_int(number)
+    if whole is not None:
+        return whole * factor
     told = f"{made_by} takes a whole number, not {number!r}"
     if not finer:
         raise ConfigurationError(told)
