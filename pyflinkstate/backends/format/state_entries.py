@@ -57,11 +57,5 @@ class KeyedStateSnapshot(Protocol):
     def key_groups(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the key groups; each may be released when the next is asked for."""
 
-    def key_group_parts(self) -> Iterator[KeyGroupEntries]:
-        """Do the same, with a large key group in several parts, one after the other.
-
-        What a part refers to is still in the processor's cache when the next step takes it.
-        """
-
     def release(self) -> None:
         """Release what is not yet released. Idempotent."""

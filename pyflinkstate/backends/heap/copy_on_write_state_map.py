@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 MINIMUM_CAPACITY: Final = 4
 BUCKET_LOAD: Final = 32
-#: About 2,000 entries: what a snapshot gathers of them is still in the cache when columns are made of it.
+#: About 2,000 entries: a step after which whoever reads a snapshot for live questions may rest or stop.
 BUCKETS_IN_A_PART: Final = 64
 
 #: The constants of the finalizer that spreads the keys over the buckets.

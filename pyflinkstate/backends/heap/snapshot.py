@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby
 
 import attrs
 import pyarrow as pa
@@ -154,12 +153,11 @@ class HeapSnapshotStrategy:
         writer.append(codec.schema_message)
         sections: dict[int, Section] = {}
         compressing: deque[tuple[int, Future[bytes]]] = deque()
-        for key_group, parts in groupby(state.key_group_parts(), _key_group):
+        for entries in state.key_groups():
             writer.check_cancelled()
-            batches = [to_batch(codec, entries) for entries in parts if len(entries)]
-            if batches:
-                batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-                compressing.append((key_group, _compressed(compressor, codec, batch)))
+            if len(entries):
+                message = _compressed(compressor, codec, to_batch(codec, entries))
+                compressing.append((entries.key_group, message))
             if len(compressing) > MAX_COMPRESSING:
                 key_group, message = compressing.popleft()
                 sections[key_group] = writer.append_section(message.result())
@@ -167,10 +165,6 @@ class HeapSnapshotStrategy:
             sections[key_group] = writer.append_section(message.result())
         writer.append(END_OF_STREAM)
         return sections
-
-
-def _key_group(entries: KeyGroupEntries) -> int:
-    return entries.key_group
 
 
 def _compressed(compressor: ThreadPoolExecutor, codec: StateCodec, batch: pa.RecordBatch) -> Future[bytes]:

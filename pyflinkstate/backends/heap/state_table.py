@@ -12,7 +12,6 @@ from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateM
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
-    Columns,
     StateMap,
     StateMapSnapshot,
     StateSnapshotTransformer,
@@ -179,18 +178,8 @@ class StateTableSnapshot:
             with snapshot:
                 yield self._entries(key_group, snapshot)
 
-    def key_group_parts(self) -> Iterator[KeyGroupEntries]:
-        """Iterate over parts of key groups; each key group is released after its last part."""
-        for key_group, snapshot in zip(self.key_group_range, self._maps, strict=True):
-            with snapshot:
-                for columns in snapshot.parts(self._transformer):
-                    yield self._of_columns(key_group, columns)
-
     def _entries(self, key_group: int, snapshot: StateMapSnapshot) -> KeyGroupEntries:
-        return self._of_columns(key_group, snapshot.columns(self._transformer))
-
-    def _of_columns(self, key_group: int, columns: Columns) -> KeyGroupEntries:
-        entry_keys, values = columns
+        entry_keys, values = snapshot.columns(self._transformer)
         keys, namespaces = _split(entry_keys, self.meta)
         return KeyGroupEntries(key_group, keys, namespaces, values)
 
@@ -218,8 +207,6 @@ class StateTableIncrement:
         for key_group, changed, snapshot in self._groups:
             with snapshot:
                 yield self._entries(key_group, changed, snapshot)
-
-    key_group_parts = key_groups
 
     def _entries(
         self, key_group: int, changed: list[Hashable], snapshot: StateMapSnapshot

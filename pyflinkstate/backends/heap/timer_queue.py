@@ -448,10 +448,6 @@ class TimerQueueSnapshot:
             return [(entry, moment[2])]
         return moment.items()
 
-    def key_group_parts(self) -> Iterator[KeyGroupEntries]:
-        """Iterate over the same: timers are copied when the snapshot is taken."""
-        return self.key_groups()
-
     def release(self) -> None:
         """Do nothing: the snapshot is a copy."""
 
@@ -477,10 +473,6 @@ class TimerQueueIncrement:
             namespaces = [row[1] for row in rows] if self.meta.is_namespaced else None
             keys, timestamps = [row[0] for row in rows], [row[2] for row in rows]
             yield KeyGroupEntries(key_group, keys, namespaces, timestamps, [row[3] for row in rows])
-
-    def key_group_parts(self) -> Iterator[KeyGroupEntries]:
-        """Iterate over the same: an increment is small."""
-        return self.key_groups()
 
     def release(self) -> None:
         """Do nothing: the increment is a copy."""
