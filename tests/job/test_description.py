@@ -8,7 +8,7 @@ from slot_functions import Echo
 from support_job import numbers
 from support_runtime import PICKLED
 
-from pyflinkstate.runtime.job.description import MOST_NAMES, JobDescription, describe, outline
+from pyflinkstate.runtime.job.reports.description import MOST_NAMES, JobDescription, describe, outline
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
 from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SideOutputNode, SinkNode, StatefulNode, UnionNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink

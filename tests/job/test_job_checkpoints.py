@@ -41,7 +41,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.job.observe import EpochStats
+from pyflinkstate.runtime.job.reports.observe import EpochStats
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings

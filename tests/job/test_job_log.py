@@ -22,7 +22,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.checkpoints.checkpoint_log import CheckpointLog
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.job.job_log import JobLog
+from pyflinkstate.runtime.job.reports.job_log import JobLog
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus

@@ -26,7 +26,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.observe import JobListener
+from pyflinkstate.runtime.job.reports.observe import JobListener
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
@@ -68,8 +68,7 @@ class OnRestart(JobListener):
 def run_with(run: JobRun, on_restart: Callable[[Job], object]) -> Job:
     """Return the job, to be run; ``on_restart`` is called with it before it waits."""
     job = run.job()
-    listeners = (run.heard, OnRestart(lambda: on_restart(job)))
-    job._settings = attrs.evolve(job._settings, listeners=listeners)
+    job._reporter._listeners = (run.heard, OnRestart(lambda: on_restart(job)))
     return job
 
 

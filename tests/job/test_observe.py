@@ -16,7 +16,7 @@ from support_runtime import PICKLED
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.checkpoints.checkpointing import CheckpointPart
-from pyflinkstate.runtime.job.observe import (
+from pyflinkstate.runtime.job.reports.observe import (
     Accumulators,
     EpochStats,
     JobExecutionResult,

@@ -9,8 +9,8 @@ from support_runtime import ManualClock, raising
 
 from pyflinkstate.errors import SlotLostError
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.job.observe import EpochStats, JobListener
-from pyflinkstate.runtime.job.progress import ProgressLine
+from pyflinkstate.runtime.job.reports.observe import EpochStats, JobListener
+from pyflinkstate.runtime.job.reports.progress import ProgressLine
 from pyflinkstate.runtime.settings.job_status import JobStatus
 
 #: Back to the first column, and clear to the end of the line.

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import pytest
 
-from pyflinkstate.runtime.job.terminal import TerminalLine
+from pyflinkstate.runtime.job.reports.terminal import TerminalLine
 
 
 def screen(written: str) -> list[str]:

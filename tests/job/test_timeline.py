@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support_runtime import ManualClock
 
-from pyflinkstate.runtime.job.timeline import EpochTimeline
+from pyflinkstate.runtime.job.reports.timeline import EpochTimeline
 from pyflinkstate.runtime.wire import TaskReport
 
 

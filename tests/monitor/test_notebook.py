@@ -10,7 +10,7 @@ from support_web import EVIL
 
 from pyflinkstate import notebook
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.job.observe import JobExecutionResult
+from pyflinkstate.runtime.job.reports.observe import JobExecutionResult
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.state_access import open_checkpoint
 

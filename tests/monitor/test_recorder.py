@@ -21,10 +21,10 @@ from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal, read_journal
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex, describe
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
-from pyflinkstate.runtime.job.timeline import PHASES
+from pyflinkstate.runtime.job.reports.description import JobDescription, JobEdge, JobVertex, describe
+from pyflinkstate.runtime.job.reports.observe import EpochReport, EpochStats, JobObserver
+from pyflinkstate.runtime.job.reports.timeline import PHASES
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart

@@ -36,7 +36,7 @@ from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.observe import JobListener
+from pyflinkstate.runtime.job.reports.observe import JobListener
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 

@@ -69,9 +69,9 @@ MUTATIONS = (
     ),
     Mutation(
         "sinks are not rewound on a restart",
-        "runtime/job/job.py",
-        "            sink.sink.rewind(epoch)",
-        "            pass",
+        "runtime/job/job_sinks.py",
+        "        sink.sink.rewind(epoch)",
+        "        pass",
     ),
     Mutation(
         "slots restore after the take-over",

@@ -24,7 +24,7 @@ from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
-from pyflinkstate.runtime.job.observe import EpochStats, JobListener
+from pyflinkstate.runtime.job.reports.observe import EpochStats, JobListener
 from pyflinkstate.runtime.plan.job_plan import make_plan
 from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention

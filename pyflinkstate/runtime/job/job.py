@@ -14,14 +14,12 @@ from __future__ import annotations
 import queue
 import secrets
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import attrs
 
-from pyflinkstate.api.values import Offset
 from pyflinkstate.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -43,7 +41,7 @@ from pyflinkstate.runtime.checkpoints import (
 )
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job.deployment import Deployments, fit
-from pyflinkstate.runtime.job.description import describe, outline
+from pyflinkstate.runtime.job.dispatcher import Dispatcher
 from pyflinkstate.runtime.job.events import (
     AttemptBegun,
     AttemptEnded,
@@ -54,7 +52,6 @@ from pyflinkstate.runtime.job.events import (
     EpochStarted,
     Event,
     Failed,
-    InstructionFailed,
     JobClaimed,
     JobStarted,
     JobTakenOver,
@@ -89,29 +86,31 @@ from pyflinkstate.runtime.job.instructions import (
     StartSlots,
     TakeOver,
 )
-from pyflinkstate.runtime.job.job_log import JobLog
 from pyflinkstate.runtime.job.job_settings import JobSettings
+from pyflinkstate.runtime.job.job_sinks import JobSinks
 from pyflinkstate.runtime.job.machine import JobFacts, JobMachine, Phase
-from pyflinkstate.runtime.job.observe import (
-    Accumulators,
-    EpochReport,
-    EpochStats,
-    JobExecutionResult,
-    JobObserver,
-    log_output,
-    tell_each,
-)
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
-from pyflinkstate.runtime.job.timeline import EpochTimeline
-from pyflinkstate.runtime.plan import JobPlan, SinkNode
+from pyflinkstate.runtime.job.reports.description import outline
+from pyflinkstate.runtime.job.reports.job_reporter import JobReporter
+from pyflinkstate.runtime.job.reports.observe import JobExecutionResult
+from pyflinkstate.runtime.job.source_start import SourceStart
+from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
-from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, errors_of_sink, open_sink
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import Epoch, GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
-from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp, new_secret
+from pyflinkstate.runtime.wire import (
+    CancelJob,
+    CheckpointTrigger,
+    Clock,
+    SlotId,
+    SlotOutput,
+    TaskReport,
+    WakeUp,
+    new_secret,
+)
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
@@ -158,7 +157,7 @@ class Job(JobView):
         self._code = CodeBook(self._plan)
         self._about = outline(self._plan, settings.page)
         self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
-        self._log = JobLog(settings.name, self.job_id)
+        self._reporter = JobReporter(self._plan, self.job_id, settings.name, settings.listeners, clock)
         #: What makes it fail is raised where somebody waits for it.
         self._is_heard = True
         self._deployments = Deployments(
@@ -176,29 +175,17 @@ class Job(JobView):
                 self.job_id, settings.name, self._plan, settings.checkpoints, storage, clock, self
             )
         )
-        self._accumulators = Accumulators()
-        #: If a sink relies on the numbers of epochs, epochs are cut the same way even after a crash of this
-        #: program.
-        self._logs_epochs = any(isinstance(sink.sink, ReplacingSink) for sink in self._plan.sinks)
-        log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
+        self._sinks = JobSinks(self._plan.sinks, self.job_id, self._check_run)
+        log = None
+        if self._sinks.rely_on_numbers and self._checkpointing is not None:
+            log = self._checkpointing.plan
         self._source = GuardedSource(self._plan.source.source, self._plan.source.name)
         self._planner = EpochPlanner(self._source, log)
         self._event_time = track_event_time(self._plan, clock.monotonic_ms)
         self._timers = NextTimers(self._plan)
-        #: The first position of the source; asked for once, so that a restart without a checkpoint begins
-        #: there again.
-        self._initial: Any = None
-        self._opened: set[SinkNode] = set()
-        self._observers = [one for one in settings.listeners if isinstance(one, JobObserver)]
-        self._timeline = (
-            EpochTimeline(clock.monotonic_ms, [source.name for source in self._plan.sources])
-            if self._observers
-            else None
-        )
+        self._start_of_source = SourceStart(self._source, settings.allow_non_restored_state)
         self._epoch_started_ms = 0
         self._last_duration_ms = 0
-        self._began_ms: int | None = None
-        self._ended_ms: int | None = None
         self._pause_until_ms = 0
         facts = JobFacts(
             settings.name,
@@ -208,14 +195,11 @@ class Job(JobView):
             self._shuffles_ahead(),
         )
         self._machine = JobMachine(facts, settings.restart.tracker())
-        self._inbox: deque[Event] = deque()
-        self._is_busy = False
+        self._dispatcher = Dispatcher(self._machine, self._execute)
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
         self._secret = new_secret(settings.is_encrypted)
         self._is_over = False
-        #: Until when somebody looks at a stream; it is replaced as a whole, as other threads do that.
-        self._sampled: dict[str, int] = {}
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
         self._registry: SlotRegistry | None = None
@@ -255,7 +239,7 @@ class Job(JobView):
                 the input of a sink.
             for_ms: how long; 0 ends it.
         """
-        self._sampled = {**self._sampled, stream: self._clock.monotonic_ms() + for_ms}
+        self._reporter.sample(stream, for_ms)
 
     def wake_up(self) -> None:
         """Tell the job that the source has new input."""
@@ -264,23 +248,7 @@ class Job(JobView):
     def result(self) -> JobExecutionResult:
         """Return what is known about the job so far."""
         history = () if self._checkpointing is None else tuple(self._checkpointing.history)
-        return JobExecutionResult(
-            self.job_id,
-            self._accumulators.total(self._machine.epoch),
-            self._accumulators.rejected(self._machine.epoch),
-            tuple(stats for stats in history if stats.failure is None),
-            self._machine.epoch,
-            self._machine.attempt,
-            tuple(stats for stats in history if stats.failure is not None),
-            self._accumulators.metrics(),
-            self._runtime_ms(),
-        )
-
-    def _runtime_ms(self) -> int:
-        """Return for how long the job has run, or ran."""
-        if self._began_ms is None:
-            return 0
-        return (self._clock.monotonic_ms() if self._ended_ms is None else self._ended_ms) - self._began_ms
+        return self._reporter.result(self._machine.epoch, self._machine.attempt, history)
 
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
@@ -314,13 +282,13 @@ class Job(JobView):
         """
         machine = self._machine
         self._is_heard = is_heard
-        self._began_ms = self._clock.monotonic_ms()
+        self._reporter.begin()
         self._control = self._make_control(self._secret, self._events, self._deployments)
-        self._log.started(self._control.address, self._restore)
+        self._reporter.log.started(self._control.address, self._restore)
         try:
-            self._tell_of_start()
+            self._reporter.started(self._restore)
             self._source.open(self.wake_up)
-            self._tell(JobStarted())
+            self._dispatcher.tell(JobStarted())
             while machine.phase is not Phase.ENDED:
                 self._take_turn()
                 if machine.phase is Phase.IDLE:
@@ -329,7 +297,7 @@ class Job(JobView):
             if machine.error is not None:
                 raise machine.error
         except GeneratorExit as left:
-            self._tell(ConsumerLeft())  # the consumer has stopped reading
+            self._dispatcher.tell(ConsumerLeft())  # the consumer has stopped reading
             self._end(JobStatus.CANCELED, left)
             raise
         except BaseException as error:
@@ -337,67 +305,34 @@ class Job(JobView):
                 self._end(JobStatus.FAILED, error)
             raise
         finally:
-            self._ended_ms = self._clock.monotonic_ms()
+            self._reporter.end()
             if machine.is_busy:
                 self._runner.cancel()
             self._control.close()
-
-    def _tell_of_start(self) -> None:
-        restored = None if self._restore is None else self._restore.uri
-        if self._observers:
-            described = describe(self._plan, self.job_id, self._settings.name, restored)
-            tell_each(self._observers, lambda one: one.on_start(described))
 
     def _take_turn(self) -> None:
         """Look for work between epochs, or wait for an event."""
         try:
             self._take_turn_in(self._machine.phase)
         except PyFlinkStateError as error:
-            self._tell(Failed(error))
+            self._dispatcher.tell(Failed(error))
 
     def _take_turn_in(self, phase: Phase) -> None:
         if phase is Phase.IDLE:
             self._take_mail()
             if self._machine.phase is Phase.IDLE:
-                self._tell(self._next())
+                self._dispatcher.tell(self._next())
         elif phase is Phase.PAUSED:
             self._wait_for_restart()
         elif phase in (Phase.DRAINING, Phase.COMMITTING) and not self._has_pending():
-            self._tell(CheckpointsSettled())
+            self._dispatcher.tell(CheckpointsSettled())
         elif phase in WAITING:
             self._receive(TICK_S)
         else:
             raise ImpossibleEventError(f"a job that is {phase.value} does not wait for anything")
 
-    def _tell(self, event: Event) -> None:
-        """Pass an event to the machine and carry out its instructions; later events wait for that."""
-        self._inbox.append(event)
-        if self._is_busy:
-            return
-        self._is_busy = True
-        try:
-            while self._inbox:
-                self._carry_out(self._machine.handle(self._inbox.popleft()))
-        finally:
-            self._is_busy = False
-
-    def _carry_out(self, instructions: list[Instruction]) -> None:
-        for instruction in instructions:
-            try:
-                answer = _EXECUTE[type(instruction)](self, instruction)
-            except PyFlinkStateError as error:
-                begins_run = isinstance(instruction, (StartSlots, RunEpoch))
-                self._inbox.appendleft(InstructionFailed(error, begins_run))
-                return
-            if answer is not None:
-                self._inbox.appendleft(answer)
-
-    def _tell_at_once(self, event: Event) -> None:
-        """Pass an event to the machine during an instruction; carry out the answer before that goes on."""
-        for instruction in self._machine.handle(event):
-            answer = _EXECUTE[type(instruction)](self, instruction)
-            if answer is not None:
-                self._tell_at_once(answer)
+    def _execute(self, instruction: Instruction) -> Event | None:
+        return _EXECUTE[type(instruction)](self, instruction)
 
     # --- messages --------------------------------------------------------------------------------------
 
@@ -421,7 +356,7 @@ class Job(JobView):
             mail = self._events.get(timeout=timeout_s)
         except queue.Empty:
             return False
-        self._handle(mail, self._tell)
+        self._handle(mail, self._dispatcher.tell)
         return True
 
     def _tick(self) -> None:
@@ -441,16 +376,15 @@ class Job(JobView):
             return
         self._take_mail()  # its event may have arrived in the meantime
         if self._machine.is_running:
-            self._tell(EpochEnded(None, error, self._machine.run))
+            self._dispatcher.tell(EpochEnded(None, error, self._machine.run))
 
     def _take_mail(self) -> None:
         while not self._events.empty():
-            self._handle(self._events.get(), self._tell)
+            self._handle(self._events.get(), self._dispatcher.tell)
 
     def _handle(self, mail: Any, tell: Callable[[Event], None]) -> None:
         if isinstance(mail, SlotOutput):
-            log_output(mail)
-            tell_each(self._observers, lambda one: one.on_output(mail))
+            self._reporter.printed(mail)
         elif isinstance(mail, (EpochEnded, ShuffledAhead, TaskReport, SlotLost, CancelJob, SavepointRequest)):
             tell(mail)
         elif self._checkpointing is not None:
@@ -468,33 +402,18 @@ class Job(JobView):
     def _begin_from(self, attempt: int, restore: RestorePoint | None) -> int:
         metadata = None if restore is None else restore.metadata
         epoch = 0 if metadata is None else metadata.epoch
-        position = None if metadata is None else metadata.source_position
-        if position is None:  # a savepoint that was seeded has read nothing
-            if self._initial is None:
-                self._initial = self._source.initial_offset()
-            position = self._initial
-        else:
-            position = self._restored(position)
-            if self._machine.has_taken_over:  # before that, another checkpoint may be the one to restore
-                self._source.commit(position)
+        # Before the job is taken over, another checkpoint may be the one to restore.
+        position = self._start_of_source.position(restore, is_final=self._machine.has_taken_over)
         self._planner.begin(epoch, position)
         self._event_time.begin(epoch, {} if metadata is None else metadata.watermarks)
-        self._accumulators.reset(epoch, {} if metadata is None else metadata.counters)
+        self._reporter.accumulators.reset(epoch, {} if metadata is None else metadata.counters)
         self._deployments.begin_attempt(attempt, epoch, restore)
         self._timers.begin_attempt(are_restored=metadata is not None)
         return epoch
 
     def _go_back(self, instruction: GoBack) -> WentBack:
-        self._check_run()
-        for sink in self._plan.sinks:
-            self._go_back_to(sink, instruction.epoch)
+        self._sinks.go_back(instruction.epoch)
         return WentBack()
-
-    def _go_back_to(self, sink: SinkNode, epoch: int) -> None:
-        with errors_of_sink(sink.name, "rewind"):
-            sink.sink.rewind(epoch)
-        with errors_of_sink(sink.name, "commit"):
-            sink.sink.commit(epoch)  # again, in case the commit itself failed
 
     # --- the beginning of a run --------------------------------------------------------------------
 
@@ -506,19 +425,8 @@ class Job(JobView):
             self._check_fits(newest)
             self._restore = newest
             epoch = self._begin_from(self._machine.attempt, newest)
-        self._restore_source()
+        self._start_of_source.check(self._restore)
         return JobClaimed(epoch, self._restore is not None and bool(self._deployments.slots()))
-
-    def _restore_source(self) -> None:
-        position = None if self._restore is None else self._restore.metadata.source_position
-        if position is not None:
-            position = self._restored(position)
-            self._source.check_restored(position)
-            self._source.commit(position)
-
-    def _restored(self, position: Offset) -> Offset:
-        """Return where the sources of the program go on from the position in a checkpoint."""
-        return self._source.restored(position, self._settings.allow_non_restored_state)
 
     def _check_fits(self, newest: RestorePoint) -> None:
         settings = self._settings
@@ -545,23 +453,12 @@ class Job(JobView):
         if self._checkpointing is not None:
             self._checkpointing.take_over(self._restore)
             line = self._checkpointing.line
-        self._open_sinks(line)
-        if self._logs_epochs and self._restore is not None and self._checkpointing is not None:
+        restored = None if self._restore is None else self._restore.metadata.epoch
+        self._sinks.open(line, restored, self._machine.epoch)
+        if self._sinks.rely_on_numbers and self._restore is not None and self._checkpointing is not None:
             planned = self._checkpointing.planned(self._restore.metadata.epoch)
             self._planner.remember(self._source.planned(planned))
         return JobTakenOver()
-
-    def _open_sinks(self, line: RunHistory) -> None:
-        """Open the sinks for a new run; a sink that does not know about runs is opened only once."""
-        restored = None if self._restore is None else self._restore.metadata.epoch
-        for sink in self._plan.sinks:
-            self._check_run()
-            if sink not in self._opened or isinstance(sink.sink, RunAwareSink):
-                with errors_of_sink(sink.name, "open"):
-                    open_sink(sink.sink, self.job_id, line, restored)
-                self._opened.add(sink)
-            else:
-                self._go_back_to(sink, self._machine.epoch)
 
     def _check_run(self) -> None:
         """Raise ``JobSupersededError`` if another driver has taken the job over."""
@@ -575,8 +472,7 @@ class Job(JobView):
         epoch = self._machine.epoch
         if self._machine.is_stopped:
             return SourceAsked(None)
-        if self._timeline is not None:
-            self._timeline.begin()
+        self._reporter.epoch_is_planned()
         step = self._planner.next(epoch, whole=self._checkpointing is None)
         if step is not None:
             return SourceAsked(step)
@@ -610,7 +506,7 @@ class Job(JobView):
 
     def _trigger_savepoint(
         self, checkpointing: Checkpointing, request: SavepointRequest, number: int, now_ms: int
-    ) -> Any:
+    ) -> CheckpointTrigger | None:
         try:
             return checkpointing.trigger_savepoint(request, number, now_ms)
         except PyFlinkStateError as error:
@@ -627,13 +523,12 @@ class Job(JobView):
             event_time=self._event_time.progress(number - 1),
             is_final=instruction.is_final,
         )
-        if self._timeline is not None:
-            self._timeline.started(self._machine.attempt, number)
+        self._reporter.epoch_started(self._machine.attempt, number)
         self._start(instruction.run, partial(self._runner.start, request))
         return EpochStarted()
 
     def _request(self, number: int, epoch: Epoch | None, what: str) -> EpochRequest:
-        link = TaskLink(self._driver_link(), number, self._sampled_now())
+        link = TaskLink(self._driver_link(), number, self._reporter.sampled_now())
         description = f"{self._settings.name}: {what}"
         return EpochRequest(self._plan, link, epoch, None, {}, description, self._code, about=self._about)
 
@@ -648,14 +543,9 @@ class Job(JobView):
             request = self._request(number, epoch, f"ahead for epoch {number}")
             self._runner.shuffle_ahead(request, partial(self._events.put, ended))
         except PyFlinkStateError as error:
-            self._log.not_ahead(number, error)
+            self._reporter.log.not_ahead(number, error)
             return ended
         return None
-
-    def _sampled_now(self) -> frozenset[str]:
-        """Return the streams of which somebody wants to see a few records in the next epoch."""
-        now_ms = self._clock.monotonic_ms()
-        return frozenset(stream for stream, until_ms in self._sampled.items() if now_ms < until_ms)
 
     def _start(self, run: int, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
@@ -668,37 +558,15 @@ class Job(JobView):
 
     def _prepare(self, instruction: PrepareOutput) -> OutputPrepared:
         number = instruction.number
-        if self._timeline is not None:
-            self._timeline.ran()
-        if self._logs_epochs:  # at its target, the output of an older driver looks like that of a newer one
-            self._check_run()
-        for sink, results in zip(self._plan.sinks, instruction.results, strict=True):
-            with errors_of_sink(sink.name, "prepare"):
-                sink.sink.prepare(number, results)
+        self._reporter.epoch_ran()
+        self._sinks.prepare(number, instruction.results)
         self._planner.ended(number)
         self._event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
-        self._tell_of_epoch(number)
+        self._reporter.epoch_prepared(
+            number, self._last_duration_ms, self._machine.attempt, self._event_time.at(number)
+        )
         return OutputPrepared()
-
-    def _tell_of_epoch(self, number: int) -> None:
-        names = {f"{source.name}.records_out" for source in self._plan.sources}
-        records = sum(self._accumulators.of_epoch(number, name) for name in names)
-        stats = EpochStats(number, records, self._last_duration_ms, self._machine.attempt)
-        self._log.epoch_ended(number)
-        tell_each(self._settings.listeners, lambda one: one.on_epoch(stats))
-        if self._timeline is not None:
-            report = EpochReport(
-                stats,
-                self._timeline.prepared(),
-                self._accumulators.of_tasks(number),
-                self._accumulators.total(number),
-                self._event_time.at(number),
-                self._accumulators.metrics_of_tasks(),
-                self._timeline.statuses,
-                self._timeline.samples,
-            )
-            tell_each(self._observers, lambda one: one.on_epoch_report(report))
 
     def _align(self, instruction: AlignBarrier) -> None:
         assert self._checkpointing is not None
@@ -706,26 +574,19 @@ class Job(JobView):
 
     def _commit(self, instruction: CommitOutput) -> OutputCommitted:
         epoch = instruction.epoch
-        began_ms = self._clock.monotonic_ms() if self._observers else 0
-        self._check_run()
-        for sink in self._plan.sinks:
-            with errors_of_sink(sink.name, "commit"):
-                sink.sink.commit(epoch)
+        began_ms = self._clock.monotonic_ms()
+        self._sinks.commit(epoch)
         self._planner.commit(epoch)
         self._event_time.commit(epoch)
-        self._accumulators.fold(epoch)
-        if self._logs_epochs and self._checkpointing is not None:
+        self._reporter.accumulators.fold(epoch)
+        if self._sinks.rely_on_numbers and self._checkpointing is not None:
             self._checkpointing.forget_planned(epoch)
-        lasted_ms = self._clock.monotonic_ms() - began_ms if self._observers else 0
-        tell_each(self._observers, lambda one: one.on_commit(epoch, lasted_ms))
+        self._reporter.committed(epoch, self._clock.monotonic_ms() - began_ms)
         return OutputCommitted(epoch)
 
     def _count(self, instruction: CountReport) -> None:
         report = instruction.report
-        self._accumulators.add(report)
-        if self._timeline is not None:
-            self._timeline.reported(report)
-        self._log.counted(report)
+        self._reporter.task_reported(report)
         self._event_time.report(report)
         if report.is_slot:
             self._timers.set_due(report.task, report.next_timer_ms)
@@ -778,29 +639,27 @@ class Job(JobView):
         older = self._checkpointing.fall_back(self._restore)
         if older is None:
             return False
-        self._log.falls_back(error, older.uri)
+        self._reporter.log.falls_back(error, older.uri)
         self._restore = older
         self._planner.remember({})
         return True
 
     def _pause(self, instruction: Pause) -> None:
-        attempt, error = instruction.attempt, instruction.error
         self._pause_until_ms = self._clock.monotonic_ms() + instruction.delay_ms
         if self._registry is not None:
             self._registry.end()
-        self._log.restarts(attempt, error, self._restore)
-        tell_each(self._settings.listeners, lambda one: one.on_restart(attempt, error))
+        self._reporter.restarts(instruction.attempt, instruction.error, self._restore)
 
     def _wait_for_restart(self) -> None:
         """Wait before the restart, but handle cancellation and requests for savepoints at once."""
         left_ms = self._pause_until_ms - self._clock.monotonic_ms()
         mail = self._clock.receive(self._events, left_ms) if left_ms > 0 else None
         if mail is not None:
-            self._handle(mail, self._tell)
+            self._handle(mail, self._dispatcher.tell)
             return
         self._take_mail()
         if left_ms <= 0 and self._machine.phase is Phase.PAUSED:
-            self._tell(PauseEnded())
+            self._dispatcher.tell(PauseEnded())
 
     # --- the end of a job --------------------------------------------------------------------------
 
@@ -808,11 +667,11 @@ class Job(JobView):
         if self._registry is not None:
             self._registry.close(CLOSE_TIMEOUT_S)
         while not self._events.empty():
-            self._handle(self._events.get(), self._tell_at_once)
+            self._handle(self._events.get(), self._dispatcher.tell_at_once)
         return SlotsClosed()
 
     def _log_failure(self, instruction: LogLateFailure) -> None:
-        self._log.failed_late(instruction.error)
+        self._reporter.log.failed_late(instruction.error)
 
     def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
         began, self._is_over = self._machine.has_begun, True
@@ -823,11 +682,11 @@ class Job(JobView):
         if error is not None and cause is None:  # all is well but for that
             status, cause = JobStatus.FAILED, error
             self._machine.break_off(status)
-        self._log.ended(status, self._machine.epoch, cause, self._is_heard)
+        self._reporter.log.ended(status, self._machine.epoch, cause, self._is_heard)
         try:  # a streaming query cannot be stopped once Spark is gone
             self._end_checkpoints(status, began)
         finally:
-            self._tell_of_end(status, cause)
+            self._reporter.ended(status, cause)
         if error is not None and cause is error:
             raise error
 
@@ -837,15 +696,9 @@ class Job(JobView):
             self._source.close(cause)
         except BaseException as error:  # noqa: BLE001 - it is raised when everything has ended, or logged
             if cause is not None:
-                self._log.source_not_closed(error)
+                self._reporter.log.source_not_closed(error)
             return error
         return None
-
-    def _tell_of_end(self, status: JobStatus, cause: BaseException | None) -> None:
-        if status is JobStatus.FAILED and cause is not None:
-            failure = cause
-            tell_each(self._observers, lambda one: one.on_failure(failure))
-        tell_each(self._settings.listeners, lambda one: one.on_end(status))
 
     def _end_checkpoints(self, status: JobStatus, began: bool) -> None:
         error = CheckpointError(f"the job ended: it is {status.name}")
@@ -870,7 +723,7 @@ class Job(JobView):
     def epoch_state(self, epoch: int) -> EpochState:
         """See :class:`JobView`."""
         watermarks = self._event_time.at(epoch)
-        return EpochState(self._planner.position(epoch), self._accumulators.total(epoch), watermarks)
+        return EpochState(self._planner.position(epoch), self._reporter.accumulators.total(epoch), watermarks)
 
     def send(self, slot: SlotId, message: object) -> None:
         """See :class:`JobView`."""
@@ -880,24 +733,19 @@ class Job(JobView):
     def completed(self, restore: RestorePoint, stops_job: bool) -> None:
         """See :class:`JobView`."""
         self._restore = restore
-        self._tell_at_once(CheckpointCompleted(restore.metadata.epoch, stops_job))
+        self._dispatcher.tell_at_once(CheckpointCompleted(restore.metadata.epoch, stops_job))
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
         """See :class:`JobView`."""
-        if stats.failure is None:
-            tell_each(self._settings.listeners, lambda one: one.on_checkpoint(stats))
-        else:
-            tell_each(self._settings.listeners, lambda one: one.on_checkpoint_failed(stats))
+        self._reporter.checkpoint_ended(stats)
 
     def checkpoint_written(self, checkpoint_id: int, parts: Iterable[CheckpointPart]) -> None:
         """See :class:`JobView`."""
-        if self._observers:
-            told = tuple(parts)
-            tell_each(self._observers, lambda one: one.on_checkpoint_written(checkpoint_id, told))
+        self._reporter.checkpoint_written(checkpoint_id, parts)
 
     def fail(self, error: PyFlinkStateError) -> None:
         """See :class:`JobView`."""
-        self._tell(Failed(error))
+        self._dispatcher.tell(Failed(error))
 
 
 #: The handler of each instruction; the event that it returns goes to the machine.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.runtime.job.observe import JobListener
+from pyflinkstate.runtime.job.reports.observe import JobListener
 from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, RestartStrategy
 
 

@@ -14,7 +14,7 @@ import attrs
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.observe import JobObserver
+from pyflinkstate.runtime.job.reports.observe import JobObserver
 
 LOOPBACK = "127.0.0.1"
 _MOST_PORT = 65_535

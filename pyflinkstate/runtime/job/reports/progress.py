@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TextIO
 
 from pyflinkstate.runtime.checkpoints import CheckpointStats
-from pyflinkstate.runtime.job.observe import EpochStats, JobListener
-from pyflinkstate.runtime.job.terminal import TerminalLine
+from pyflinkstate.runtime.job.reports.observe import EpochStats, JobListener
+from pyflinkstate.runtime.job.reports.terminal import TerminalLine
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import Clock
 

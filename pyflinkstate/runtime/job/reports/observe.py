@@ -14,7 +14,7 @@ from pyflinkstate.api.job_id import JobID
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
-from pyflinkstate.runtime.job.description import JobDescription
+from pyflinkstate.runtime.job.reports.description import JobDescription
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.sources import RejectedRecord
 from pyflinkstate.runtime.wire import MetricValues, SlotOutput, SubtaskStatus, TaskReport, added_up
@@ -74,7 +74,8 @@ class EpochReport:
 
     Attributes:
         stats: its statistics.
-        phases_ms: how many milliseconds each phase took; see :mod:`pyflinkstate.runtime.job.timeline`.
+        phases_ms: how many milliseconds each phase took; see
+            :mod:`pyflinkstate.runtime.job.reports.timeline`.
         counts: by task, the records that it counted in this epoch, by ``"<operator>.<what>"``. The task of a
             state slot is ``"<operator id>[<subtask>]"``.
         totals: the record counts of the whole job up to this epoch, as in :class:`JobExecutionResult`.
