@@ -433,7 +433,7 @@ def test_a_system_without_threads_costs_the_record_and_not_the_job(
 
 
 def test_a_job_without_an_observer_is_asked_nothing(run: JobRun) -> None:
-    assert run.job()._timeline is None
+    assert run.job()._reporter._timeline is None
 
 
 def test_an_observer_hears_after_the_listener(run: JobRun) -> None:
