@@ -36,6 +36,7 @@ from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledE
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
+    FunctionResultError,
     KeyGroupRangeError,
     NoCurrentKeyError,
     NotKeyedStreamError,
@@ -464,6 +465,19 @@ def test_on_a_stream_without_keys_it_lives_in_a_slot_and_keeps_its_state(name: s
     first.process_element("a")
     second = harness_of(WITHOUT_KEYS[name], restore=[first.snapshot()])
     assert second.process_element("b") == results
+
+
+class ReturnsNumber(CheckpointedFlatMap):
+    def flat_map(self, value: Any) -> Any:
+        return 7
+
+
+def test_without_keys_errors_name_the_method_of_the_user() -> None:
+    harness = harness_of(lambda made: made.flat_map(ReturnsNumber()))
+    with pytest.raises(
+        FunctionResultError, match=r"^ReturnsNumber\.flat_map\(\) \(test_checkpointed_function"
+    ):
+        harness.process_element("a")
 
 
 @pytest.mark.parametrize("name", WITHOUT_KEYS)

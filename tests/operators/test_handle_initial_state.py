@@ -144,3 +144,16 @@ def test_a_plain_function_finds_the_value_of_the_column() -> None:
     assert found == [("ann", 10, 1), ("bob", None, 1)]
     with pytest.raises(BadRecordError, match=r"several rows for this key.*group the DataFrame"):
         harness.process_initial_state({"user": "ann", "total": 11})
+
+
+def exits(key: str, rows: Iterator[Any], state: KeyState) -> Iterator[Any]:
+    yield key
+    raise SystemExit(3)
+
+
+def test_sys_exit_at_the_end_of_an_epoch_names_the_key() -> None:
+    operator = KeyedMap(exits, ValueStateDescriptor("state", Types.LONG()))
+    harness = KeyedOneInputOperatorHarness(operator, user_of)
+    harness.process_element(("ann", 1))
+    with pytest.raises(UserFunctionError, match=r"SystemExit: 3\s+in operator .*, key 'ann', at the end"):
+        list(harness.subtask.finish_epoch())

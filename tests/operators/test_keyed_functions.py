@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 from support_windows import WindowHarness
 
@@ -18,7 +20,7 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     FieldReduce,
     RecordChoice,
     RollingReduce,
-    check_position,
+    check_field,
 )
 
 RECORDS = [("a", 3, "x"), ("a", 1, "y"), ("b", 7, "z"), ("a", 1, "w"), ("a", 5, "v"), ("a", 5, "u")]
@@ -97,6 +99,25 @@ def test_a_plain_value_is_its_own_field_0() -> None:
     assert run(streaming(RecordChoice(0, operator.lt)), [("k", 1), ("k", 2)]) == [1, 2]
 
 
+class Size(enum.IntEnum):
+    SMALL = 1
+    LARGE = 2
+
+
+@pytest.mark.parametrize("make", [np.int64, np.float32, np.bool_, lambda number: Size(1 + number)])
+def test_numbers_whose_classes_have_items_are_plain_values(make: Any) -> None:
+    records = [("k", make(0)), ("k", make(1))]
+    assert run(streaming(FieldReduce(0, operator.add)), records) == [make(0), make(0) + make(1)]
+    assert run(streaming(FieldReduce(0, max)), records) == [make(0), make(1)]
+    assert run(streaming(RecordChoice(0, operator.gt)), records) == [make(0), make(0)]
+
+
+def test_a_record_of_numpys_has_fields() -> None:
+    first, second = np.array([(1, 2.0), (3, 4.0)], dtype=[("a", "i8"), ("b", "f8")])
+    summed = run(streaming(FieldReduce("a", operator.add)), [("k", first), ("k", second)])[1]
+    assert summed.tolist() == (4, 2.0)
+
+
 @pytest.mark.parametrize("func", [FieldReduce(1, operator.add), RecordChoice("n", operator.lt)])
 def test_another_field_of_a_plain_value_is_refused_at_the_second_record(func: Any) -> None:
     harness = WindowHarness(streaming(func))
@@ -108,7 +129,7 @@ def test_another_field_of_a_plain_value_is_refused_at_the_second_record(func: An
 @pytest.mark.parametrize("position", [1.0, None, True, (1,)])
 def test_a_position_is_an_index_or_a_name(position: Any) -> None:
     with pytest.raises(ConfigurationError, match="take the index"):
-        check_position(position)
+        check_field(position)
 
 
 def test_a_field_may_be_named() -> None:

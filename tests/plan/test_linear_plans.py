@@ -10,12 +10,24 @@ from typing import Any
 import pytest
 from support_job import JobRun
 
-from pyflinkstate.runtime.plan import ChainNode, JobPlan, Node, SinkNode, SourceNode, UnionNode, make_plan
+from pyflinkstate.api.functions import MapFunction
+from pyflinkstate.runtime.engine import CodeBook, shipping
+from pyflinkstate.runtime.plan import (
+    ChainNode,
+    JobPlan,
+    Node,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+    functions_of,
+    make_plan,
+)
 from pyflinkstate.runtime.plan.nodes import PartitionNode
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.plan.walk import Edge, Edges, in_order
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.wire import ShippedFunction
 
 
 def same(value: Any) -> Any:
@@ -97,3 +109,62 @@ def test_a_union_of_a_stream_with_itself_has_each_record_so_many_times(times: in
     sink = DriverSink(lambda _, values: out.extend(values))
     JobRun(mapped(doubled(mapped(source(), 1), times), 1), sink).run()
     assert Counter(out) == dict.fromkeys([1, 2, 3], 2**times)
+
+
+def alternating(node: Node, times: int) -> Node:
+    """Return maps of unions, each of which has the first stream too: a map is reached on many ways."""
+    first = node
+    for number in range(times):
+        node = ChainNode(UnionNode((node, first)), "map", Same(), f"map {number}")
+    return node
+
+
+class Same(MapFunction):
+    def map(self, value: Any) -> Any:
+        return value
+
+
+def test_each_function_is_shipped_once_however_many_ways_lead_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pickled: list[str] = []
+
+    def counting(name: str, function: Any) -> bytes:
+        pickled.append(name)
+        return name.encode()
+
+    monkeypatch.setattr(shipping, "pickled", counting)
+    plan = planned(alternating(source(), 60))
+    book = CodeBook(plan)
+    assert sorted(name for name in pickled if name.startswith("map")) == sorted(f"map {n}" for n in range(60))
+    assert len(pickled) == len(set(pickled))
+    functions = [function for _, function in functions_of(plan)]
+    assert {type(book.shipped(function, None)) for function in functions} == {ShippedFunction}
+    assert book.shipped(same, None) is same
+
+
+def test_a_function_is_looked_up_without_a_look_at_the_others() -> None:
+    plan = planned(mapped_by_own(source(), 500))
+    book, calls = CodeBook(plan), 0
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        calls += event == "line" and frame.f_code is CodeBook.shipped.__code__
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        count(frame, event, argument)
+        return trace
+
+    functions = [function for _, function in functions_of(plan)]
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        for function in functions:
+            book.shipped(function, None)
+    finally:
+        sys.settrace(before)
+    assert calls < 5 * len(functions)
+
+
+def mapped_by_own(node: Node, times: int) -> Node:
+    for number in range(times):
+        node = ChainNode(node, "map", Same(), f"map {number}")
+    return node

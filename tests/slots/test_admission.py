@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from slot_functions import Echo
 from support_slots import SLOT, deployment
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, StaleSlotError
+from pyflinkstate.runtime.slots.slot import StateSlot
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochAccepted, EpochRefused
 
@@ -80,3 +83,64 @@ def test_after_an_epoch_that_broke_off_it_accepts_none(service: SlotService) -> 
     kind, told, is_applied = refusal(service, 1)
     assert (kind, is_applied) == (StaleSlotError, False)
     assert "it is at version None" in told
+
+
+class TaskThatHasLeft:
+    """The slot's end of a connection whose task dies when it has sent some messages."""
+
+    def __init__(self, *sent: Any, fails_at: str) -> None:
+        self._sent, self._fails_at = iter(sent), fails_at
+
+    def recv(self) -> Any:
+        return next(self._sent)
+
+    def recv_bytes(self) -> bytes:
+        self._may_fail("recv_bytes")
+        return b""
+
+    def send(self, message: object) -> None:
+        self._may_fail(type(message).__name__)
+
+    def send_bytes(self, data: bytes) -> None:
+        self._may_fail("send_bytes")
+
+    def _may_fail(self, what: str) -> None:
+        if what == self._fails_at:
+            raise BrokenPipeError("the task has left")
+
+
+def serve(service: SlotService, fails_at: str) -> None:
+    slot = object.__new__(StateSlot)
+    slot._service = service
+    task: Any = TaskThatHasLeft(BeginEpoch(0, 1, None), fails_at=fails_at)
+    with pytest.raises(BrokenPipeError):
+        slot._serve_task(task)
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "version"), [("EpochAccepted", None), ("recv_bytes", None), ("EpochDone", 1)]
+)
+def test_a_task_that_dies_at_any_moment_leaves_no_busy_slot(
+    service: SlotService, fails_at: str, version: int | None
+) -> None:
+    serve(service, fails_at)
+    kind, told, _ = refusal(service, 1)
+    assert kind is StaleSlotError, "a retry of the task would ask for ever"
+    assert f"it is at version {version}" in told
+
+
+def test_an_error_at_the_end_of_an_epoch_leaves_no_busy_slot(
+    service: SlotService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise BrokenPipeError("the system does not tell")
+
+    monkeypatch.setattr(service, "_status", fails)
+    serve(service, "never")
+    assert refusal(service, 1)[0] is StaleSlotError
+
+
+def test_a_task_that_is_refused_ends_no_epoch_of_another(service: SlotService) -> None:
+    begin(service, 1)
+    serve(service, "EpochRefused")
+    assert refusal(service, 1)[0] is SlotBusyError

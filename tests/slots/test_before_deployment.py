@@ -70,7 +70,7 @@ def test_what_a_function_is_to_hear_is_kept_for_it(
     driver: Driver, deploying: Deploying, tmp_path: Path
 ) -> None:
     path = tmp_path / "heard"
-    early = AbortCheckpoint(2, 1), NotifyCheckpointComplete(3)
+    early = AbortCheckpoint(2), NotifyCheckpointComplete(3)
     assert fed(driver, deploying, HearOfCheckpoints(str(path)), *early) == [("a", 1)]
     driver.registry.close(PATIENCE_S)
     assert path.read_text() == "aborted 2\ncomplete 3\nclosed\n"

@@ -8,8 +8,9 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, TextIO
 
 import pytest
@@ -145,6 +146,82 @@ class TestTooMany:
         forwarder.add(INFO, "later")
         forwarder.flush()
         assert sent.batches[1] == ((INFO, "later"),)
+
+    def test_the_bound_holds_after_an_interruption(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        """A signal handler that adds a line just when another one is added may go beyond it by one."""
+        forwarder._lines.extend((INFO, "") for _ in range(MAX_WAITING + 1))
+        self.fill(forwarder, 5)
+        assert len(forwarder._lines) == MAX_WAITING + 1
+
+
+class TestInterruptions:
+    """A signal handler or a ``__del__`` may print at any moment, also while a line is added or taken."""
+
+    def interrupted(self, forwarder: OutputForwarder, action: Callable[[], None]) -> None:
+        """Run an action, and add a line before each line of code that it runs, in the same thread."""
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "line":
+                forwarder.add(INFO, "again")
+            return trace
+
+        def run() -> None:
+            sys.settrace(trace)
+            try:
+                action()
+            finally:
+                sys.settrace(None)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), "it waits for itself"
+
+    def test_a_line_may_be_added_while_another_one_is(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        self.interrupted(forwarder, lambda: forwarder.add(INFO, "one"))
+        forwarder.flush()
+        found = [line for _, line in sent.lines]
+        assert found.count("one") == 1
+        assert found.count("again") == len(found) - 1 > 2
+
+    def test_or_while_lines_are_sent(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        added = 0
+        add = forwarder.add
+
+        def counting(level: int, line: str) -> None:
+            nonlocal added
+            added += 1
+            add(level, line)
+
+        forwarder.add = counting  # type: ignore[method-assign]
+        self.interrupted(forwarder, forwarder.flush)
+        forwarder.flush()
+        assert [line for _, line in sent.lines] == ["again"] * added
+
+    def test_a_stream_that_is_in_the_middle_of_a_write_does_not_hurt(self) -> None:
+        busy = Process()
+        busy.stdout.write = raising(RuntimeError("reentrant call inside <_io.BufferedWriter>"))
+        with installed(busy) as process:
+            print("one")
+        assert process.lines(1) == [(INFO, "one")]
+
+
+class TestLinesThatCannotBeSent:
+    def test_all_of_them_and_those_dropped_before_are_counted(self) -> None:
+        held: list[Lines] = []
+
+        def send(lines: Lines) -> None:
+            held.append(lines)
+            if len(held) == 1:
+                raise TypeError("this cannot be pickled")
+
+        forwarder = OutputForwarder(send)
+        for number in range(MAX_WAITING + 3):
+            forwarder.add(INFO, str(number))
+        forwarder._send_and_go_on()
+        forwarder.add(INFO, "later")
+        forwarder.flush()
+        assert held[1] == ((WARNING, f"({MAX_WAITING + 3} lines were dropped)"), (INFO, "later"))
 
 
 class TestBrokenDriver:

@@ -4,6 +4,8 @@ import socket
 import subprocess
 import sys
 
+from support_slots import SLOT, Driver
+
 from pyflinkstate.runtime.slots.slot import SlotBootstrap
 from pyflinkstate.runtime.tasks.slot_client import SLOT_MODULE
 from pyflinkstate.runtime.wire import Address, SlotId
@@ -31,3 +33,19 @@ def test_a_slot_whose_driver_has_gone_says_so_in_one_line() -> None:
     assert line.startswith(
         f"state slot count[0]: it ends, as its driver at 127.0.0.1:{address.port} does not answer: "
     )
+
+
+def test_a_slot_that_cannot_listen_says_so(driver: Driver) -> None:
+    """It ended without a word, as if its driver had gone, and with exit code 0."""
+    code = (
+        "from pyflinkstate.runtime.slots import slot\n"
+        "def listen_on_tcp(host): raise OSError('no port is left')\n"
+        "slot.listen_on_tcp = listen_on_tcp\n"
+        "slot.main()"
+    )
+    bootstrap = SlotBootstrap(driver.control.address, driver.secret, 0, SLOT).encode()
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, input=bootstrap, capture_output=True, timeout=300, check=False)
+    last = ended.stderr.decode().splitlines()[-1]
+    assert last.endswith(f"state slot {SLOT} cannot listen on its host 127.0.0.1: no port is left")
+    assert ended.returncode == 1

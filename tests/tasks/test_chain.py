@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -24,8 +25,9 @@ from pyflinkstate.api.functions import (
     MapFunction,
     ProcessFunction,
 )
+from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.plan.chained import ChainedOperator
+from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 
 INFO = TaskInfo(subtask=1, parallelism=4, attempt=2)
@@ -246,6 +248,85 @@ def test_a_close_that_ends_the_process_is_an_error_of_its_operator() -> None:
     with pytest.raises(UserFunctionError, match=r"SystemExit: 3\s+in operator 'exits', in close\(\)"):
         run(exits, *three(calls), records=[])
     assert calls[-3:] == CLOSED
+
+
+#: What the functions below raise.
+ENDING: BaseException = SystemExit("no more of this")
+
+
+def exits(*_: Any) -> Any:
+    raise ENDING
+
+
+class YieldsThenExits(FlatMapFunction):
+    def flat_map(self, value: Any) -> Iterable[Any]:
+        yield value
+        exits()
+
+
+class ExitsInProcess(ProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        exits()
+        yield value
+
+
+class ExitsInOpen(RichMap):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        exits()
+
+
+class ExitsInGauge(RichMap):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        runtime_context.get_metrics_group().gauge("exits", exits)
+
+
+class ExitingAssigner(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return exits()
+
+
+EXITS = {
+    "map": exits,
+    "filter": exits,
+    "flat_map": YieldsThenExits(),
+    "process": ExitsInProcess(),
+    WATERMARKS: WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ExitingAssigner()),
+}
+
+
+@pytest.mark.parametrize("kind", EXITS)
+def test_sys_exit_in_a_function_is_an_error_of_its_operator(kind: str) -> None:
+    with pytest.raises(
+        UserFunctionError, match=r"SystemExit: no more of this\s+in operator 'mine', record 7"
+    ):
+        run(ChainedOperator(kind, "mine", EXITS[kind], assigner_id="a"), records=[7])
+
+
+@pytest.mark.parametrize(("function", "place"), [(ExitsInOpen, r"in open\(\)"), (ExitsInGauge, "in a gauge")])
+def test_so_it_is_where_there_is_no_record(function: type[RichMap], place: str) -> None:
+    with pytest.raises(UserFunctionError, match=rf"(?s)SystemExit: no more of this.*{place}"):
+        list(
+            Chain([ChainedOperator("map", "mine", function("mine", []))], TaskInfo(0, 1, 0), Counter()).run(
+                []
+            )
+        )
+
+
+@pytest.mark.parametrize("kind", EXITS)
+def test_an_interrupt_of_the_task_is_no_error_of_a_function(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark's workers leave SIGINT to Python, and end by SIGKILL or SIGTERM, which no code sees."""
+    monkeypatch.setattr(sys.modules[__name__], "ENDING", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(ChainedOperator(kind, "mine", EXITS[kind], assigner_id="a"), records=[7])
+
+
+def test_a_chain_may_be_closed_in_the_middle_of_a_function() -> None:
+    results = Chain([ChainedOperator("flat_map", "mine", YieldsThenExits())], INFO, Counter()).run([7])
+    assert next(results) == 7
+    results.close()
 
 
 def test_the_runtime_context_tells_where_the_function_runs() -> None:

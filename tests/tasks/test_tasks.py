@@ -31,7 +31,6 @@ from pyflinkstate.runtime.wire.frames import (
     InputFrame,
     ValuesFrame,
     decode_values,
-    encode_values,
 )
 from pyflinkstate.runtime.wire.messages import TaskReport
 from pyflinkstate.runtime.wire.metrics import side_output_count
@@ -160,7 +159,7 @@ def test_a_task_that_asks_others_says_that_it_has_ended(driver: Driver, link: Ta
 
 def test_a_chain_behind_a_slot_gets_records_out_of_frames(driver: Driver, link: TaskLink) -> None:
     task = SinkTask(chain(link, EVEN, decodes=True), "sink", FrameWriter())
-    ((partition, frame),) = task(1, iter([encode_values([1, 2]), encode_values([4])]))
+    ((partition, frame),) = task(1, iter([ValuesFrame([1, 2]).encode(), ValuesFrame([4]).encode()]))
     assert (partition, list(decode_values(frame))) == (1, [2, 4])
 
 

@@ -17,7 +17,7 @@ from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.tasks.timed_records import FollowedRecords
+from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, assigned
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
 
 FRAME = 4
@@ -182,3 +182,17 @@ def test_a_close_that_raises_does_not_hide_the_record_without_a_timestamp(
         frames(made, made.run_timed([1, "x", *range(FRAME)], False, lambda: None))
     assert function.is_closed
     assert "TimeoutError: flush took too long" in caplog.text
+
+
+class Exits(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        raise SystemExit(3) if value == 7 else KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("record", "expected"), [(7, UserFunctionError), (8, KeyboardInterrupt)])
+def test_sys_exit_is_an_error_of_the_assigner_and_an_interrupt_is_none(
+    record: int, expected: type[BaseException]
+) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Exits())
+    with pytest.raises(expected):
+        assigned("mine", strategy.timestamp_assigner, [record], [None])

@@ -10,6 +10,8 @@ from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiers import cases
 
 from pyflinkstate.api.types import Types
@@ -149,6 +151,76 @@ def test_the_parts_of_results_keep_side_outputs_and_where_the_epoch_began() -> N
         outputs = [part.output(tag) for part in parts]
         assert [stamp for _, times in outputs for stamp in times or ()] == stamps
         assert sum(len(values) for values, _ in outputs) == len(stamps)
+
+
+TAGS = (None, "late", "odd", "even")
+
+
+def columns(numbers: list[int], timed: bool) -> list[Any]:
+    return [
+        ([f"{place}.{n}" for n in range(number)], list(range(number)) if timed else None)
+        for place, number in enumerate(numbers)
+    ]
+
+
+def cut_to_the_end(frame: ValuesFrame) -> Iterator[ValuesFrame]:
+    if len(frame) < 2:
+        yield frame
+        return
+    halves = frame.halves()
+    assert all(0 < len(half) < len(frame) for half in halves)
+    for half in halves:
+        yield from cut_to_the_end(ValuesFrame.decode(half.encode()))
+
+
+@given(
+    numbers=st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    timed=st.booleans(),
+    watermark=st.none() | st.integers(0, 9),
+    opening=st.none() | st.integers(0, 9),
+    is_idle=st.booleans(),
+)
+def test_every_frame_is_cut_into_smaller_ones(
+    numbers: list[int], timed: bool, watermark: int | None, opening: int | None, is_idle: bool
+) -> None:
+    """Records stay in order in their outputs, the opening is in the first part, the watermark in the last."""
+    outputs = dict(zip(TAGS, columns(numbers, timed), strict=False))
+    side: Any = {tag: column for tag, column in outputs.items() if tag is not None}
+    parts = list(cut_to_the_end(ValuesFrame(*outputs[None], watermark, is_idle, side, opening)))
+    for tag, (values, timestamps) in outputs.items():
+        found = [part.output(tag) for part in parts]
+        assert [value for own, _ in found for value in own] == values
+        assert [time for _, own in found for time in own or ()] == (timestamps or [])
+    assert [part.watermark for part in parts] == [None] * (len(parts) - 1) + [watermark]
+    assert [part.opening for part in parts] == [opening] + [None] * (len(parts) - 1)
+    assert {part.is_idle for part in parts} == {is_idle}
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("tags", [("late",), ("late", "odd")])
+def test_large_records_in_different_outputs_are_sent_in_frames_of_their_own(tags: tuple[str, ...]) -> None:
+    side: Any = {tag: ([tag.encode() * 200], [1]) for tag in tags}
+    frame = ValuesFrame([b"main" * 200], [1], 50, side=side)
+    parts = [ValuesFrame.decode(data) for data in encoded_frames(frame, "count")]
+    assert [len(part) for part in parts] == [1] * (1 + len(tags))
+
+
+def test_many_results_are_cut_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all of them are pickled only to see their size, and then each half again."""
+    monkeypatch.setattr(frame_sizes, "MAX_FRAME_RECORDS", 100)
+    pickled: list[int] = []
+    encode = ValuesFrame.encode
+
+    def counting(frame: ValuesFrame) -> bytes:
+        pickled.append(len(frame))
+        return encode(frame)
+
+    monkeypatch.setattr(ValuesFrame, "encode", counting)
+    frame = ValuesFrame(list(range(1_000)), [0] * 1_000, 50, False, {"late": (list(range(99)), [1] * 99)}, 40)
+    parts = [ValuesFrame.decode(data) for data in encoded_frames(frame, "count")]
+    assert [value for part in parts for value in part.values] == list(range(1_000))
+    assert sum(pickled) == 1_099
+    assert max(pickled) <= 100
 
 
 @pytest.mark.usefixtures("small_bounds")

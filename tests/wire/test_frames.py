@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support_runtime import PACKAGE, PICKLED
+from support_runtime import PACKAGE, PICKLED, raising
 
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.time import Instant
@@ -24,7 +24,7 @@ from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionErr
 from pyflinkstate.runtime.tasks import batch_keys
 from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router
 from pyflinkstate.runtime.wire import frames
-from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame, decode_values, encode_values
+from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame, ValuesFrame, decode_values
 
 Routed = list[tuple[FrameKey, InputFrame]]
 
@@ -68,7 +68,7 @@ def test_a_keyed_frame_comes_back_as_it_was_encoded() -> None:
 
 @pytest.mark.parametrize("values", [[], [None], list(range(10_000)), ("a", {"b": [1.5]})])
 def test_a_frame_of_values_comes_back_as_it_was_encoded(values: Any) -> None:
-    assert decode_values(encode_values(values)) == values
+    assert decode_values(ValuesFrame(values).encode()) == list(values)
 
 
 SPREADS = [(1, 128), (2, 128), (3, 128), (7, 128), (128, 128), (3, 32768), (7, 7)]
@@ -261,9 +261,19 @@ def test_a_record_that_cannot_be_pickled_is_a_bad_record(parallelism: int) -> No
         route([("a", threading.Lock())], first, parallelism=parallelism)
 
 
+def test_sys_exit_in_a_key_selector_names_the_record() -> None:
+    with pytest.raises(UserFunctionError, match=r"SystemExit: 3\s+in operator 'count', record 7"):
+        route([7], raising(SystemExit(3)))
+
+
+def test_an_interrupt_in_a_key_selector_ends_the_task() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        route([7], raising(KeyboardInterrupt()))
+
+
 def test_values_that_cannot_be_pickled_are_a_bad_record() -> None:
     with pytest.raises(BadRecordError, match="must be picklable"):
-        encode_values([threading.Lock()])
+        ValuesFrame([threading.Lock()]).encode()
 
 
 @pytest.mark.parametrize("key_type", [PICKLED, Types.LONG(), Types.STRING()], ids=str)

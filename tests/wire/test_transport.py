@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -329,3 +330,23 @@ def test_a_unix_socket_of_another_user_is_refused(server: Echoing, monkeypatch: 
         UntrustedConnectionError, match=r"the peer on the unix socket belongs to another user, \d+"
     ):
         connect(server.address, SLOT, SECRET)
+
+
+def test_a_unix_socket_that_cannot_be_bound_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path would be too long."""
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    monkeypatch.setattr(transport, "_private_folder", lambda: folder)
+    made: list[socket.socket] = []
+
+    class Noted(socket.socket):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(transport.socket, "socket", Noted)
+    with pytest.raises(OSError, match="too long"):
+        listen_on_unix()
+    assert [listener.fileno() for listener in made] == [-1]

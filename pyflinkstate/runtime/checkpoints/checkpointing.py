@@ -694,7 +694,7 @@ class Checkpointing:
     def _abandon(self, instruction: AbandonCheckpoint) -> None:
         pending = instruction.checkpoint
         checkpoint_id = pending.checkpoint_id
-        self._tell_slots(AbortCheckpoint(checkpoint_id, self.coordinator.latest_completed or 0))
+        self._tell_slots(AbortCheckpoint(checkpoint_id))
         self._epoch_states.pop(checkpoint_id, None)
         uri = self._uris.pop(checkpoint_id, None)
         written = {ack.slot: ack.state for ack in pending.acks.values()}

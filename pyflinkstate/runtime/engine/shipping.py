@@ -23,16 +23,15 @@ class CodeBook:
     def __init__(self, plan: JobPlan) -> None:
         #: The pickles by digest.
         self.codes: dict[str, bytes] = {}
-        self._functions: list[tuple[UserFunction, str]] = []
+        #: Functions and the digests of their pickles, by the ids of the functions.
+        self._functions: dict[int, tuple[UserFunction, str]] = {}
         for name, function in functions_of(plan):
             data = pickled(name, function)
             digest = hashlib.sha256(data).hexdigest()
             self.codes[digest] = data
-            self._functions.append((function, digest))
+            self._functions[id(function)] = function, digest
 
     def shipped(self, function: UserFunction, codes: SparkObject) -> UserFunction:
         """Return what to send in place of ``function``: itself, if it is not part of the plan."""
-        for known, digest in self._functions:
-            if known is function:
-                return ShippedFunction(digest, codes)
-        return function
+        _, digest = self._functions.get(id(function), (None, None))
+        return function if digest is None else ShippedFunction(digest, codes)

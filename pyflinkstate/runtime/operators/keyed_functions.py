@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
@@ -16,6 +18,8 @@ from pyflinkstate.runtime.operators.wrapping import WrappingFunction
 
 #: Flink's name for the state of ``reduce``.
 STATE_NAME = "_reduce_state"
+#: Plain values whose classes have ``__getitem__`` all the same; of numpy's, only a ``void`` may have fields.
+_PLAIN = (str, bytes, bytearray, np.generic)
 
 
 class RollingReduce(WrappingFunction):
@@ -54,7 +58,7 @@ def no_combination(reduce: Callable[[Record, Record], Record]) -> FunctionResult
     return FunctionResultError(f"{name} returned None: return what its two arguments make", function=name)
 
 
-def check_position(position: object) -> None:
+def check_field(position: object) -> None:
     """Raise ``ConfigurationError`` unless ``position`` is the index or the name of a field."""
     if isinstance(position, bool) or not isinstance(position, (int, str)):
         raise ConfigurationError(
@@ -110,7 +114,9 @@ def _check_whole(position: int | str, record: Record) -> None:
 
 def has_fields(record: Record) -> bool:
     """Return whether a record is a tuple, list, dict or row, and not a plain value."""
-    return hasattr(type(record), "__getitem__") and not isinstance(record, (str, bytes, bytearray))
+    if isinstance(record, _PLAIN):
+        return isinstance(record, np.void)
+    return hasattr(record, "__getitem__")
 
 
 def _replaced(record: Record, position: int | str, value: Record) -> Record:

@@ -7,6 +7,7 @@ checkpoints, must last longer, so it is an operator of its own, with subtasks in
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
@@ -45,17 +46,17 @@ class KeylessOperator(FunctionOperator):
 
 def _mapping(function: UserFunction) -> Process:
     apply = function.map if isinstance(function, MapFunction) else function
-    return lambda value, _: (apply(value),)
+    return wraps(apply)(lambda value, _: (apply(value),))
 
 
 def _flat_mapping(function: UserFunction) -> Process:
     apply = function.flat_map if isinstance(function, FlatMapFunction) else function
-    return lambda value, _: apply(value)
+    return wraps(apply)(lambda value, _: apply(value))
 
 
 def _filtering(function: UserFunction) -> Process:
     keeps = function.filter if isinstance(function, FilterFunction) else function
-    return lambda value, _: (value,) if keeps(value) else None
+    return wraps(keeps)(lambda value, _: (value,) if keeps(value) else None)
 
 
 def _processing(function: UserFunction) -> Process:

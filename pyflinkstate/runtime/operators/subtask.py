@@ -212,7 +212,9 @@ class KeyedSubtask:
         """Yield the results that wait for the end of an epoch; errors are as for frames."""
         try:
             yield from self._operator.finish_epoch()
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             key = self.backend.key_context.key
             raise user_failure(error, self._name, NoRecord("at the end of an epoch"), key) from error
         self.backend.clear_current_key()

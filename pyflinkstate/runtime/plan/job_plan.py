@@ -268,7 +268,18 @@ def _may_have_timers(function: UserFunction) -> bool:
 
 
 def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
-    """Yield the name and the function of every user function that runs inside Spark tasks."""
+    """Yield every user function that runs inside Spark tasks, once, after the name of its operator.
+
+    An operator that is reached on many ways is part of many branches.
+    """
+    found: set[int] = set()
+    for name, function in _functions_of_branches(plan):
+        if id(function) not in found:
+            found.add(id(function))
+            yield name, function
+
+
+def _functions_of_branches(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
     for head in plan.heads():
         for branch in plan.branches(head):
             for operator in branch.operators:

@@ -24,7 +24,7 @@ from pyflinkstate.runtime.operators import (
     FieldReduce,
     RecordChoice,
     RollingReduce,
-    check_position,
+    check_field,
 )
 from pyflinkstate.runtime.plan import Input, Node, Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
@@ -126,27 +126,27 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         Args:
             position_to_sum: the index or name of the field; for plain values 0, the value itself.
         """
-        check_position(position_to_sum)
+        check_field(position_to_sum)
         return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
         """Emit the least value of a field so far; the other fields are the first record's."""
-        check_position(position_to_min)
+        check_field(position_to_min)
         return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
         """Emit the greatest value of a field so far; the other fields are the first record's."""
-        check_position(position_to_max)
+        check_field(position_to_max)
         return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
         """Emit the record with the least value of a field so far, the first one if several are equal."""
-        check_position(position_to_min_by)
+        check_field(position_to_min_by)
         return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
         """Emit the record with the greatest value of a field so far, the first one if several are equal."""
-        check_position(position_to_max_by)
+        check_field(position_to_max_by)
         return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
 
     def _reduce(

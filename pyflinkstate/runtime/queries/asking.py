@@ -32,6 +32,7 @@ from pyflinkstate.runtime.wire import (
     Address,
     AskState,
     Channel,
+    HandshakeLimits,
     QuestionRefused,
     ServerName,
     SlotId,
@@ -223,7 +224,11 @@ class StateQueries:
         channels: list[Channel] = []
         try:
             for slot, address in addresses.items():
-                channels.append(connect(address, ServerName.of_slot(slot, slots.attempt), slots.secret))
+                left_s = max(until_s - self._now_s(), _LOOK_S)  # so that the last look finds a reason, too
+                limits = HandshakeLimits(timeout_s=left_s, now_s=self._now_s)
+                channels.append(
+                    connect(address, ServerName.of_slot(slot, slots.attempt), slots.secret, limits)
+                )
             # The epoch is looked up as late as possible, so that the slots have hardly ever gone on.
             epoch = self._epoch_of(slots)
             for channel, subtask in zip(channels, subtasks, strict=True):

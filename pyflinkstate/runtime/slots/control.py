@@ -78,7 +78,10 @@ class Endpoint:
 
 @attrs.frozen
 class SlotLost:
-    """Event: a slot's control connection broke while the job needed it."""
+    """Event: a slot cannot be used any more, or could not close its function, for the reason in ``error``.
+
+    Its control connection broke, it was silent for too long, or it said so itself.
+    """
 
     attempt: int
     slot: SlotId

@@ -29,7 +29,7 @@ from typing import NoReturn
 import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.errors import PyFlinkStateError, UntrustedConnectionError
+from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
 from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.stdout import OutputForwarder
@@ -42,6 +42,7 @@ from pyflinkstate.runtime.wire import (
     Channel,
     CloseSlot,
     DeploySlot,
+    EpochAccepted,
     EpochDone,
     EpochFailed,
     EpochRefused,
@@ -129,6 +130,7 @@ class StateSlot:
             pass  # the driver is gone, and so is the job
         except BaseException:  # noqa: BLE001 - the process ends, and prints the reason
             traceback.print_exc()
+            self._exit(1)
         finally:
             self._exit()
 
@@ -145,7 +147,12 @@ class StateSlot:
 
     def _listen(self) -> Server:
         own_host = self._driver.host()
-        listeners = [listen_on_tcp(own_host)]
+        try:
+            listeners = [listen_on_tcp(own_host)]
+        except OSError as error:  # which would be taken for the end of the driver
+            raise RuntimeFailure(
+                f"state slot {self._bootstrap.slot} cannot listen on its host {own_host}: {error}"
+            ) from error
         with contextlib.suppress(OSError):  # the temp folder has a long name, or belongs to another user
             unix, self._unix_path = listen_on_unix()
             listeners.append(unix)
@@ -192,12 +199,12 @@ class StateSlot:
     def _tell_driver(self, message: object) -> None:
         self._driver.send(message)
 
-    def _exit(self) -> NoReturn:
+    def _exit(self, code: int = 0) -> NoReturn:
         """End at once: user code may be busy, or may have left threads that keep the process alive."""
         if self._unix_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._unix_path)
-        os._exit(0)
+        os._exit(code)
 
     # --- tasks -----------------------------------------------------------------------------------
 
@@ -208,30 +215,34 @@ class StateSlot:
             return
         assert isinstance(begin, BeginEpoch)
         answer = self._service.begin(begin)
-        task.send(answer)
         if isinstance(answer, EpochRefused):
+            task.send(answer)
             return
-        outcome = self._feed(task)
+        outcome = self._feed(task, answer)
         task.send_bytes(b"")
         task.send(outcome)
         if isinstance(outcome, EpochFailed):
             _drain(task)
 
-    def _feed(self, task: Channel) -> EpochDone | EpochFailed:
-        """Process all frames. The task is told only after this returns, when the next epoch may begin."""
+    def _feed(self, task: Channel, accepted: EpochAccepted) -> EpochDone | EpochFailed:
+        """Process all frames. The task is told only after this returns, when the next epoch may begin.
+
+        Whatever goes wrong, even before the task has its answer, the slot is not fed any more afterwards.
+        """
         try:
+            task.send(accepted)
             while data := task.recv_bytes():
                 for results in self._service.process(data):
                     task.send_bytes(results)
             for results in self._service.finish_input():
                 task.send_bytes(results)
+            return self._service.end()
         except PyFlinkStateError as error:
             self._service.abandon()
             return EpochFailed(error)
         except BaseException:
             self._service.abandon()
             raise
-        return self._service.end()
 
 
 def _in_a_thread(run: Callable[[], None]) -> None:

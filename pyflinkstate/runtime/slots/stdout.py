@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import queue
 import sys
 import threading
 from collections import deque
@@ -21,8 +22,9 @@ INTERVAL_S = 0.2
 MAX_WAITING = 10_000
 #: Longer lines are sent in pieces of so many characters: a progress bar may never end its line.
 MAX_LINE = 10_000
-#: What a stream raises if nobody reads it any more, if it was closed, or if it cannot encode a character.
-STREAM_ERRORS = (OSError, ValueError)
+#: What a stream raises if nobody reads it any more, if it was closed, if it cannot encode a character, or if
+#: a signal handler writes in the middle of a write.
+STREAM_ERRORS = (OSError, ValueError, RuntimeError)
 
 Lines = tuple[tuple[int, str], ...]
 
@@ -37,9 +39,11 @@ class OutputForwarder:
         self._send = send
         self._lines: deque[tuple[int, str]] = deque()
         self._dropped = 0
-        self._lock = threading.Lock()
+        #: Reentrant, because a signal handler or a ``__del__`` may print in the middle of ``add``.
+        self._lock = threading.RLock()
         self._sending = threading.Lock()
-        self._something = threading.Event()
+        #: Has an item if something waits; unlike an event, it may be told of that by a signal handler.
+        self._something: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._tees: tuple[_Tee, ...] = ()
 
     def install(self) -> None:
@@ -61,11 +65,12 @@ class OutputForwarder:
     def add(self, level: int, line: str) -> None:
         """Queue a line to be sent soon."""
         with self._lock:
-            if len(self._lines) == MAX_WAITING:
+            if len(self._lines) >= MAX_WAITING:
                 self._lines.popleft()
                 self._dropped += 1
             self._lines.append((level, line))
-        self._something.set()
+        if self._something.empty():
+            self._something.put(None)
 
     def flush(self) -> None:
         """Send all lines, including one without an end."""
@@ -76,34 +81,41 @@ class OutputForwarder:
     def _send_waiting(self) -> None:
         with self._sending:
             with self._lock:
-                lines = list(self._lines)
-                self._lines.clear()
+                lines, self._lines = self._lines, deque()
                 dropped, self._dropped = self._dropped, 0
+            lost = dropped + len(lines)
             if dropped:
-                lines.insert(0, (logging.WARNING, f"({dropped} lines were dropped)"))
+                lines.appendleft((logging.WARNING, f"({dropped} lines were dropped)"))
             if lines:
-                self._send(tuple(lines))
+                self._send_or_count(tuple(lines), lost)
+
+    def _send_or_count(self, lines: Lines, lost: int) -> None:
+        """Send lines; if that fails, ``lost`` lines are dropped."""
+        try:
+            self._send(lines)
+        except BaseException:
+            with self._lock:
+                self._dropped += lost
+            raise
 
     def _run(self) -> None:
         pause = threading.Event()
         try:
             while True:
-                self._something.wait()
+                self._something.get()
                 pause.wait(INTERVAL_S)
-                self._something.clear()
-                self._send_or_count()
+                self._send_and_go_on()
         except OSError:
             return  # the driver is gone, and the slot is about to hear of it
 
-    def _send_or_count(self) -> None:
-        """Send the lines; count those that cannot be sent as dropped, and go on with later ones."""
+    def _send_and_go_on(self) -> None:
+        """Send what waits; lines that cannot be sent are dropped, and later ones may be sent."""
         try:
             self._send_waiting()
         except OSError:
             raise
         except Exception:  # noqa: BLE001 - no error may end the output
-            with self._lock:
-                self._dropped += 1
+            pass
 
 
 class _Tee(io.TextIOBase):

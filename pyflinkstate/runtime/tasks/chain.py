@@ -44,6 +44,7 @@ from pyflinkstate.runtime.tasks.timed_records import (
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
+    TASK_ENDS,
     MetricValues,
     NoRecord,
     OperatorMetrics,
@@ -80,7 +81,9 @@ class TaskInfo:
         """Report what the metrics stand at, if there are any; raises what is right to report."""
         try:
             values = self.metrics.values()
-        except Exception as error:
+        except TASK_ENDS:
+            raise
+        except BaseException as error:
             raise user_failure(error, "metrics", NoRecord("in a gauge")) from error
         if values:
             self.report(values)
@@ -274,7 +277,9 @@ def _open(operator: ChainedOperator, info: TaskInfo) -> None:
     )
     try:
         open_function(operator.function, context)
-    except Exception as error:
+    except TASK_ENDS:
+        raise
+    except BaseException as error:
         raise user_failure(error, operator.name, NoRecord("in open()")) from error
 
 
@@ -309,7 +314,9 @@ def _run_function(
     for record in records:
         try:
             result = func(record)
-        except Exception as error:
+        except TASK_ENDS:
+            raise
+        except BaseException as error:
             raise user_failure(error, operator.name, record) from error
         yield result
 
@@ -320,7 +327,9 @@ def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Ite
     for record in records:
         try:
             keep = func(record)
-        except Exception as error:
+        except TASK_ENDS:
+            raise
+        except BaseException as error:
             raise user_failure(error, operator.name, record) from error
         if keep:
             yield record
@@ -368,7 +377,9 @@ def _expand(
                     check_results(results, func)
                     checked = type(results)
                 yield from _emitted(operator, func, results, link)
-        except Exception as error:
+        except TASK_ENDS:
+            raise
+        except BaseException as error:
             raise user_failure(error, operator.name, record) from error
 
 
@@ -433,7 +444,9 @@ def _extracted(
 ) -> int:
     try:
         extracted = extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
-    except Exception as error:
+    except TASK_ENDS:
+        raise
+    except BaseException as error:
         raise user_failure(error, name, record) from error
     check_timestamp(name, record, extracted)
     return extracted

@@ -20,6 +20,7 @@ from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
+    TASK_ENDS,
     ChannelEvent,
     ColumnBatch,
     FrameCutter,
@@ -258,7 +259,9 @@ class Router:
         selected: list[Key] = []
         try:
             selected.extend(map(select_key, batch))
-        except Exception as error:
+        except TASK_ENDS:
+            raise
+        except BaseException as error:
             # extend() keeps the keys before the failure, so their number is the index of the record.
             raise user_failure(error, self.operator, batch[len(selected)]) from error
         if len(selected) != len(batch):

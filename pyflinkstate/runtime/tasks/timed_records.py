@@ -17,7 +17,14 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.wire import MAX_WATERMARK, ColumnBatch, FrameCutter, TaskTime, user_failure
+from pyflinkstate.runtime.wire import (
+    MAX_WATERMARK,
+    TASK_ENDS,
+    ColumnBatch,
+    FrameCutter,
+    TaskTime,
+    user_failure,
+)
 
 Timestamps = Sequence[int | None]
 
@@ -77,8 +84,7 @@ class AssignedRecords:
         name: the name of the assigner's operator.
         records: the records before the assigner.
         strategy: returns the strategy, once records have been asked for.
-        before: the time before the assigner.
-        after: the time behind it, whose watermark is set here.
+        times: the time before the assigner, and the time behind it, whose watermark is set here.
         end: called once at the end with the watermark, or with None if there were no records.
     """
 
@@ -167,11 +173,13 @@ def assigned(name: str, assigner: TimestampAssigner, batch: Sequence[Record], ow
     if found is not None:
         _check_all(name, batch, found)
         return found
-    error: Exception = StopIteration()  # extend() takes it for the end
+    error: BaseException = StopIteration()  # extend() takes it for the end
     told = repeat(NO_TIMESTAMP) if own.count(None) == len(own) else map(_told, own)
     try:
         timestamps.extend(map(assigner.extract_timestamp, batch, told))
-    except Exception as raised:  # noqa: BLE001 - a user's method may raise anything
+    except TASK_ENDS:
+        raise
+    except BaseException as raised:  # noqa: BLE001 - a user's method may raise anything
         error = raised
     _check_all(name, batch, timestamps)
     if len(timestamps) < len(batch):

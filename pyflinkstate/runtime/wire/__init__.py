@@ -4,7 +4,7 @@ from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady
 from pyflinkstate.runtime.wire.column_batches import ColumnBatch
-from pyflinkstate.runtime.wire.failures import NoRecord, user_failure
+from pyflinkstate.runtime.wire.failures import TASK_ENDS, NoRecord, user_failure
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
 from pyflinkstate.runtime.wire.frames import (
     FrameKey,
@@ -63,6 +63,7 @@ from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
+    HandshakeLimits,
     Server,
     ServerName,
     connect,
@@ -82,6 +83,7 @@ __all__ = [
     "MAX_WATERMARK",
     "NO_WATERMARK",
     "SIDE_OUTPUT",
+    "TASK_ENDS",
     "AbortCheckpoint",
     "AcquireSlot",
     "Address",
@@ -106,6 +108,7 @@ __all__ = [
     "FrameCutter",
     "FrameKey",
     "FrameTime",
+    "HandshakeLimits",
     "Heartbeat",
     "HeartbeatSettings",
     "InputFrame",

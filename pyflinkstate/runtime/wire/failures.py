@@ -17,6 +17,9 @@ _OWN_CODE = (str(Path(__file__).parents[2]) + "/", "pyflinkstate/")
 _PYSPARK = re.compile(
     r"/(site-packages|dist-packages|python)/(pyspark|py4j)/|/(pyspark|py4j-[\w.]+-src)\.zip/"
 )
+#: What ends a task, and is no fault of a user's function: an interrupt, which PySpark leaves to Python in its
+#: workers, and the end of a generator.
+TASK_ENDS = (KeyboardInterrupt, GeneratorExit)
 #: So many frames are shown of each error: those next to where it was raised.
 _MAX_FRAMES = 3
 

@@ -24,6 +24,9 @@ from pyflinkstate.runtime.wire.watermarks import TaskTime
 FRAME_BYTES = 2 * 1024 * 1024
 #: A frame of several records that is larger is cut in two.
 MAX_FRAME_BYTES = 2 * FRAME_BYTES
+#: A frame of more records is cut in two before it is encoded. So many come if many timers fire at once: to
+#: encode them all only to see how large they are, and then each half again, would take several times as long.
+MAX_FRAME_RECORDS = 32_768
 #: The greatest size of one record in a frame. Spark writes lengths as signed 32-bit numbers.
 MAX_RECORD_BYTES = 1024 * 1024 * 1024
 #: One of this many records is measured if they are small.

@@ -111,10 +111,16 @@ class ValuesFrame:
 
     def encode(self) -> bytes:
         """Return the frame's bytes."""
-        if self.timestamps is None and self.watermark is None and not self.side:
+        if not (self._has_times or self.side):
             return _dumps(list(self.values))
         columns = (self.values, self.timestamps, self.watermark, self.is_idle, self.side, self.opening)
         return _dumps(columns)
+
+    @property
+    def _has_times(self) -> bool:
+        """Whether the frame says anything about event time."""
+        times = (self.timestamps, self.watermark, self.opening)
+        return self.is_idle or any(time is not None for time in times)
 
     @classmethod
     def decode(cls, data: bytes) -> ValuesFrame:
@@ -129,14 +135,27 @@ class ValuesFrame:
         return self.side.get(tag_id, ((), None))
 
     def halves(self) -> tuple[ValuesFrame, ValuesFrame]:
-        """Split the frame in two; the first has no watermark."""
-        main = _halved((self.values, self.timestamps))
-        sides = {tag_id: _halved(columns) for tag_id, columns in self.side.items()}
+        """Split a frame of two or more records in two smaller ones; the first has no watermark."""
+        numbers = self._numbers_of_first_half()
+        main = _split((self.values, self.timestamps), numbers.get(None, 0))
+        sides = {tag_id: _split(columns, numbers.get(tag_id, 0)) for tag_id, columns in self.side.items()}
         first, second = ({tag_id: halves[number] for tag_id, halves in sides.items()} for number in (0, 1))
         return (
             ValuesFrame(*main[0], None, self.is_idle, first, self.opening),
             ValuesFrame(*main[1], self.watermark, self.is_idle, second),
         )
+
+    def _numbers_of_first_half(self) -> dict[str | None, int]:
+        """Return how many records of each output go into the first half.
+
+        That is half of them. If no output has two records, the outputs are divided.
+        """
+        lengths: dict[str | None, int] = {None: len(self.values)}
+        lengths.update((tag_id, len(values)) for tag_id, (values, _) in self.side.items())
+        if max(lengths.values()) > 1:
+            return {tag_id: length // 2 for tag_id, length in lengths.items()}
+        filled = [tag_id for tag_id, length in lengths.items() if length]
+        return dict.fromkeys(filled[: len(filled) // 2], 1)
 
     def __len__(self) -> int:
         return len(self.values) + sum(len(values) for values, _ in self.side.values())
@@ -146,13 +165,12 @@ class ValuesFrame:
 _Columns = tuple[Sequence[Record], Sequence[int | None] | None]
 
 
-def _halved(columns: _Columns) -> tuple[_Columns, _Columns]:
-    """Return the two halves; a single record is in the second half."""
+def _split(columns: _Columns, number: int) -> tuple[_Columns, _Columns]:
+    """Return the first records, so many, and the others."""
     values, timestamps = columns
-    middle = len(values) // 2
     if timestamps is None:
-        return (values[:middle], None), (values[middle:], None)
-    return (values[:middle], timestamps[:middle]), (values[middle:], timestamps[middle:])
+        return (values[:number], None), (values[number:], None)
+    return (values[:number], timestamps[:number]), (values[number:], timestamps[number:])
 
 
 def encoded_frames(frame: InputFrame | ValuesFrame, place: str) -> Iterator[bytes]:
@@ -165,16 +183,16 @@ def encoded_frames(frame: InputFrame | ValuesFrame, place: str) -> Iterator[byte
     Raises:
         BadRecordError: a record cannot be pickled, or is larger than ``frame_sizes.MAX_RECORD_BYTES``.
     """
-    data = frame.encode()
-    if len(data) <= frame_sizes.MAX_FRAME_BYTES:
-        yield data
-    elif len(frame) < 2:
-        _check_single(frame, len(data), place)
-        yield data
-    else:
+    if len(frame) <= frame_sizes.MAX_FRAME_RECORDS:
+        data = frame.encode()
+        if len(frame) < 2:
+            _check_single(frame, len(data), place)
+        if len(frame) < 2 or len(data) <= frame_sizes.MAX_FRAME_BYTES:
+            yield data
+            return
         del data
-        for half in frame.halves():
-            yield from encoded_frames(half, place)
+    for half in frame.halves():
+        yield from encoded_frames(half, place)
 
 
 def _check_single(frame: InputFrame | ValuesFrame, size_bytes: int, place: str) -> None:
@@ -185,11 +203,6 @@ def _check_single(frame: InputFrame | ValuesFrame, size_bytes: int, place: str) 
     else:
         values += [value for side, _ in frame.side.values() for value in side]
     frame_sizes.check_record(size_bytes, place, values[0] if values else None, key)
-
-
-def encode_values(values: Sequence[Record]) -> bytes:
-    """Return a frame of plain values."""
-    return _dumps(values)
 
 
 def frames_of(records: Iterator[Record], place: str) -> Iterator[bytes]:
@@ -204,7 +217,7 @@ def frames_of(records: Iterator[Record], place: str) -> Iterator[bytes]:
 
 
 def decode_values(data: bytes) -> Sequence[Record]:
-    """Return the values that were passed to ``encode_values``."""
+    """Return the values of a frame that has nothing else, such as those of :func:`frames_of`."""
     values: Sequence[Record] = loads(data)
     return values
 

@@ -170,7 +170,10 @@ class SlotReady:
 
 @attrs.frozen
 class SlotFailed:
-    """The slot could not restore or open; it ends."""
+    """The slot cannot be used: it could not restore or open, or its function raised when it was notified.
+
+    The driver cuts it off, and it ends.
+    """
 
     error: PyFlinkStateError
 
@@ -223,10 +226,9 @@ class NotifyCheckpointComplete:
 
 @attrs.frozen
 class AbortCheckpoint:
-    """The slot must stop writing this checkpoint, and notify its function (0: none was ever complete)."""
+    """The slot must stop writing this checkpoint, and notify its function."""
 
     checkpoint_id: int
-    latest_completed_id: int = 0
 
 
 @attrs.frozen

@@ -378,8 +378,12 @@ def listen_on_unix() -> tuple[socket.socket, str]:
     _remove_orphans(folder)
     path = folder / f"{os.getpid()}-{os.urandom(4).hex()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen(128)
+    try:
+        listener.bind(str(path))
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
     return listener, str(path)
 
 

@@ -63,20 +63,27 @@ def fast_way(
     if alignment is not None and alignment[0] <= LATEST_MS:
         restored = {namespace for _, namespace in table.keys_and_namespaces()}
         return AlignedWindows(
-            results, key_context, operator, timers, TimeWindow, alignment, lateness_ms, purges, restored
+            results=results,
+            key_context=key_context,
+            operator=operator,
+            timers=timers,
+            make_window=TimeWindow,
+            alignment=alignment,
+            lateness_ms=lateness_ms,
+            purges=purges,
+            restored=restored,
         )
     if gap is not None and in_flight is not None and (callable(gap) or gap <= LATEST_MS):
-        is_restored = len(table) > 0
         return SessionWindows(
-            results,
-            in_flight,
-            key_context,
-            operator,
-            timers,
-            TimeWindow,
-            gap,
-            lateness_ms,
-            purges,
-            is_restored,
+            results=results,
+            in_flight=in_flight,
+            key_context=key_context,
+            operator=operator,
+            timers=timers,
+            make_window=TimeWindow,
+            gap_ms=gap,
+            lateness_ms=lateness_ms,
+            purges=purges,
+            is_restored=len(table) > 0,
         )
     return None
