@@ -48,6 +48,21 @@ def as_int(value: object) -> int | None:
     return operator.index(value) if is_whole else None  # type: ignore[arg-type]
 
 
+def check_dataframe(what: str, given: object, hint: str = "") -> None:
+    """Raise ``ConfigurationError`` unless ``given`` is a DataFrame of Spark's; ``hint`` says what to do then.
+
+    One of pandas has a hint of its own.
+    """
+    if isinstance(getattr(given, "isStreaming", None), bool):
+        return
+    kind = type(given)
+    if kind.__module__.startswith("pandas."):
+        hint = "from a pandas one: spark.createDataFrame(pdf)"
+    raise ConfigurationError(
+        f"{what} takes a Spark DataFrame, not a {kind.__module__}.{kind.__qualname__}{hint and '; '}{hint}"
+    )
+
+
 def check_list(name: str, value: object) -> None:
     """Raise ``ConfigurationError`` for a single value, or a text, in the place of a list of values."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeAlias
 
 from pyflinkstate.api.composite_types import declared_type
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, Reduced
@@ -30,7 +31,7 @@ class OutputTag(Generic[T]):
 
     __slots__ = ("tag_id", "type_info")
 
-    def __init__(self, tag_id: str, type_info: TypeInformation[T] | None = None) -> None:
+    def __init__(self, tag_id: str, type_info: OutputType[T] | None = None) -> None:
         if not tag_id or not isinstance(tag_id, str):
             raise ConfigurationError(f"an OutputTag needs an id, a text that is not empty, not {tag_id!r}")
         declared = declared_type(f"OutputTag {tag_id!r}: type_info", type_info)

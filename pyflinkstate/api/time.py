@@ -6,6 +6,7 @@ import datetime
 import math
 import numbers
 from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
 
@@ -190,7 +191,11 @@ class Instant:
         return Instant(seconds, milliseconds * 1_000_000)
 
 
-def milliseconds_of(length: Time | Duration | datetime.timedelta) -> int:
+#: What :func:`milliseconds_of` takes.
+LengthOfTime: TypeAlias = Time | Duration | datetime.timedelta
+
+
+def milliseconds_of(length: LengthOfTime) -> int:
     """Return a length of time in whole milliseconds.
 
     Raises:

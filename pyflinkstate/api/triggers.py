@@ -9,7 +9,7 @@ from typing import Generic
 from pyflinkstate.api.descriptors import ReducingStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.metrics import MetricGroup
-from pyflinkstate.api.type_variables import S, T, W
+from pyflinkstate.api.type_variables import IN, S, T, W, W_contra
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.windows import TimeWindow, Window
@@ -36,7 +36,7 @@ class TriggerResult(enum.Enum):
         return self.value[1]
 
 
-class Trigger(ABC, Generic[T, W]):
+class Trigger(ABC, Generic[IN, W_contra]):
     """Decides for each window of each key when it fires.
 
     One object serves all keys and windows of a subtask, so a trigger keeps what it must remember in the state
@@ -90,15 +90,17 @@ class Trigger(ABC, Generic[T, W]):
             """
 
     @abstractmethod
-    def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(
+        self, element: IN, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """An element was added to the window. ``timestamp`` is None if it has none."""
 
     @abstractmethod
-    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: W_contra, ctx: Trigger.TriggerContext) -> TriggerResult:
         """A processing-time timer is due."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: W_contra, ctx: Trigger.TriggerContext) -> TriggerResult:
         """An event-time timer is due."""
 
     def can_merge(self) -> bool:
@@ -106,35 +108,35 @@ class Trigger(ABC, Generic[T, W]):
         return False
 
     @abstractmethod
-    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: W_contra, ctx: Trigger.OnMergeContext) -> None:
         """Several windows are now one, ``window``: merge their state and register its timers.
 
         Afterwards ``clear`` is called for each of the windows that were merged.
         """
 
     @abstractmethod
-    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: W_contra, ctx: Trigger.TriggerContext) -> None:
         """The window is gone: delete timers and clear state."""
 
 
-class QuietTrigger(Trigger[Record, W]):
+class QuietTrigger(Trigger[Record, W_contra]):
     """A trigger whose methods do nothing unless they are overridden."""
 
     def on_element(
-        self, element: Record, timestamp: int, window: W, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: W_contra, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: W_contra, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: W_contra, ctx: Trigger.OnMergeContext) -> None:
         """Do nothing."""
 
-    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: W_contra, ctx: Trigger.TriggerContext) -> None:
         """Do nothing."""
 
 

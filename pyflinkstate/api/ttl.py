@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import attrs
 
-from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.time import Duration, LengthOfTime, Time, milliseconds_of
 from pyflinkstate.errors import ConfigurationError
 
 E = TypeVar("E", bound=enum.Enum)
@@ -192,7 +192,7 @@ class StateTtlConfig:
             raise ConfigurationError(f"TTL is expected to be positive, not {self._ttl}")
 
     @staticmethod
-    def new_builder(ttl: Time | Duration | datetime.timedelta) -> StateTtlConfigBuilder:
+    def new_builder(ttl: LengthOfTime) -> StateTtlConfigBuilder:
         """Return a builder for state that lives ``ttl``."""
         return StateTtlConfigBuilder(ttl)
 
@@ -233,7 +233,7 @@ class StateTtlConfigBuilder:
     Defaults: writing prolongs life, expired values are never returned, clean-up runs in the background.
     """
 
-    def __init__(self, ttl: Time | Duration | datetime.timedelta) -> None:
+    def __init__(self, ttl: LengthOfTime) -> None:
         length = Duration.of_millis(milliseconds_of(ttl)) if isinstance(ttl, datetime.timedelta) else ttl
         self._ttl = length
         self._update_type = UpdateType.OnCreateAndWrite
@@ -279,7 +279,7 @@ class StateTtlConfigBuilder:
         """Let state expire by processing time."""
         return self.set_ttl_time_characteristic(TtlTimeCharacteristic.ProcessingTime)
 
-    def set_ttl(self, ttl: Time | Duration | datetime.timedelta) -> StateTtlConfigBuilder:
+    def set_ttl(self, ttl: LengthOfTime) -> StateTtlConfigBuilder:
         """Set how long state lives."""
         length = Duration.of_millis(milliseconds_of(ttl)) if isinstance(ttl, datetime.timedelta) else ttl
         self._ttl = length

@@ -11,12 +11,12 @@ discovered by a checkpoint, minutes later. How a type is written lives in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic
+from typing import Generic, TypeAlias
 
 import attrs
 
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.type_variables import T_co
+from pyflinkstate.api.type_variables import T, T_co
 from pyflinkstate.api.values import InternalValue, TypedValue
 
 
@@ -89,6 +89,10 @@ class TypeInformation(Generic[T_co]):
 
     def __repr__(self) -> str:
         return type(self).__name__
+
+
+#: What results are declared as: a type, or a list of types, which stands for a row of them as in PyFlink.
+OutputType: TypeAlias = TypeInformation[T] | list[TypeInformation]
 
 
 def misfit(value: object, name: str) -> ValueError:

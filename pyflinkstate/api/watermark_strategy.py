@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import attrs
 
-from pyflinkstate.api.time import Duration, milliseconds_of
+from pyflinkstate.api.time import LengthOfTime, milliseconds_of
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import ConfigurationError
 
@@ -67,7 +67,7 @@ class WatermarkStrategy:
         return WatermarkStrategy(0)
 
     @staticmethod
-    def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
+    def for_bounded_out_of_orderness(max_out_of_orderness: LengthOfTime) -> WatermarkStrategy:
         """Return a strategy for records that are out of order by at most ``max_out_of_orderness``."""
         return WatermarkStrategy(_milliseconds("max_out_of_orderness", max_out_of_orderness))
 
@@ -86,7 +86,7 @@ class WatermarkStrategy:
             raise ConfigurationError(f"a TimestampAssigner is needed, not {timestamp_assigner!r}")
         return attrs.evolve(self, timestamp_assigner=timestamp_assigner)
 
-    def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
+    def with_idleness(self, idle_timeout: LengthOfTime) -> WatermarkStrategy:
         """Do not let this stream hold back the others of a union or connection while it has no records.
 
         Spark partitions of one stream never hold each other back: one without records in an epoch is idle.
@@ -99,8 +99,8 @@ class WatermarkStrategy:
     def with_watermark_alignment(
         self,
         watermark_group: str,
-        max_allowed_watermark_drift: Duration,
-        update_interval: Duration | None = None,
+        max_allowed_watermark_drift: LengthOfTime,
+        update_interval: LengthOfTime | None = None,
     ) -> WatermarkStrategy:
         """Let the source wait while it is too far ahead of others, so that less state waits for them.
 
@@ -126,7 +126,7 @@ class WatermarkStrategy:
         return attrs.evolve(self, alignment=WatermarkAlignment(watermark_group, drift_ms))
 
 
-def _milliseconds(name: str, duration: Duration) -> int:
+def _milliseconds(name: str, duration: LengthOfTime) -> int:
     milliseconds = milliseconds_of(duration)
     if milliseconds < 0:
         raise ConfigurationError(f"{name} must not be negative: {duration!r}")

@@ -1,6 +1,6 @@
 """Window assigners: which windows an element belongs to (``pyflink.datastream.window``).
 
-Sizes, slides, offsets and gaps are ``Time`` or ``Duration``; a plain int is in milliseconds.
+Sizes, slides, offsets and gaps are ``Time``, ``Duration`` or ``timedelta``; a plain int is in milliseconds.
 """
 
 from __future__ import annotations

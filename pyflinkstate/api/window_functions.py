@@ -8,25 +8,25 @@ from typing import Generic
 
 from pyflinkstate.api.context import KeyedStateStore
 from pyflinkstate.api.functions import Function
-from pyflinkstate.api.type_variables import IN, KEY, OUT, W, W_co
+from pyflinkstate.api.type_variables import IN, KEY, OUT, W_co, W_contra
 
 
-class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+class WindowFunction(Function, Generic[IN, OUT, KEY, W_contra]):
     """Any number of results for the contents of a window of a key."""
 
     @abstractmethod
-    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
+    def apply(self, key: KEY, window: W_contra, inputs: Iterable[IN]) -> Iterable[OUT] | None:
         """Return or yield the results; None means no results.
 
         ``inputs`` is a list of all elements, or of the one value to which they were reduced or aggregated.
         """
 
 
-class AllWindowFunction(Function, Generic[IN, OUT, W]):
+class AllWindowFunction(Function, Generic[IN, OUT, W_contra]):
     """Any number of results for the contents of a window of a stream that is not keyed."""
 
     @abstractmethod
-    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
+    def apply(self, window: W_contra, inputs: Iterable[IN]) -> Iterable[OUT] | None:
         """Return or yield the results; see :meth:`WindowFunction.apply`."""
 
 
@@ -50,7 +50,7 @@ class _WindowContext(ABC, Generic[W_co]):
         """Return the store of state for this key, which all its windows share."""
 
 
-class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W_contra]):
     """Like :class:`WindowFunction`, with access to time and state."""
 
     class Context(_WindowContext[W_co]):
@@ -66,18 +66,18 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
     @abstractmethod
     def process(
-        self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
+        self, key: KEY, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN]
     ) -> Iterable[OUT] | None:
         """Return or yield the results; None means no results.
 
         ``elements`` is a list of all elements, or of the one value to which they were reduced or aggregated.
         """
 
-    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W_contra]) -> None:
         """The window is gone: clear the per-window state."""
 
 
-class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
     """Like :class:`AllWindowFunction`, with access to state."""
 
     class Context(_WindowContext[W_co]):
@@ -85,9 +85,9 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
 
     @abstractmethod
     def process(
-        self, context: ProcessAllWindowFunction.Context[W], elements: Iterable[IN]
+        self, context: ProcessAllWindowFunction.Context[W_contra], elements: Iterable[IN]
     ) -> Iterable[OUT] | None:
         """Return or yield the results; see :meth:`ProcessWindowFunction.process`."""
 
-    def clear(self, context: ProcessAllWindowFunction.Context[W]) -> None:
+    def clear(self, context: ProcessAllWindowFunction.Context[W_contra]) -> None:
         """The window is gone: clear the per-window state."""

@@ -6,18 +6,17 @@ kept, so it must be found again after a restore; its type says how it is written
 
 from __future__ import annotations
 
-import datetime
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, TypeAlias
 
 import attrs
 
 from pyflinkstate.api.checks import as_int
 from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.time import LengthOfTime, milliseconds_of
 from pyflinkstate.api.type_variables import W
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Reduced, TypedValue
@@ -30,7 +29,7 @@ MAX_LONG_VALUE = 2**63 - 1
 _START_AND_END = operator.attrgetter("start", "end")
 
 #: A length of time; a plain int is in milliseconds.
-Length = Time | Duration | datetime.timedelta | int
+Length: TypeAlias = LengthOfTime | int
 
 
 def length_ms(length: Length) -> int:

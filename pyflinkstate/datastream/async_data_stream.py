@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
-
 from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
 from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryPredicate, AsyncRetryStrategy
-from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.time import LengthOfTime, Time, milliseconds_of
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.type_variables import IN, T
-from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import awaits
 from pyflinkstate.runtime.program import DataStream
@@ -25,9 +23,9 @@ class AsyncDataStream:
     def unordered_wait(
         data_stream: DataStream[IN],
         async_function: AsyncFunction[IN, T],
-        timeout: Time | Duration | datetime.timedelta,
+        timeout: LengthOfTime,
         capacity: int = 100,
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Call ``async_function`` for each record; the results come as calls end.
 
@@ -49,10 +47,10 @@ class AsyncDataStream:
     def unordered_wait_with_retry(
         data_stream: DataStream[IN],
         async_function: AsyncFunction[IN, T],
-        timeout: Time | Duration | datetime.timedelta,
+        timeout: LengthOfTime,
         async_retry_strategy: AsyncRetryStrategy[T],
         capacity: int = 100,
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Call ``async_function`` for each record and retry calls; the results come as calls end.
 
@@ -75,9 +73,9 @@ class AsyncDataStream:
     def ordered_wait(
         data_stream: DataStream[IN],
         async_function: AsyncFunction[IN, T],
-        timeout: Time | Duration | datetime.timedelta,
+        timeout: LengthOfTime,
         capacity: int = 100,
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Call ``async_function`` for each record; the results come in the order of the records.
 
@@ -91,10 +89,10 @@ class AsyncDataStream:
     def ordered_wait_with_retry(
         data_stream: DataStream[IN],
         async_function: AsyncFunction[IN, T],
-        timeout: Time | Duration | datetime.timedelta,
+        timeout: LengthOfTime,
         async_retry_strategy: AsyncRetryStrategy[T],
         capacity: int = 100,
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Call and retry like :meth:`unordered_wait_with_retry`; the results come in record order."""
         descriptor = _described(async_function, timeout, capacity, async_retry_strategy, _Mode.ORDERED)
@@ -103,7 +101,7 @@ class AsyncDataStream:
 
 def _described(
     function: AsyncFunction,
-    timeout: Time | Duration | datetime.timedelta,
+    timeout: LengthOfTime,
     capacity: int,
     strategy: AsyncRetryStrategy,
     mode: AsyncFunctionDescriptor.OutputMode,

@@ -65,6 +65,7 @@ class OpenTelemetryReporter(MetricReporter):
             ) from error
         self._provider = MeterProvider([reader], Resource.create(self._resource), shutdown_on_exit=False)
         self._meter = self._provider.get_meter("pyflinkstate")
+        self._values = {}  # a new meter has no instruments
 
     def _exporting(self) -> MetricReader:
         """Return a reader that exports when it is told to, which it is with each report."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from pyflinkstate import notebook
 from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.time import LengthOfTime, milliseconds_of
 from pyflinkstate.api.values import Key
 from pyflinkstate.backends.format import (
     CheckpointMetadata,
@@ -34,8 +33,6 @@ from pyflinkstate.state_access.operator_states import OperatorStates
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.views import View, timer_service
 
-#: A length of time.
-Length: TypeAlias = Time | Duration | datetime.timedelta
 #: Is called with the number of bytes that were read.
 OnRead: TypeAlias = Callable[[int], None]
 
@@ -143,15 +140,15 @@ class Checkpoint:
         """Return source positions, watermarks, epoch, time, parallelism and sizes."""
         of = self.metadata
         return CheckpointOffsets(
-            of.checkpoint_id,
-            of.job_id,
-            of.job_name,
-            of.epoch,
-            of.timestamp_ms,
-            of.source_position,
-            dict(of.watermarks),
-            dict(of.counters),
-            tuple(self.operators()),
+            checkpoint_id=of.checkpoint_id,
+            job_id=of.job_id,
+            job_name=of.job_name,
+            epoch=of.epoch,
+            timestamp_ms=of.timestamp_ms,
+            source_position=of.source_position,
+            watermarks=dict(of.watermarks),
+            counters=dict(of.counters),
+            operators=tuple(self.operators()),
         )
 
     @property
@@ -168,7 +165,7 @@ class Checkpoint:
         states: Iterable[str] | None = None,
         *,
         with_expired: bool = False,
-        time_to_live: Mapping[str, Length] | None = None,
+        time_to_live: Mapping[str, LengthOfTime] | None = None,
         allow_pickle: bool = False,
     ) -> StateTable:
         """Return one row for each key, with a column for each state; null where a key has no such state.
@@ -203,7 +200,7 @@ class Checkpoint:
         keys: Iterable[Key] | None = None,
         *,
         with_expired: bool = False,
-        time_to_live: Mapping[str, Length] | None = None,
+        time_to_live: Mapping[str, LengthOfTime] | None = None,
         allow_pickle: bool = False,
     ) -> StateTable:
         """Return one row for each entry of a state: an element of a list, an entry of a map, or a value.
@@ -222,7 +219,7 @@ class Checkpoint:
         keys: Iterable[Key] | None = None,
         *,
         with_expired: bool = False,
-        time_to_live: Mapping[str, Length] | None = None,
+        time_to_live: Mapping[str, LengthOfTime] | None = None,
         allow_pickle: bool = False,
     ) -> StateTable:
         """Return one row for each key and window (or other namespace), with a column for each state.
@@ -316,7 +313,7 @@ class Checkpoint:
         state: KeyedState,
         keys: Iterable[Key] | None,
         with_expired: bool,
-        time_to_live: Mapping[str, Length] | None,
+        time_to_live: Mapping[str, LengthOfTime] | None,
     ) -> View:
         lengths = dict(state.ttl_ms)
         for name, length in (time_to_live or {}).items():
@@ -345,14 +342,14 @@ def _keyed_info(state: KeyedState, meta: StateMeta) -> StateInfo:
         name = ", ".join(reversed(timer_service(meta)))
         return StateInfo(name, "TIMERS", str(meta.stored_type), key_type, space, size_bytes=size)
     return StateInfo(
-        meta.name,
-        meta.kind.value,
-        str(state.declared(meta).stored_type),
-        key_type,
-        space,
-        expires(meta.stored_type),
-        state.ttl_ms.get(meta.name),
-        size,
+        name=meta.name,
+        kind=meta.kind.value,
+        value_type=str(state.declared(meta).stored_type),
+        key_type=key_type,
+        namespace_type=space,
+        expires=expires(meta.stored_type),
+        ttl_ms=state.ttl_ms.get(meta.name),
+        size_bytes=size,
     )
 
 

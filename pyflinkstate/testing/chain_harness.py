@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.values import isolated
@@ -50,7 +50,7 @@ class OneInputOperatorHarness(Harness):
     def __init__(
         self,
         *functions: UserFunction,
-        output_type: TypeInformation | None = None,
+        output_type: OutputType | None = None,
         clock: ManualClock | None = None,
     ) -> None:
         super().__init__()

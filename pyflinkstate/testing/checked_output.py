@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pyflinkstate.api.composite_types import declared_type
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.type_information import OutputType
+from pyflinkstate.api.types import PickledBytesTypeInfo
 from pyflinkstate.api.values import Record
 from pyflinkstate.runtime.plan import OutputCheck
 from pyflinkstate.runtime.wire import user_failure
@@ -17,7 +18,7 @@ class CheckedOutput:
         output_type: the type of its results; None for anything.
     """
 
-    def __init__(self, name: str, output_type: TypeInformation | None) -> None:
+    def __init__(self, name: str, output_type: OutputType | None) -> None:
         self._name = name
         output_type = declared_type("output_type", output_type)
         is_checked = output_type is not None and not isinstance(output_type, PickledBytesTypeInfo)

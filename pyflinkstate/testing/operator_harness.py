@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
@@ -71,7 +72,7 @@ class OperatorHarness(Harness):
         inputs: tuple[Input, ...],
         *,
         name: str | None = None,
-        output_type: TypeInformation | None = None,
+        output_type: OutputType | None = None,
         state_backend: HashMapStateBackend | None = None,
         clock: ManualClock | None = None,
         parallelism: int = 1,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -149,6 +151,26 @@ def test_a_client_whose_result_cannot_be_made_is_told_so(storage: CheckpointStor
     job.result = raising(ValueError("no result"))  # type: ignore[method-assign]
     error = JobClient(job, None).get_job_execution_result().exception(PATIENCE_S)
     assert isinstance(error, ValueError)
+
+
+def test_who_gives_up_waiting_for_a_job_leaves_its_futures_as_they_are(storage: CheckpointStorage) -> None:
+    """``asyncio.wait_for`` cancels the future that it has waited for."""
+
+    async def give_up(future: Future[Any]) -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(future), 0)
+
+    hold = threading.Event()
+    runner = LocalRunner()
+    runner.before = lambda _: hold.wait(PATIENCE_S)  # type: ignore[method-assign]
+    client = JobClient(run_of(runner, storage, [], restarts=0).job(), None)
+    result, ended = client.get_job_execution_result(), client.cancel()
+    for future in (result, ended):
+        asyncio.run(give_up(future))
+        assert not future.done()
+    hold.set()
+    ended.result(PATIENCE_S)
+    assert isinstance(result.exception(PATIENCE_S), JobCancelledError)
 
 
 # --- threads of connections --------------------------------------------------------------------------------

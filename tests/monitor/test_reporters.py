@@ -232,6 +232,20 @@ def test_an_otlp_endpoint_is_sent_each_report(
     reporter.close()
 
 
+def test_a_reporter_that_is_opened_again_exports_again(
+    registry: MetricRegistry, collector: tuple[str, queue.SimpleQueue[bytes]]
+) -> None:
+    endpoint, received = collector
+    reporter = OpenTelemetryReporter(endpoint)
+    for _ in range(2):
+        reporter.open()
+        reporter.report(registry.metrics())
+        assert b"numrestarts" in received.get(timeout=PATIENCE_S)
+        reporter.close()
+        while not received.empty():  # what the end exports
+            received.get()
+
+
 def test_without_open_telemetry_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.metrics", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'pyflinkstate\[otel\]'"):

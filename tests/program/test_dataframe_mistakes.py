@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pyflinkstate import KeyedProcessFunction, KeyedStep, OutputTag, keyed_map, keyed_process
+from pyflinkstate import (
+    Duration,
+    KeyedProcessFunction,
+    KeyedStep,
+    OutputTag,
+    Time,
+    TumblingEventTimeWindows,
+    keyed_map,
+    keyed_process,
+)
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.dataframes.event_time import length_ms, strategy_of
 from pyflinkstate.runtime.program.dataframes.initial_state import check_frame
@@ -112,7 +122,17 @@ def test_a_length_of_time_may_be_a_number_of_numpys(length: Any) -> None:
     assert (found, type(found)) == (5, int)
 
 
-@pytest.mark.parametrize("length", [np.int64(-1), True, 1.5, None])
+@pytest.mark.parametrize(
+    "length", [timedelta(seconds=90), Time.seconds(90), Duration.of_seconds(90), "1 minute 30 seconds"]
+)
+def test_a_length_of_time_is_what_a_window_takes_or_words(length: Any) -> None:
+    assert length_ms("watermark", length) == 90_000
+    strategy = strategy_of(["user", "at"], True, "at", length)
+    assert strategy is not None
+    assert strategy.max_out_of_orderness_ms == 90_000
+
+
+@pytest.mark.parametrize("length", [np.int64(-1), True, 1.5, None, timedelta(seconds=-1)])
 def test_what_is_no_length_of_time_is_refused(length: Any) -> None:
     with pytest.raises(ConfigurationError, match="watermark takes a length of time"):
         length_ms("watermark", length)
@@ -141,7 +161,7 @@ def test_an_initial_state_is_a_spark_dataframe(is_pandas: bool) -> None:
         check_frame(given, df, "user")
     told = str(caught.value)
     assert told.startswith("initial_state= takes a Spark DataFrame, not a ")
-    end = "DataFrame of pandas; spark.createDataFrame(frame) makes one of it" if is_pandas else "a list"
+    end = "DataFrame; from a pandas one: spark.createDataFrame(pdf)" if is_pandas else "builtins.list"
     assert told.endswith(end)
     assert "ann" not in told
 
@@ -159,3 +179,26 @@ def test_further_steps_come_in_a_list(then: Any) -> None:
 def test_side_outputs_have_schemas(side_outputs: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"side_outputs= takes a dict with the schema of each tag"):
         processed(None, side_outputs=side_outputs)
+
+
+@pytest.mark.parametrize(
+    "others", [{}, {"side_outputs": {OutputTag("other"): SCHEMA}}], ids=["none", "other"]
+)
+@pytest.mark.parametrize("late_rows", [LATE, "late"], ids=repr)
+def test_late_rows_need_a_side_output(late_rows: Any, others: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"late_rows=.*late.* needs side_outputs= with the schema"):
+        processed(None, window=TumblingEventTimeWindows.of(1), late_rows=late_rows, **others)
+    step = KeyedStep(
+        key="user",
+        function=Echo(),
+        schema=SCHEMA,
+        window=TumblingEventTimeWindows.of(1),
+        late_rows=late_rows,
+    )
+    with pytest.raises(ConfigurationError, match=r"late_rows=.*late.* needs side_outputs= with the schema"):
+        processed(None, then=[step], **others)
+
+
+def test_late_rows_with_a_side_output_are_taken() -> None:
+    with pytest.raises(ConfigurationError, match="takes a Spark DataFrame"):
+        processed(None, late_rows=LATE, side_outputs={LATE: SCHEMA})

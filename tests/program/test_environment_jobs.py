@@ -224,6 +224,15 @@ class TestEnableCheckpointing:
         env.enable_checkpointing(1000, "/checkpoints")
         assert path_of(env) == "/checkpoints"
 
+    @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "exactly-once", "At_Least_Once"])
+    def test_the_name_of_a_mode_is_no_directory(self, env: StreamExecutionEnvironment, mode: str) -> None:
+        name = mode.upper().replace("-", "_")
+        with pytest.raises(ConfigurationError, match=f"{mode!r} is a mode: write CheckpointingMode.{name}"):
+            env.enable_checkpointing(1000, mode)
+        assert path_of(env) is None
+        env.enable_checkpointing(1000, storage=f"/{mode}")
+        assert path_of(env) == f"/{mode}"
+
     def test_none_for_the_mode_leaves_it_as_it_is(self, env: StreamExecutionEnvironment) -> None:
         env.enable_checkpointing(1000, CheckpointingMode.AT_LEAST_ONCE).enable_checkpointing(2000)
         assert env.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
@@ -241,6 +250,44 @@ class TestEnableCheckpointing:
 def path_of(env: StreamExecutionEnvironment) -> str | None:
     storage = env.get_checkpoint_config().get_checkpoint_storage()
     return None if storage is None else storage.get_checkpoint_path()
+
+
+#: What is no DataFrame to read at once, and what to do.
+NO_FRAMES = [
+    (pd.DataFrame({"a": [1]}), r"DataFrame; from a pandas one: spark.createDataFrame\(pdf\)"),
+    ([1, 2], r"list; from a list of records: from_collection\(\)"),
+    (None, "NoneType"),
+    (SimpleNamespace(isStreaming=True), r"a streaming one: use from_streaming\(\)"),
+]
+
+
+@pytest.mark.parametrize(("frame", "says"), NO_FRAMES, ids=["pandas", "list", "None", "streaming"])
+def test_what_is_no_batch_dataframe_is_refused(
+    env: StreamExecutionEnvironment, frame: Any, says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"from_dataframe\(\) takes a .*{says}"):
+        env.from_dataframe(frame)
+
+
+def test_a_batch_dataframe_is_no_stream(env: StreamExecutionEnvironment) -> None:
+    frame: Any = SimpleNamespace(isStreaming=False)
+    with pytest.raises(ConfigurationError, match=r"this is a batch one: use from_dataframe\(\)"):
+        env.from_streaming(frame)
+    with pytest.raises(ConfigurationError, match=r"from_streaming\(\) takes a Spark DataFrame, not a .*list"):
+        env.from_streaming([])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", [None, 3, b"module.py"])
+def test_what_is_brought_along_has_a_path(env: StreamExecutionEnvironment, path: Any) -> None:
+    for bring in (env.add_python_file, env.add_python_archive, env.set_python_requirements):
+        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+            bring(path)
+
+
+@pytest.mark.parametrize("listener", [Heard, print, None])
+def test_a_listener_is_an_object_of_its_class(env: StreamExecutionEnvironment, listener: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"add_listener\(\) takes an object of a JobListener, not "):
+        env.add_listener(listener)
 
 
 def test_a_streaming_query_without_a_place_for_its_checkpoints_is_refused(

@@ -389,12 +389,12 @@ class Simulation:
             return spark.control
 
         settings = JobSettings(
-            JOB,
-            self.settings,
-            _restart_strategy(self.rng),
-            (self.witness,),
-            self.backend,
-            self.retention,
+            name=JOB,
+            checkpoints=self.settings,
+            restart=_restart_strategy(self.rng),
+            listeners=(self.witness,),
+            state_backend=self.backend,
+            retention=self.retention,
             fall_back=self.fall_back,
         )
         clock = SimulatedClock(cluster)

@@ -38,7 +38,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.storage import streams
 from pyflinkstate.state_access import open_checkpoint
-from pyflinkstate.state_access.writing import edit
+from pyflinkstate.state_access.writing import dry_run, edit
 
 EMPTY = (None, [], {}, None, None)
 
@@ -451,6 +451,15 @@ def test_a_list_with_time_to_live_is_not_made_of_a_text(tmp_path):
     to = ttl(ListStateDescriptor("value", Types.STRING()))
     with pytest.raises(StateTableError, match=r"state 'value', key 'k1': 'text' .*does not fit"):
         edit(filled([1])).migrate(UID, "value", to, lambda value: "text").write(tmp_path / "s")
+
+
+@pytest.mark.parametrize("path", [None, 3, b"checkpoint"])
+def test_a_checkpoint_is_edited_by_its_path(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / str(path)).mkdir()
+    for begin in (edit, lambda path: dry_run(path, None)):
+        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+            begin(path)
 
 
 def test_a_savepoint_needs_a_path():

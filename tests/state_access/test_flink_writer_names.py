@@ -39,3 +39,8 @@ def test_a_uid_twice_and_one_that_is_not_there(tmp_path):
         writer.with_operator("a", keyed)
     with pytest.raises(UnknownOperatorError, match="it has 'a'"):
         writer.remove_operator("b")
+
+
+def test_an_environment_in_the_place_of_the_path():
+    with pytest.raises(ConfigurationError, match="takes the path of a savepoint first, not object"):
+        SavepointWriter.from_existing_savepoint(object(), "savepoint")

@@ -308,14 +308,14 @@ class JobRun:
             [SinkNode(self.end, self.sink, "sink"), *self.others], self.parallelism, self.max_parallelism
         )
         settings = JobSettings(
-            self.name,
-            self.checkpoints,
-            self.restart,
-            (self.heard, *self.listeners),
-            self.state_backend,
-            self.retention,
-            self.allow_non_restored_state,
-            self.fall_back,
+            name=self.name,
+            checkpoints=self.checkpoints,
+            restart=self.restart,
+            listeners=(self.heard, *self.listeners),
+            state_backend=self.state_backend,
+            retention=self.retention,
+            allow_non_restored_state=self.allow_non_restored_state,
+            fall_back=self.fall_back,
             is_encrypted=self.is_encrypted,
             epochs_ahead=self.epochs_ahead,
         )

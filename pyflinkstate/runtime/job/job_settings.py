@@ -9,7 +9,7 @@ from pyflinkstate.runtime.job.reports.observe import JobListener
 from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, RestartStrategy
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class JobSettings:
     """The settings that the user made in the environment."""
 

@@ -16,6 +16,7 @@ from pyflinkstate.api.connected import (
 )
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import KeySelector
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.type_variables import K, L, R, T
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import UserFunction
@@ -50,15 +51,13 @@ class ConnectedStreams(Generic[L, R]):
             self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
         )
 
-    def map(
-        self, func: CoMapFunction[L, R, T], output_type: TypeInformation[T] | None = None
-    ) -> DataStream[T]:
+    def map(self, func: CoMapFunction[L, R, T], output_type: OutputType[T] | None = None) -> DataStream[T]:
         """Run ``map1`` on records of the first stream, ``map2`` on the second's; None is no result."""
         _check(func, CoMapFunction, "map")
         return self._append(func, output_type)
 
     def flat_map(
-        self, func: CoFlatMapFunction[L, R, T], output_type: TypeInformation[T] | None = None
+        self, func: CoFlatMapFunction[L, R, T], output_type: OutputType[T] | None = None
     ) -> DataStream[T]:
         """Run ``flat_map1`` on records of the first stream and ``flat_map2`` on records of the second."""
         _check(func, CoFlatMapFunction, "flat_map")
@@ -67,7 +66,7 @@ class ConnectedStreams(Generic[L, R]):
     def process(
         self,
         func: CoProcessFunction[L, R, T] | KeyedCoProcessFunction[Any, L, R, T],
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Run ``process_element1`` on records of the first stream, ``process_element2`` on the second's.
 
@@ -86,7 +85,7 @@ class ConnectedStreams(Generic[L, R]):
             )
         return keyed == {True}
 
-    def _append(self, function: UserFunction, output_type: TypeInformation | None) -> DataStream:
+    def _append(self, function: UserFunction, output_type: OutputType | None) -> DataStream:
         operator = function if self._is_keyed() else TwoInputOperator(function, is_keyed=False)
         first, second = self.stream1.as_input(), self.stream2.as_input()
         return self.stream1.stateful(first, (second,), operator, type(function).__name__, output_type)
@@ -111,7 +110,7 @@ class BroadcastConnectedStream(Generic[L, R]):
     def process(
         self,
         func: BroadcastProcessFunction[L, R, T] | KeyedBroadcastProcessFunction[Any, L, R, T],
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Run ``process_element`` on the one stream and ``process_broadcast_element`` on the broadcast one.
 

@@ -21,6 +21,7 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.type_variables import K, T, T_co, W
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema, UserFunction
@@ -115,7 +116,7 @@ class DataStream(Generic[T_co]):
     def map(
         self,
         func: Callable[[T_co], T] | MapFunction[T_co, T],
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Apply ``func`` to each record. With ``output_type``, results are checked against it.
 
@@ -126,7 +127,7 @@ class DataStream(Generic[T_co]):
     def flat_map(
         self,
         func: Callable[[T_co], Iterable[T] | None] | FlatMapFunction[T_co, T],
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]:
         """Replace each record by the records that ``func`` returns or yields."""
         return self._operator("flat_map", func, output_type)
@@ -148,7 +149,7 @@ class DataStream(Generic[T_co]):
         return self._operator("filter", func, None)
 
     def process(
-        self, func: ProcessFunction[T_co, T], output_type: TypeInformation[T] | None = None
+        self, func: ProcessFunction[T_co, T], output_type: OutputType[T] | None = None
     ) -> DataStream[T]:
         """Run a process function without keyed state.
 
@@ -258,7 +259,7 @@ class DataStream(Generic[T_co]):
         others: tuple[Input, ...],
         function: UserFunction,
         name: str,
-        output_type: TypeInformation | None,
+        output_type: OutputType | None,
         uses_event_time: bool = False,
         keeps_type: bool = False,
     ) -> DataStream:
@@ -268,9 +269,7 @@ class DataStream(Generic[T_co]):
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
 
-    def async_wait(
-        self, descriptor: AsyncFunctionDescriptor, output_type: TypeInformation | None
-    ) -> DataStream:
+    def async_wait(self, descriptor: AsyncFunctionDescriptor, output_type: OutputType | None) -> DataStream:
         """Append an async function. ``AsyncDataStream`` calls it."""
         function = descriptor.async_function
         refuse_checkpointed(function, "async functions")
@@ -297,11 +296,11 @@ class DataStream(Generic[T_co]):
         refuse_checkpointed(key_selector, _ROUTING)
         return KeyedStream(self._env, self._node, key_selector, key_type or Types.PICKLED_BYTE_ARRAY())
 
-    def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
+    def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         check_callable(kind, func)
         return self._one_input(kind, func, output_type)
 
-    def _one_input(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
+    def _one_input(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         """Append an operator of a chain, or one in slots if the function takes part in checkpoints."""
         output_type = declared_type("output_type", output_type)
         name = name_of(func, kind)

@@ -14,6 +14,7 @@ from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpoi
 from pyflinkstate.api.checks import check_positive, check_text
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.backends.format import CheckpointMetadata
@@ -195,9 +196,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def enable_checkpointing(
         self,
         interval: int,
-        mode: CheckpointingMode | str | AnyCheckpointStorage | None = None,
+        mode: CheckpointingMode | AnyPath | AnyCheckpointStorage | None = None,
         *,
-        storage: str | AnyCheckpointStorage | None = None,
+        storage: AnyPath | AnyCheckpointStorage | None = None,
         timeout: int | None = None,
         tolerable_failures: int | None = None,
         num_retained: int | None = None,
@@ -222,7 +223,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 False.
 
         Raises:
-            ConfigurationError: a setting makes no sense, or there are two storages.
+            ConfigurationError: a setting makes no sense, there are two storages, or the mode is a text.
         """
         mode, storage = _mode_and_storage(mode, storage)
         config = self._settings.checkpoints.set_checkpoint_interval(interval)
@@ -296,7 +297,15 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def add_listener(self, listener: JobListener) -> StreamExecutionEnvironment:
-        """Notify ``listener`` of epochs, checkpoints and restarts."""
+        """Notify ``listener`` of epochs, checkpoints and restarts.
+
+        Raises:
+            ConfigurationError: it is no :class:`JobListener`.
+        """
+        if not isinstance(listener, JobListener):
+            raise ConfigurationError(
+                f"add_listener() takes an object of a JobListener, not {safe_repr(listener)}"
+            )
         self._settings.listeners.append(listener)
         return self
 
@@ -408,7 +417,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     # --- files that functions need -------------------------------------------------------------------
 
-    def add_python_file(self, file_path: str) -> None:
+    def add_python_file(self, file_path: AnyPath) -> None:
         """Ship Python code to where functions run: a module, a zip of modules, or a folder that holds them.
 
         It is there for all jobs of the Spark application from now on. Functions find it on ``sys.path``.
@@ -418,7 +427,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """
         self._python_files.add_file(file_path)
 
-    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+    def add_python_archive(self, archive_path: AnyPath, target_dir: str | None = None) -> None:
         """Ship a zip file, which is unpacked in the working directory of functions.
 
         Args:
@@ -432,7 +441,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._python_files.add_archive(archive_path, target_dir)
 
     def set_python_requirements(
-        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+        self, requirements_file_path: AnyPath, requirements_cache_dir: AnyPath | None = None
     ) -> None:
         """Install packages with pip, here and now, and ship them to where functions run.
 
@@ -707,19 +716,19 @@ class StreamExecutionEnvironment(EnvironmentSources):
         if self._settings.progress or (self._settings.progress is None and sys.stderr.isatty()):
             listeners.append(ProgressLine(sys.stderr, SystemClock()))
         return JobSettings(
-            name,
-            self._settings.checkpoints.settings,
-            self._settings.restart or default,
-            tuple(listeners),
-            self._settings.chosen_state_backend(),
-            self._settings.checkpoints.get_externalized_checkpoint_retention(),
-            self._settings.allows_non_restored_state,
-            self._settings.checkpoints.is_fall_back_enabled(),
-            self._settings.slot_memory_bytes,
-            dict(self._settings.job_parameters),
-            self._settings.epochs_ahead,
-            self._is_encrypted(),
-            self._page_without_token(),
+            name=name,
+            checkpoints=self._settings.checkpoints.settings,
+            restart=self._settings.restart or default,
+            listeners=tuple(listeners),
+            state_backend=self._settings.chosen_state_backend(),
+            retention=self._settings.checkpoints.get_externalized_checkpoint_retention(),
+            allow_non_restored_state=self._settings.allows_non_restored_state,
+            fall_back=self._settings.checkpoints.is_fall_back_enabled(),
+            slot_memory_bytes=self._settings.slot_memory_bytes,
+            job_parameters=dict(self._settings.job_parameters),
+            epochs_ahead=self._settings.epochs_ahead,
+            is_encrypted=self._is_encrypted(),
+            page=self._page_without_token(),
         )
 
     def _is_encrypted(self) -> bool:
@@ -824,11 +833,18 @@ def _noted(
 
 
 def _mode_and_storage(
-    mode: CheckpointingMode | str | AnyCheckpointStorage | None, storage: str | AnyCheckpointStorage | None
-) -> tuple[CheckpointingMode | None, str | AnyCheckpointStorage | None]:
+    mode: CheckpointingMode | AnyPath | AnyCheckpointStorage | None,
+    storage: AnyPath | AnyCheckpointStorage | None,
+) -> tuple[CheckpointingMode | None, AnyPath | AnyCheckpointStorage | None]:
     """Return the mode and the storage, which may have come in the place of the mode."""
     if mode is None or isinstance(mode, CheckpointingMode):
         return mode, storage
+    named = mode.upper().replace("-", "_") if isinstance(mode, str) else ""
+    if named in CheckpointingMode.__members__:
+        raise ConfigurationError(
+            f"enable_checkpointing() takes a text for the directory of checkpoints, and {mode!r} is a mode: "
+            f"write CheckpointingMode.{named}"
+        )
     if storage is not None:
         raise ConfigurationError(
             f"enable_checkpointing() was given two storages, {mode!r} in the place of the mode and "

@@ -36,15 +36,15 @@ class RuntimeExecutionMode(enum.Enum):
 class CodeShipper(Protocol):
     """Ships what a program brings along to where its functions run."""
 
-    def add_file(self, path: str) -> None:
+    def add_file(self, path: AnyPath) -> None:
         """Ship a module, a zip of modules, or a folder that holds them."""
         ...
 
-    def add_archive(self, path: str, target_dir: str | None) -> None:
+    def add_archive(self, path: AnyPath, target_dir: str | None) -> None:
         """Ship an archive, which is unpacked in the working directory of functions."""
         ...
 
-    def add_requirements(self, file_path: str, cache_dir: str | None) -> None:
+    def add_requirements(self, file_path: AnyPath, cache_dir: AnyPath | None) -> None:
         """Install packages with pip, and ship them."""
         ...
 

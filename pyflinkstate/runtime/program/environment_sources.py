@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
-from pyflinkstate.api.checks import check_text, positive
+from pyflinkstate.api.checks import check_dataframe, check_text, positive
 from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.type_variables import T
@@ -150,7 +150,15 @@ class EnvironmentSources(StreamEnvironment):
 
         The rows are read as Arrow batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows. Where a
         column has a type that does not travel so, they are read one by one.
+
+        Raises:
+            ConfigurationError: it is no DataFrame of Spark's, or a streaming one.
         """
+        check_dataframe("from_dataframe()", df, "from a list of records: from_collection()")
+        if df.isStreaming:
+            raise ConfigurationError(
+                "from_dataframe() takes a batch DataFrame, and this is a streaming one: use from_streaming()"
+            )
         rdd, read = arrow.rows_of(df)
         return self._from_rdd(rdd, partitions_per_epoch, True, read).name("dataframe")
 
@@ -248,8 +256,11 @@ class EnvironmentSources(StreamEnvironment):
                 It is required if that is on S3, which Spark reaches under other URIs.
             trigger: arguments for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
         """
-        if not getattr(sdf, "isStreaming", False):
-            raise ConfigurationError(f"from_streaming takes a streaming DataFrame, not {sdf!r}")
+        check_dataframe("from_streaming()", sdf)
+        if not sdf.isStreaming:
+            raise ConfigurationError(
+                "from_streaming() takes a streaming DataFrame, and this is a batch one: use from_dataframe()"
+            )
 
         def location() -> str:
             return checkpoint_location or self._default_location()

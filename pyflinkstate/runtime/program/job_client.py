@@ -30,7 +30,7 @@ class JobClient:
     def __init__(self, job: Job, savepoint_directory: str | None) -> None:
         self._job = job
         self._savepoint_directory = savepoint_directory
-        self._result: Future[JobExecutionResult] = Future()
+        self._result: Future[JobExecutionResult] = _running()
         self._thread = threading.Thread(target=self._run, name=f"job {job.job_id}", daemon=True)
         self._thread.start()
 
@@ -67,13 +67,14 @@ class JobClient:
         """Return a future of the result, which is done when the job has ended.
 
         Its exception is the error that made the job fail, or ``JobCancelledError`` after :meth:`cancel`.
+        The future itself cannot be cancelled: whoever waits for it may give up, and the job goes on.
         """
         return self._result
 
     def cancel(self) -> Future[None]:
         """End the job without another checkpoint; the future is done when the job has ended."""
         self._job.cancel()
-        ended: Future[None] = Future()
+        ended: Future[None] = _running()
         self._result.add_done_callback(lambda _: ended.set_result(None))
         return ended
 
@@ -170,7 +171,7 @@ class JobClient:
             )
         request = SavepointRequest(absolute(directory), stops_job, drains=drains)
         self._job.request_savepoint(request)
-        self._result.add_done_callback(lambda _: _fail_if_open(request.done))
+        self._result.add_done_callback(lambda _: request.fail(CheckpointError("the job has ended")))
         return request.done
 
 
@@ -180,6 +181,8 @@ def _done(value: T) -> Future[T]:
     return future
 
 
-def _fail_if_open(future: Future[str]) -> None:
-    if not future.done():
-        future.set_exception(CheckpointError("the job has ended"))
+def _running() -> Future[T]:
+    """Return a future that cannot be cancelled, as by ``asyncio.wait_for``: the job goes on anyway."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+    return future

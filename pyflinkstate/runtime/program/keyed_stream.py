@@ -9,6 +9,7 @@ from typing import Generic, NoReturn
 
 from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.type_variables import K_co, T, T_co, W
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import UserFunction
@@ -102,7 +103,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         self._refuse("global_")
 
     def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
-        self, func: KeyedProcessFunction[K_co, T_co, T], output_type: TypeInformation[T] | None = None
+        self, func: KeyedProcessFunction[K_co, T_co, T], output_type: OutputType[T] | None = None
     ) -> DataStream[T]:
         """Run ``func`` with keyed state, each key's records in order.
 
@@ -165,13 +166,13 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
             return WindowedStream(self, CountTumblingWindowAssigner(size))
         return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
 
-    def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
+    def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         check_callable(kind, func)
         adapter, keeps_type = KeyedAdapter(kind, func), kind == "filter"
         name = name_of(func, kind)
         return self.stateful(self.as_input(), (), adapter, name, output_type, keeps_type=keeps_type)
 
     def _keyed_operator(
-        self, func: KeyedProcessFunction, name: str, output_type: TypeInformation | None
+        self, func: KeyedProcessFunction, name: str, output_type: OutputType | None
     ) -> DataStream:
         return self.stateful(self.as_input(), (), func, name, output_type)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.triggers import Trigger
+from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.type_variables import ACC, K, R, T, V, W
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Key, Record, UserFunction
@@ -71,7 +72,7 @@ class _Windows(Generic[T, W]):
         contents: UserFunction,
         function: Function | None,
         name: str,
-        output_type: TypeInformation | None,
+        output_type: OutputType | None,
         contents_type: TypeInformation | None = None,
         keeps_type: bool = False,
     ) -> DataStream:
@@ -103,7 +104,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
         window_function: None = None,
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]: ...
 
     @overload
@@ -111,14 +112,14 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
         window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W],
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
 
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
         window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W] | None = None,
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Combine the records of a window as they come.
 
@@ -139,7 +140,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         aggregate_function: AggregateFunction[T, ACC, V],
         window_function: None = None,
         accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: TypeInformation[V] | None = None,
+        output_type: OutputType[V] | None = None,
     ) -> DataStream[V]: ...
 
     @overload
@@ -148,7 +149,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         aggregate_function: AggregateFunction[T, ACC, V],
         window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W],
         accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
 
     def aggregate(
@@ -156,7 +157,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         aggregate_function: AggregateFunction[T, ACC, V],
         window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W] | None = None,
         accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Aggregate the records of a window as they come.
 
@@ -173,7 +174,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         )
 
     def apply(
-        self, window_function: WindowFunction[T, R, K, W], output_type: TypeInformation[R] | None = None
+        self, window_function: WindowFunction[T, R, K, W], output_type: OutputType[R] | None = None
     ) -> DataStream[R]:
         """Call ``window_function`` with all records of a window when it fires."""
         return self._append(list, window_function, type(window_function).__name__, output_type)
@@ -181,7 +182,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
     def process(
         self,
         process_window_function: ProcessWindowFunction[T, R, K, W],
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Call ``process_window_function`` with all records of a window when it fires."""
         name = type(process_window_function).__name__
@@ -203,7 +204,7 @@ class AllWindowedStream(_Windows[T, W]):
         contents: UserFunction,
         function: Function | None,
         name: str,
-        output_type: TypeInformation | None,
+        output_type: OutputType | None,
         contents_type: TypeInformation | None = None,
         keeps_type: bool = False,
     ) -> DataStream:
@@ -215,7 +216,7 @@ class AllWindowedStream(_Windows[T, W]):
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
         window_function: None = None,
-        output_type: TypeInformation[T] | None = None,
+        output_type: OutputType[T] | None = None,
     ) -> DataStream[T]: ...
 
     @overload
@@ -223,14 +224,14 @@ class AllWindowedStream(_Windows[T, W]):
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
         window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W],
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
 
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
         window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W] | None = None,
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """See :meth:`WindowedStream.reduce`."""
         keeps_type = window_function is None
@@ -244,7 +245,7 @@ class AllWindowedStream(_Windows[T, W]):
         aggregate_function: AggregateFunction[T, ACC, V],
         window_function: None = None,
         accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: TypeInformation[V] | None = None,
+        output_type: OutputType[V] | None = None,
     ) -> DataStream[V]: ...
 
     @overload
@@ -253,7 +254,7 @@ class AllWindowedStream(_Windows[T, W]):
         aggregate_function: AggregateFunction[T, ACC, V],
         window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W],
         accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
 
     def aggregate(
@@ -261,7 +262,7 @@ class AllWindowedStream(_Windows[T, W]):
         aggregate_function: AggregateFunction[T, ACC, V],
         window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W] | None = None,
         accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """See :meth:`WindowedStream.aggregate`."""
         check_function("aggregate()", aggregate_function, (AggregateFunction,))
@@ -270,7 +271,7 @@ class AllWindowedStream(_Windows[T, W]):
         )
 
     def apply(
-        self, window_function: AllWindowFunction[T, R, W], output_type: TypeInformation[R] | None = None
+        self, window_function: AllWindowFunction[T, R, W], output_type: OutputType[R] | None = None
     ) -> DataStream[R]:
         """See :meth:`WindowedStream.apply`."""
         return self._append(list, window_function, type(window_function).__name__, output_type)
@@ -278,7 +279,7 @@ class AllWindowedStream(_Windows[T, W]):
     def process(
         self,
         process_window_function: ProcessAllWindowFunction[T, R, W],
-        output_type: TypeInformation[R] | None = None,
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """See :meth:`WindowedStream.process`."""
         name = type(process_window_function).__name__

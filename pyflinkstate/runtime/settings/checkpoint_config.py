@@ -14,7 +14,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.idle_settings import IdleSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
+from pyflinkstate.runtime.storage import AnyPath, FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 _ALIGNS = "an epoch's end aligns barriers, at no cost"
 
@@ -96,7 +96,7 @@ class CheckpointConfig:
         path = storage.get_checkpoint_path()
         return None if path is None else FileSystemCheckpointStorage(path)
 
-    def set_checkpoint_storage(self, storage: str | CheckpointStorage) -> CheckpointConfig:
+    def set_checkpoint_storage(self, storage: AnyPath | CheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
         if isinstance(storage, (str, PurePath)):
             storage = FileSystemCheckpointStorage(str(storage))
@@ -107,7 +107,7 @@ class CheckpointConfig:
         self._storage = storage
         return self
 
-    def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+    def set_checkpoint_storage_dir(self, checkpoint_path: AnyPath) -> CheckpointConfig:
         """Set the directory for checkpoints."""
         return self.set_checkpoint_storage(checkpoint_path)
 

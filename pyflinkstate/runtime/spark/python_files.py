@@ -26,7 +26,7 @@ from pyspark import SparkContext, SparkFiles
 from pyflinkstate.api.values import Record, Reduced
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.engine import Task
-from pyflinkstate.runtime.storage import temporary_folder
+from pyflinkstate.runtime.storage import AnyPath, path_text, temporary_folder
 from pyflinkstate.runtime.wire import dumps_by_value, loads
 
 #: What ``addPyFile`` puts on the path as it is.
@@ -106,7 +106,7 @@ class PythonFiles:
             return task
         return PreparedTask(self._paths, task)
 
-    def add_file(self, path: str) -> None:
+    def add_file(self, path: AnyPath) -> None:
         """Put a module, a zip of modules, or a folder on the path.
 
         Raises:
@@ -127,7 +127,7 @@ class PythonFiles:
                 f"no folder"
             )
 
-    def add_archive(self, path: str, target_dir: str | None) -> None:
+    def add_archive(self, path: AnyPath, target_dir: str | None) -> None:
         """Have an archive unpacked in the working directory of tasks and slots.
 
         Raises:
@@ -145,7 +145,7 @@ class PythonFiles:
         self._ship(file, target)
         self._paths = attrs.evolve(self._paths, is_working_directory=True)
 
-    def add_requirements(self, file_path: str, cache_dir: str | None) -> None:
+    def add_requirements(self, file_path: AnyPath, cache_dir: AnyPath | None) -> None:
         """Install packages with pip, here and now, and ship them.
 
         Raises:
@@ -193,8 +193,8 @@ def kept_folder() -> Path:
     return temporary_folder(PythonFiles, "pyflinkstate-files-")
 
 
-def _existing(method: str, path: str) -> Path:
-    file = Path(path).expanduser().absolute()
+def _existing(method: str, path: AnyPath) -> Path:
+    file = Path(path_text(path)).expanduser().absolute()
     if not file.exists():
         raise ConfigurationError(f"{method}(): there is no {path}")
     return file

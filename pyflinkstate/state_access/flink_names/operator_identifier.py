@@ -1,8 +1,12 @@
-"""How Flink names the operator of a savepoint."""
+"""How savepoints and their operators are named in Flink's calls."""
 
 from __future__ import annotations
 
+import os
+
 import attrs
+
+from pyflinkstate.errors import ConfigurationError
 
 
 @attrs.frozen
@@ -26,3 +30,12 @@ class OperatorIdentifier:
 def uid_of(operator: str | OperatorIdentifier) -> str:
     """Return the uid of an operator that is named either way."""
     return operator.uid if isinstance(operator, OperatorIdentifier) else operator
+
+
+def check_path_first(call: str, path: object) -> None:
+    """Raise ``ConfigurationError`` unless ``path`` is one: Flink's calls take an environment before it."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigurationError(
+            f"{call} takes the path of a savepoint first, not {type(path).__name__}: it needs no environment "
+            f"and no state backend"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,15 +10,19 @@ import attrs
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import (
-    ConfigurationError,
     IncompatibleCheckpointError,
     StateRegistrationError,
     UnknownStateError,
 )
+from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.flink_names.keyed_state_input import KeyedStateInput
 from pyflinkstate.state_access.flink_names.keyed_state_reader_function import KeyedStateReaderFunction
-from pyflinkstate.state_access.flink_names.operator_identifier import OperatorIdentifier, uid_of
+from pyflinkstate.state_access.flink_names.operator_identifier import (
+    OperatorIdentifier,
+    check_path_first,
+    uid_of,
+)
 from pyflinkstate.state_access.tables import StateTable
 
 
@@ -37,18 +40,14 @@ class SavepointReader:
     checkpoint: Checkpoint
 
     @staticmethod
-    def read(path: str | os.PathLike[str], clock: Callable[[], int] = wall_clock_ms) -> SavepointReader:
+    def read(path: AnyPath, clock: Callable[[], int] = wall_clock_ms) -> SavepointReader:
         """Open a savepoint; arguments and errors are those of :func:`open_checkpoint`.
 
         Raises:
             ConfigurationError: ``path`` is no path, such as the environment that Flink takes first.
         """
-        if not isinstance(path, (str, os.PathLike)):
-            raise ConfigurationError(
-                f"SavepointReader.read() takes the path of a savepoint first, not {type(path).__name__}: it "
-                f"needs no environment and no state backend"
-            )
-        return SavepointReader(open_checkpoint(os.fspath(path), clock))
+        check_path_first("SavepointReader.read()", path)
+        return SavepointReader(open_checkpoint(path, clock))
 
     def read_keyed_state(
         self,

@@ -7,8 +7,13 @@ from collections.abc import Callable
 import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
+from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.state_access.checkpoint import Checkpoint
-from pyflinkstate.state_access.flink_names.operator_identifier import OperatorIdentifier, uid_of
+from pyflinkstate.state_access.flink_names.operator_identifier import (
+    OperatorIdentifier,
+    check_path_first,
+    uid_of,
+)
 from pyflinkstate.state_access.flink_names.operator_transformation import StateBootstrapTransformation
 from pyflinkstate.state_access.writing import CheckpointEdit, edit, new_savepoint
 
@@ -47,11 +52,15 @@ class SavepointWriter:
         return SavepointWriter(new_savepoint(job_name, clock=clock), max_parallelism)
 
     @staticmethod
-    def from_existing_savepoint(path: str, clock: Callable[[], int] = wall_clock_ms) -> SavepointWriter:
+    def from_existing_savepoint(path: AnyPath, clock: Callable[[], int] = wall_clock_ms) -> SavepointWriter:
         """Begin a savepoint with the operators of another one, which stays as it is.
 
         Errors are those of :func:`open_checkpoint`.
+
+        Raises:
+            ConfigurationError: ``path`` is no path, such as the environment that Flink takes first.
         """
+        check_path_first("SavepointWriter.from_existing_savepoint()", path)
         return SavepointWriter(edit(path, clock=clock))
 
     def with_operator(
@@ -82,6 +91,6 @@ class SavepointWriter:
         self.changed.rename_uid(uid_of(from_identifier), uid_of(to_identifier))
         return self
 
-    def write(self, path: str) -> Checkpoint:
+    def write(self, path: AnyPath) -> Checkpoint:
         """Write the savepoint; see :meth:`CheckpointEdit.write`."""
         return self.changed.write(path)

@@ -26,7 +26,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.runtime.storage import absolute
+from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.facts import nearest
 from pyflinkstate.state_access.key_space import KeySpace
@@ -54,7 +54,7 @@ DEFAULT_MAX_PARALLELISM = 128
 
 
 def edit(
-    checkpoint: str | Checkpoint,
+    checkpoint: AnyPath | Checkpoint,
     *,
     allow_pickle: bool = False,
     clock: Callable[[], int] = wall_clock_ms,
@@ -69,8 +69,9 @@ def edit(
     Raises:
         CheckpointNotFoundError, CorruptCheckpointError, IncompatibleCheckpointError: as for
             :func:`open_checkpoint`.
+        ConfigurationError: it is neither.
     """
-    opened = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(str(checkpoint), clock)
+    opened = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint, clock)
     uids = [state.operator_id for state in opened.metadata.operators]
     drafts: dict[str, Operator] = {uid: draft_of(opened.keyed_state(uid, allow_pickle)) for uid in uids}
     return CheckpointEdit(opened.metadata, opened, drafts, clock, allow_pickle)
@@ -101,7 +102,7 @@ def new_savepoint(job_name: str, *, clock: Callable[[], int] = wall_clock_ms) ->
 
 
 def dry_run(
-    checkpoint: str | Checkpoint | CheckpointEdit, program: Any, job_name: str | None = None
+    checkpoint: AnyPath | Checkpoint | CheckpointEdit, program: Any, job_name: str | None = None
 ) -> DryRun:
     """Find out whether a program would restore a checkpoint, without running it.
 
@@ -352,7 +353,7 @@ class CheckpointEdit:
 
     # --- the result ----------------------------------------------------------------------------------------
 
-    def write(self, path: str | os.PathLike[str]) -> Checkpoint:
+    def write(self, path: AnyPath) -> Checkpoint:
         """Write the savepoint and return it, opened.
 
         Args:

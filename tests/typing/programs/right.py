@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import TypeGuard
 
+from pyspark.sql import DataFrame
 from typing_extensions import TypeIs, assert_type
 
 from pyflinkstate import (
@@ -13,10 +16,13 @@ from pyflinkstate import (
     AggregatingState,
     AggregatingStateDescriptor,
     Available,
+    Checkpoint,
     DataStream,
     Epoch,
+    EventTimeSessionWindows,
     FilterFunction,
     FlatMapFunction,
+    KeyedProcessQuery,
     KeyedStream,
     ListState,
     ListStateDescriptor,
@@ -41,18 +47,38 @@ from pyflinkstate import (
     Types,
     ValueState,
     ValueStateDescriptor,
+    WatermarkStrategy,
     check_position,
+    dry_run,
+    edit,
+    keyed_map,
+    keyed_process,
 )
 from pyflinkstate.common import Time
 from pyflinkstate.datastream import (
+    CheckpointingMode,
     CoMapFunction,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     OutputTag,
 )
-from pyflinkstate.datastream.functions import ProcessWindowFunction
-from pyflinkstate.datastream.window import TimeWindow, TumblingEventTimeWindows
+from pyflinkstate.datastream.functions import ProcessWindowFunction, WindowFunction
+from pyflinkstate.datastream.window import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    EventTimeTrigger,
+    GlobalWindows,
+    NeverTrigger,
+    PurgingTrigger,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    TumblingEventTimeWindows,
+    Window,
+)
+from pyflinkstate.state_access.flink_names import SavepointReader, SavepointWriter
 
 Order = tuple[str, int]
 LATE: OutputTag[str] = OutputTag("late", Types.STRING())
@@ -210,6 +236,31 @@ class Count(ProcessWindowFunction[Order, int, str, TimeWindow]):
         yield sum(amount for _, amount in elements)
 
 
+class Ends(WindowFunction[object, int, object, Window]):
+    """For any window, of whatever elements."""
+
+    def apply(self, key: object, window: Window, inputs: Iterable[object]) -> Iterable[int]:
+        yield window.max_timestamp()
+
+
+class Eager(Trigger[object, Window]):
+    """For any window, of whatever elements."""
+
+    def on_element(
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None: ...
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None: ...
+
+
 TOTAL = ValueStateDescriptor("total", Types.LONG())
 RATES = MapStateDescriptor("rates", Types.STRING(), Types.DOUBLE())
 
@@ -289,3 +340,67 @@ def run(env: StreamExecutionEnvironment) -> None:
     Types.TUPLE(fields)
     nested: TypeInformation[dict[str, list[int]]] = Types.MAP(Types.STRING(), Types.LIST(Types.LONG()))
     print(nested)
+
+
+def triggers(keyed: KeyedStream[str, Order]) -> None:
+    windows = keyed.window(windows_of_a_second())
+    windows.trigger(CountTrigger.of(3)).process(Count())
+    windows.trigger(NeverTrigger()).trigger(EventTimeTrigger.create()).trigger(Eager())
+    windows.trigger(ContinuousEventTimeTrigger.of(timedelta(seconds=1)))
+    windows.trigger(PurgingTrigger.of(CountTrigger.of(3)))
+    windows.trigger(PurgingTrigger.of(EventTimeTrigger.create()))
+    assert_type(windows.trigger(ContinuousProcessingTimeTrigger.of(1000)).apply(Ends()), DataStream[int])
+    keyed.window(EventTimeSessionWindows.with_gap(Time.seconds(1))).trigger(CountTrigger.of(3))
+    keyed.count_window(5).trigger(CountTrigger.of(3)).trigger(PurgingTrigger.of(CountTrigger.of(3)))
+    everything = keyed.window(GlobalWindows.create()).trigger(CountTrigger.of(3)).trigger(NeverTrigger())
+    everything.trigger(PurgingTrigger.of(CountTrigger(3))).reduce(later)
+    keyed.window_all(windows_of_a_second()).trigger(CountTrigger.of(3)).trigger(Eager())
+
+
+def paths(env: StreamExecutionEnvironment, folder: Path, checkpoint: Checkpoint) -> None:
+    env.enable_checkpointing(1000, folder).enable_checkpointing(
+        1000, CheckpointingMode.EXACTLY_ONCE, storage=folder
+    )
+    config = env.get_checkpoint_config().set_checkpoint_storage(folder)
+    config.set_checkpoint_storage_dir(folder).set_checkpoint_storage(str(folder))
+    env.add_python_file(folder / "module.py")
+    env.add_python_archive(folder / "data.zip")
+    env.set_python_requirements(folder / "requirements.txt", folder)
+    dry_run(folder, env)
+    dry_run(edit(folder), env)
+    assert_type(edit(checkpoint).write(folder), Checkpoint)
+    SavepointWriter.from_existing_savepoint(folder).write(folder)
+    SavepointReader.read(folder)
+
+
+def frames(df: DataFrame, folder: Path, query: KeyedProcessQuery) -> None:
+    second = timedelta(seconds=1)
+    keyed_process(
+        df,
+        key=("user", "day"),
+        function=Spend(),
+        schema="total long",
+        timestamp="at",
+        watermark=second,
+        window=windows_of_a_second(),
+        allowed_lateness=second,
+        checkpoint_directory=folder,
+        restore_from=folder,
+        retention=second,
+    )
+    keyed_map(df, ["user", "day"], lambda key, rows, state: [], "total long", restore_from=folder)
+    query.stop(folder)
+
+
+def declared(words: DataStream[str]) -> None:
+    words.map(lambda word: Row(word, 1), [Types.STRING(), Types.LONG()])
+    pair = [Types.STRING(), Types.LONG()]
+    words.flat_map(lambda word: [Row(word, 1)], output_type=pair)
+    keyed = words.key_by(lambda word: word)
+    keyed.window(windows_of_a_second()).apply(Ends(), [Types.LONG()])
+    bad: OutputTag[Row] = OutputTag("bad", pair)
+    words.get_side_output(bad)
+    seconds = timedelta(seconds=1)
+    words.assign_timestamps_and_watermarks(
+        WatermarkStrategy.for_bounded_out_of_orderness(seconds).with_idleness(Time.seconds(1))
+    )

@@ -28,7 +28,7 @@ from pyflinkstate import (
 )
 from pyflinkstate.common import Time
 from pyflinkstate.datastream import CoMapFunction, KeyedProcessFunction, KeySelector
-from pyflinkstate.datastream.window import EventTimeSessionWindows
+from pyflinkstate.datastream.window import EventTimeSessionWindows, EventTimeTrigger
 
 Order = tuple[str, int]
 
@@ -147,6 +147,7 @@ def streams(env: StreamExecutionEnvironment) -> None:
     env.from_collection(["a"]).union(numbers)  # wrong
     windows = orders.key_by(lambda order: order[0]).window(EventTimeSessionWindows.with_gap(Time.seconds(1)))
     windows.reduce(add)  # wrong
+    orders.key_by(lambda order: order[0]).count_window(5).trigger(EventTimeTrigger())  # wrong
     largest: DataStream[int] = windows.reduce(lambda one, other: max(one, other))  # wrong
     numbers.sink_to(NoSink())  # wrong
     print(by_name, largest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -9,7 +10,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from pyflinkstate.api.checks import as_int
-from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.time import Duration, LengthOfTime, Time, milliseconds_of
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError
@@ -18,8 +19,8 @@ from pyflinkstate.runtime.spark import arrow
 
 #: A column, or a function of the row that returns a moment, a day or milliseconds since 1970.
 Timestamp: TypeAlias = str | Callable[[Record], object]
-#: A length of time: in words such as ``"10 seconds"``, in milliseconds, or as ``Duration`` or ``Time``.
-Length: TypeAlias = str | int | Duration | Time
+#: A length of time: in words such as ``"10 seconds"``, in milliseconds, or as a window takes it.
+Length: TypeAlias = str | int | LengthOfTime
 
 _UNITS_MS: Final = {
     "millisecond": 1,
@@ -43,7 +44,8 @@ def length_ms(name: str, length: Length) -> int:
     """
     if isinstance(length, str):
         return _parsed(name, length)
-    found = milliseconds_of(length) if isinstance(length, (Duration, Time)) else as_int(length)
+    is_number = not isinstance(length, (Duration, Time, datetime.timedelta))
+    found = as_int(length) if is_number else milliseconds_of(length)  # type: ignore[arg-type]
     if found is None or found < 0:
         raise _no_length(name, length)
     return found
@@ -59,7 +61,7 @@ def _parsed(name: str, text: str) -> int:
 
 def _no_length(name: str, length: object) -> ConfigurationError:
     return ConfigurationError(
-        f"{name} takes a length of time, such as '10 seconds', '5 minutes' or a number of milliseconds, not "
+        f"{name} takes a length of time, such as '10 seconds', a timedelta or a number of milliseconds, not "
         f"{length!r}"
     )
 

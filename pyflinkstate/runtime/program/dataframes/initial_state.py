@@ -6,6 +6,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyflinkstate.api.checks import check_dataframe
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.values import SparkObject
 from pyflinkstate.errors import ConfigurationError
@@ -32,13 +33,8 @@ def check_frame(initial_state: SparkObject, df: DataFrame, key: Key) -> None:
     Raises:
         ConfigurationError: it is no batch DataFrame, has no such columns, or they are of other types.
     """
-    is_streaming = getattr(initial_state, "isStreaming", None)
-    if is_streaming is None:
-        kind = type(initial_state)
-        is_pandas = kind.__module__.startswith("pandas.")
-        hint = " of pandas; spark.createDataFrame(frame) makes one of it" if is_pandas else ""
-        raise ConfigurationError(f"initial_state= takes a Spark DataFrame, not a {kind.__qualname__}{hint}")
-    if is_streaming:
+    check_dataframe("initial_state=", initial_state)
+    if initial_state.isStreaming:
         raise ConfigurationError(
             "initial_state= takes a batch DataFrame, and this is a streaming one: it is read once, before "
             "the first row of the input"

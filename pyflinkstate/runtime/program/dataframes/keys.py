@@ -11,7 +11,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.spark import arrow
 
 #: The name of a column, several names, or a function of the row.
-Key: TypeAlias = "str | list[str] | SelectKey"
+Key: TypeAlias = "str | list[str] | tuple[str, ...] | SelectKey"
 
 
 def columns_of(key: Key) -> list[str]:

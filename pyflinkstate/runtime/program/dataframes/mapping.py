@@ -69,7 +69,7 @@ def keyed_map(
     key_type: TypeInformation | None = None,
     parallelism: int | None = None,
     checkpoint_directory: AnyPath | None = None,
-    restore_from: str | None = None,
+    restore_from: AnyPath | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 import attrs
 
-from pyflinkstate.api.checks import check_text
+from pyflinkstate.api.checks import check_dataframe, check_text
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import TypeInformation
@@ -60,7 +60,7 @@ class JobOptions:
     timestamp: Timestamp | None = None
     watermark: Length | WatermarkStrategy | None = None
     checkpoint_directory: AnyPath | None = None
-    restore_from: str | None = None
+    restore_from: AnyPath | None = None
     on_failure: RestartStrategy | None = None
     listener: JobListener | None = None
     trigger: dict[str, SparkObject] | None = None
@@ -75,8 +75,8 @@ class JobOptions:
             ConfigurationError: it is none of Spark's, or an option is missing or has no effect.
         """
         check_text("job_name", self.job_name)
-        if not isinstance(getattr(df, "isStreaming", None), bool):
-            raise self._no_frame(df)
+        is_grouped = type(df).__name__ == "GroupedData"
+        check_dataframe(self.call, df, "give the columns that it is grouped by as key=" if is_grouped else "")
         if self.output_mode.lower() not in _OUTPUT_MODES:
             raise ConfigurationError(
                 f"output_mode must be 'append' or 'update', not {self.output_mode!r}: a function emits rows, "
@@ -86,17 +86,6 @@ class JobOptions:
             self._check_streaming()
         else:
             self._check_batch()
-
-    def _no_frame(self, df: object) -> ConfigurationError:
-        kind = type(df)
-        hint = ""
-        if kind.__module__.startswith("pandas."):
-            hint = "; from a pandas one: spark.createDataFrame(pdf)"
-        elif kind.__name__ == "GroupedData":
-            hint = "; give the columns that it is grouped by as key="
-        return ConfigurationError(
-            f"{self.call} takes a Spark DataFrame, not a {kind.__module__}.{kind.__qualname__}{hint}"
-        )
 
     def _check_streaming(self) -> None:
         if self.checkpoint_directory is None:
@@ -201,7 +190,7 @@ def keyed_process(
     then: Sequence[KeyedStep] = (),
     side_outputs: None = None,
     checkpoint_directory: AnyPath | None = None,
-    restore_from: str | None = None,
+    restore_from: AnyPath | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,
@@ -229,7 +218,7 @@ def keyed_process(
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema],
     checkpoint_directory: AnyPath | None = None,
-    restore_from: str | None = None,
+    restore_from: AnyPath | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,
@@ -256,7 +245,7 @@ def keyed_process(
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
     checkpoint_directory: AnyPath | None = None,
-    restore_from: str | None = None,
+    restore_from: AnyPath | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,
@@ -288,12 +277,13 @@ def keyed_process(
         timestamp: when a row happened: the name of a column of moments, of days, or of whole milliseconds
             since 1970; or a function of the row that returns one of these. Event-time timers and windows
             need it.
-        watermark: how much later than others a row may come, such as ``"10 seconds"``, or a
-            ``WatermarkStrategy``. It is required for a streaming DataFrame with ``timestamp``. Default for a
-            batch DataFrame: as late as it likes; timers and windows fire at the end of the input.
+        watermark: how much later than others a row may come, such as ``"10 seconds"`` or a ``timedelta``, or
+            a ``WatermarkStrategy``. It is required for a streaming DataFrame with ``timestamp``. Default for
+            a batch DataFrame: as late as it likes; timers and windows fire at the end of the input.
         window: puts the rows of each key into windows, such as ``TumblingEventTimeWindows.of(...)``.
         allowed_lateness: for how long after its end a window takes late rows, such as ``"1 minute"``.
-        late_rows: the tag of a side output for rows that come later than that; otherwise they are dropped.
+        late_rows: the tag of a side output for rows that come later than that, whose schema is in
+            ``side_outputs``. Without it they are dropped, and counted.
         initial_state: a batch DataFrame that fills the state before the first row of ``df`` is read. The
             ``function`` has a method ``handle_initial_state(value, ctx)``, which is called for each of its
             rows, under the row's key; ``key`` must fit both DataFrames. Keys that only occur in it have state
@@ -330,7 +320,8 @@ def keyed_process(
     Raises:
         ConfigurationError: a streaming DataFrame has no ``checkpoint_directory``, or one on S3, or one that
             Spark takes for a pattern, a batch DataFrame has one, ``schema`` cannot be parsed,
-            ``initial_state`` does not fit, or two arguments do not go together.
+            ``initial_state`` does not fit, two arguments do not go together, or ``side_outputs`` has no
+            schema for ``late_rows``.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
     _check_lists(then, side_outputs)
@@ -343,6 +334,7 @@ def keyed_process(
         allowed_lateness=allowed_lateness,
         late_rows=late_rows,
     )
+    _check_late_rows([first, *then], side_outputs or {})
     options = JobOptions(
         initial_state=initial_state,
         parallelism=parallelism,
@@ -372,6 +364,16 @@ def _check_lists(then: object, side_outputs: object) -> None:
             f"side_outputs= takes a dict with the schema of each tag, such as {{OutputTag('late'): "
             f"'user string'}}, not {safe_repr(tags)}"
         )
+
+
+def _check_late_rows(steps: list[KeyedStep], side_outputs: Mapping[OutputTag, SparkSchema]) -> None:
+    for step in steps:
+        if step.late_rows is not None and step.late_rows not in side_outputs:
+            raise ConfigurationError(
+                f"late_rows={safe_repr(step.late_rows)} needs side_outputs= with the schema of that tag, "
+                f"such as {{OutputTag('late'): 'user string'}}: otherwise late rows would be lost, and not "
+                f"counted"
+            )
 
 
 def process(

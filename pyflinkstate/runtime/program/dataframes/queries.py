@@ -11,6 +11,7 @@ import attrs
 
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.storage import AnyPath
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.job_client import JobClient
@@ -59,7 +60,7 @@ class KeyedProcessQuery:
             raise error
         return True
 
-    def stop(self, savepoint: str | None = None) -> str | None:
+    def stop(self, savepoint: AnyPath | None = None) -> str | None:
         """End the job, and wait until it has ended.
 
         Args:

@@ -49,7 +49,8 @@ class KeyedStep:
         key_type: see :meth:`DataStream.key_by`.
         window: puts the rows of each key into windows, such as ``TumblingEventTimeWindows.of(...)``.
         allowed_lateness: for how long after its end a window takes late rows, as ``"1 minute"``.
-        late_rows: the tag of a side output for rows that are later than that; otherwise they are dropped.
+        late_rows: the tag of a side output for rows that are later than that, whose schema is in the
+            ``side_outputs`` of :func:`keyed_process`. Without it they are dropped, and counted.
         uid: the id of the function's state in checkpoints.
     """
 
