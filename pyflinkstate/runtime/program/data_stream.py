@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
-from pyflinkstate.api.checks import check_positive, check_text
+from pyflinkstate.api.checks import check_text, positive
 from pyflinkstate.api.composite_types import check_type, declared_type
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
@@ -586,7 +586,7 @@ class DataStream(Generic[T_co]):
         """
         if limit is None:
             return self._env.collect(self._node, job_execution_name)
-        check_positive("the limit of execute_and_collect()", limit)
+        limit = positive("the limit of execute_and_collect()", limit)
         with self._env.collect(self._node, job_execution_name) as records:
             return list(islice(records, limit))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
-from pyflinkstate.api.checks import check_positive, check_text
+from pyflinkstate.api.checks import check_text, positive
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
@@ -195,9 +195,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def enable_checkpointing(
         self,
         interval: int,
-        mode: CheckpointingMode | str | AnyCheckpointStorage | None = None,
+        mode: CheckpointingMode | AnyPath | AnyCheckpointStorage | None = None,
         *,
-        storage: str | AnyCheckpointStorage | None = None,
+        storage: AnyPath | AnyCheckpointStorage | None = None,
         timeout: int | None = None,
         tolerable_failures: int | None = None,
         num_retained: int | None = None,
@@ -353,7 +353,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """
         if not isinstance(reporter, MetricReporter):
             raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
-        check_positive("the interval of a reporter in ms", interval_ms)
+        interval_ms = positive("the interval of a reporter in ms", interval_ms)
         if self._monitor is None:
             self._monitor = load_monitor()
         self._monitor.add_reporter(reporter, interval_ms)
@@ -824,8 +824,9 @@ def _noted(
 
 
 def _mode_and_storage(
-    mode: CheckpointingMode | str | AnyCheckpointStorage | None, storage: str | AnyCheckpointStorage | None
-) -> tuple[CheckpointingMode | None, str | AnyCheckpointStorage | None]:
+    mode: CheckpointingMode | AnyPath | AnyCheckpointStorage | None,
+    storage: AnyPath | AnyCheckpointStorage | None,
+) -> tuple[CheckpointingMode | None, AnyPath | AnyCheckpointStorage | None]:
     """Return the mode and the storage, which may have come in the place of the mode."""
     if mode is None or isinstance(mode, CheckpointingMode):
         return mode, storage
