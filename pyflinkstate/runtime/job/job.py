@@ -478,7 +478,12 @@ class Job(JobView):
             if self._machine.has_taken_over:  # before that, another checkpoint may be the one to restore
                 self._source.commit(position)
         self._planner.begin(epoch, position)
-        self._event_time.begin(epoch, {} if metadata is None else metadata.watermarks)
+        self._event_time.begin(
+            epoch,
+            {}
+            if metadata is None
+            else self._plan.watermarks_of(metadata.watermarks, metadata.source_position),
+        )
         self._accumulators.reset(epoch, {} if metadata is None else metadata.counters)
         self._deployments.begin_attempt(attempt, epoch, restore)
         self._timers.begin_attempt(are_restored=metadata is not None)

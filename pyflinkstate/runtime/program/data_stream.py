@@ -325,7 +325,9 @@ class DataStream(Generic[T_co]):
     def uid(self: S, uid: str) -> S:
         """Set the id under which checkpoints keep the state of the operator, or the position of the source.
 
-        Operators without state ignore it, and so does a source that is the only one of its job.
+        Operators without state ignore it. A source that is the only one of its job goes on where it was,
+        with its watermarks, under any uid or none. One of several sources does so when it gets a uid; under
+        another uid than it had, it is a new source.
         """
         node = self._operator_node("uid")
         check_text("a uid", uid)
