@@ -24,21 +24,20 @@ def check_text(what: str, value: object, may_be_empty: bool = False) -> None:
         raise ConfigurationError(f"{what} is a text that is not empty, not {value!r}")
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")
-
-
 def positive(name: str, value: object) -> int:
-    """Return a whole number of at least 1, numpy's too, as an ``int``.
+    """Return a whole number of at least 1; see :func:`at_least`."""
+    return at_least(name, value, 1)
+
+
+def at_least(name: str, value: object, least: int) -> int:
+    """Return a whole number that is not less than ``least``, numpy's too, as an ``int``.
 
     Raises:
         ConfigurationError: it is none.
     """
     whole = as_int(value)
-    check_positive(name, value if whole is None else whole)  # type: ignore[arg-type]
-    assert whole is not None
+    if whole is None or whole < least:
+        raise ConfigurationError(f"{name} must be a whole number, at least {least}, not {safe_repr(value)}")
     return whole
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 import attrs
 
+from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.row import Row
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
@@ -33,11 +33,11 @@ class DeserializationSchema(ABC, Generic[T_out]):
 
 
 def check_charset(where: str, charset: str) -> None:
-    """Raise ``ConfigurationError`` where there is no charset of that name."""
+    """Raise ``ConfigurationError`` where no charset has that name; ``base64``, a codec, is none."""
     try:
-        codecs.lookup(charset)
-    except (LookupError, TypeError) as error:
-        raise ConfigurationError(f"{where}: no charset {charset!r}") from error
+        "".encode(charset)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: no charset {charset!r}: name one, such as 'UTF-8'") from error
 
 
 @attrs.frozen
@@ -90,6 +90,10 @@ class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
         return bytes(message)
 
 
+def _field_index(index: int) -> int:
+    return at_least("RowFieldExtractorSchema: the index of a field", index, 0)
+
+
 @attrs.frozen
 class RowFieldExtractorSchema(SerializationSchema[Row]):
     """The bytes of one field of a row, such as the key that a record is sent under.
@@ -104,12 +108,7 @@ class RowFieldExtractorSchema(SerializationSchema[Row]):
     b'key'
     """
 
-    field_index: int = attrs.field()
-
-    @field_index.validator
-    def _check_index(self, _: object, value: int) -> None:
-        if type(value) is not int or value < 0:
-            raise ConfigurationError(f"RowFieldExtractorSchema: a field's index is 0 or more, not {value!r}")
+    field_index: int = attrs.field(converter=_field_index)
 
     def serialize(self, element: Row) -> bytes:
         """Return the field's bytes, none for None; ``BadRecordError`` where it is not there or no bytes."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from pyflinkstate.api.checks import at_least
 from pyflinkstate.errors import ConfigurationError
 
 _KIBI = 1024
@@ -31,9 +32,7 @@ class MemorySize:
     _bytes: int
 
     def __init__(self, bytes_size: int) -> None:
-        if type(bytes_size) is not int or bytes_size < 0:
-            raise ConfigurationError(f"MemorySize: a number of bytes is 0 or more, not {bytes_size!r}")
-        self.__attrs_init__(bytes_size)
+        self.__attrs_init__(at_least("MemorySize: the number of bytes", bytes_size, 0))
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from abc import ABC
 
+from pyflinkstate.api.checks import positive
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -78,11 +79,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
         """Accept with how many threads files are moved."""
-        if type(number_of_transfering_threads) is not int or number_of_transfering_threads < 1:
-            raise ConfigurationError(
-                f"the number of transfer threads must be 1 or more, not {number_of_transfering_threads!r}"
-            )
-        self._transfer_threads = number_of_transfering_threads
+        self._transfer_threads = positive("the number of transfer threads", number_of_transfering_threads)
 
     def get_number_of_transfer_threads(self) -> int:
         """Return with how many threads files would be moved; 4 where nothing was set."""

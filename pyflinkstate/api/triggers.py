@@ -6,6 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from typing import Generic
 
+from pyflinkstate.api.checks import as_int
 from pyflinkstate.api.descriptors import ReducingStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.metrics import MetricGroup
@@ -294,7 +295,8 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 def positive_count(count: object, what: str) -> int:
-    """Return ``count``; raise ``ConfigurationError`` unless it is a positive int."""
-    if type(count) is not int or count <= 0:
+    """Return ``count`` as an int; raise ``ConfigurationError`` unless it is a positive whole number."""
+    whole = as_int(count)
+    if whole is None or whole <= 0:
         raise ConfigurationError(f"{what} must be a positive number of elements, not {count!r}")
-    return count
+    return whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
 from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryPredicate, AsyncRetryStrategy
+from pyflinkstate.api.checks import positive
 from pyflinkstate.api.time import LengthOfTime, Time, milliseconds_of
 from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.type_variables import IN, T
@@ -109,9 +110,8 @@ def _described(
     _check_function(function)
     limit = Time.milliseconds(milliseconds_of(timeout))
     _check_strategy(strategy, limit)
-    if type(capacity) is not int or capacity < 1:
-        raise ConfigurationError(f"capacity is a whole number of records, at least 1, not {capacity!r}")
-    return AsyncFunctionDescriptor(function, limit, capacity, strategy, mode)
+    records = positive("capacity", capacity)
+    return AsyncFunctionDescriptor(function, limit, records, strategy, mode)
 
 
 def _check_function(function: object) -> None:

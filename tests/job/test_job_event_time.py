@@ -19,7 +19,8 @@ from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.job import job as job_module
-from pyflinkstate.runtime.plan.nodes import SourceNode
+from pyflinkstate.runtime.plan.job_plan import make_plan
+from pyflinkstate.runtime.plan.nodes import SinkNode, SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -325,6 +326,58 @@ def test_a_watermark_follows_its_source_to_another_place(
     again.run()
     windows_of_b = [("b", 0, (1,)), ("b", 10, (2, 3)), ("b", 20, (4,)), ("b", 30, (5,))]
     assert [window for window in sorted(out) if window[0] == "b"] == windows_of_b
+
+
+#: By name: the uids of the sources before and after.
+UIDS: dict[str, tuple[tuple[str | None, ...], tuple[str | None, ...]]] = {
+    "an only source gets one": ((None,), ("a",)),
+    "an only source gets another": (("a",), ("b",)),
+    "an only source gives it up": (("a",), (None,)),
+    "each of two gets one": ((None, None), ("a", "b")),
+}
+
+
+@pytest.mark.parametrize("name", UIDS)
+def test_watermarks_do_not_depend_on_a_uid_where_positions_do_not(
+    name: str, storage: CheckpointStorage, out: list[Any]
+) -> None:
+    """What was late would be on time otherwise."""
+
+    def run(uids: tuple[str | None, ...], records: list[Record]) -> JobRun:
+        program, streams = Program(), []
+        for uid in uids:
+            source = DataStream(program, SourceNode(Splits(records, 1, 1), "source", uid=uid))  # type: ignore[arg-type]
+            strategy = WatermarkStrategy(0).with_timestamp_assigner(Third())
+            streams.append(source.assign_timestamps_and_watermarks(strategy))
+        windows = streams[0].union(*streams[1:]).key_by(key_of).window(WINDOWS).side_output_late_data(LATE)
+        late = windows.process(Contents()).get_side_output(LATE)
+        return JobRun(late.node, DriverSink(lambda _, values: out.extend(values)), storage, epochs_ahead=0)
+
+    before, after = UIDS[name]
+    first: list[Record] = [("a", 1, 100), ("a", 2, 500)]
+    run(before, first).run()
+    restored = latest(storage)
+    again = run(after, [*first, ("a", 3, 50)])
+    again.restore = restored
+    again.run()
+    assert out == [("a", 3, 50)] * len(after)
+
+
+def test_a_new_source_does_not_take_over_the_watermark_of_one_that_was_at_its_place() -> None:
+    program = Program()
+
+    def stream(name: str, uid: str) -> DataStream:
+        source = DataStream(program, SourceNode(Splits([("a", 1, 5)]), name, uid=uid))  # type: ignore[arg-type]
+        return source.assign_timestamps_and_watermarks(WatermarkStrategy(0).with_timestamp_assigner(Third()))
+
+    old, new = stream("old", "a"), stream("new", "c")
+    plan = make_plan([SinkNode(old.union(new).node, DriverSink(lambda *_: None), "sink")], 1, None)
+    position = {"old-0": 7, "gone-1": 7}
+    assert plan.watermarks_of({"watermarks-1": 10, "watermarks-2": 20, "op": 3}, position) == {
+        "watermarks-1 of a": 10,
+        "watermarks-2": 20,
+        "op": 3,
+    }
 
 
 # --- the end of time -------------------------------------------------------------------------------------

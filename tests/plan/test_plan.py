@@ -112,6 +112,12 @@ def test_a_uid_is_no_place() -> None:
     assert set(made.source.source.initial_offset()) == {"uid:files-1", "files-1"}
 
 
+def test_a_name_that_begins_like_a_uid_is_none() -> None:
+    """Otherwise the second source would take the place of the first one."""
+    made = plan(sink(source("files", "b-1")), sink(source("uid:b")))
+    assert len(made.source.source.initial_offset()) == 2
+
+
 def test_a_source_and_an_operator_may_have_the_same_uid() -> None:
     made = plan(sink(keyed(source(uid="orders"), uid="orders")), sink(source(uid="refunds")))
     assert set(made.source.source.initial_offset()) == {"orders", "refunds"}

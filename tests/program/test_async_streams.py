@@ -181,7 +181,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "capacity": (
         lambda s: AsyncDataStream.unordered_wait(s, Doubles(), SECOND, 0),
-        "capacity is a whole number of records, at least 1, not 0",
+        "capacity must be a whole number, at least 1, not 0",
     ),
     "no strategy": (
         lambda s: AsyncDataStream.unordered_wait_with_retry(s, Doubles(), SECOND, None),  # type: ignore[arg-type]

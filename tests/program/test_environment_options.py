@@ -276,7 +276,7 @@ A_SIZE = "a number of bytes, or a number and b, kb, mb, gb or tb, such as '20 kb
         ("parallelism.default", "4.5", "a whole number is needed, such as 4"),
         ("parallelism.default", 4.5, "a whole number is needed, such as 4"),
         ("parallelism.default", 0, "parallelism not within bounds: 0"),
-        ("execution.checkpointing.num-retained", -1, "must be a whole number, 1 or more"),
+        ("execution.checkpointing.num-retained", -1, "must be a whole number, at least 1"),
         ("execution.checkpointing.incremental", "yes", "true or false is needed"),
     ],
 )

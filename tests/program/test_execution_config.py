@@ -52,7 +52,7 @@ def test_what_changes_nothing_is_kept_and_says_so_once(
 @pytest.mark.parametrize("bad", [-1, 1.5, "5 s", None])
 def test_a_time_is_a_whole_number(config: ExecutionConfig, name: str, bad: Any) -> None:
     put, _, get, _, before = IDLE[name]
-    with pytest.raises(ConfigurationError, match="a whole number of milliseconds"):
+    with pytest.raises(ConfigurationError, match="in milliseconds must be a whole number"):
         getattr(config, put)(bad)
     assert getattr(config, get)() == before
 

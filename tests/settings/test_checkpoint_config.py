@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,7 +143,7 @@ class TestNumbers:
     @pytest.mark.parametrize(("name", "least"), LEAST.items())
     def test_a_smaller_one_is_refused(self, config: CheckpointConfig, name: str, least: int) -> None:
         with pytest.raises(
-            ConfigurationError, match=f"must be a whole number, {least} or more, not {least - 1}"
+            ConfigurationError, match=f"must be a whole number, at least {least}, not {least - 1}"
         ):
             put(config, name, least - 1)
 
@@ -236,6 +237,20 @@ class TestAlignment:
 
 
 class TestStorage:
+    def test_any_path_will_do(self, config: CheckpointConfig) -> None:
+        class Folder:
+            def __fspath__(self) -> str:
+                return "/checkpoints"
+
+        for path in ("/checkpoints", Path("/checkpoints"), Folder()):
+            config.set_checkpoint_storage(path)
+            assert config.get_checkpoint_storage() == FileSystemCheckpointStorage("/checkpoints")
+
+    @pytest.mark.parametrize("bad", [7, b"/checkpoints", None])
+    def test_what_is_no_path_is_refused(self, config: CheckpointConfig, bad: Any) -> None:
+        with pytest.raises(ConfigurationError, match="a storage is a path, a URI or"):
+            config.set_checkpoint_storage(bad)
+
     def test_that_of_the_job_manager_is_a_directory_for_this_run(self, config: CheckpointConfig) -> None:
         storage = JobManagerCheckpointStorage()
         assert config.set_checkpoint_storage(storage).get_checkpoint_storage() is storage

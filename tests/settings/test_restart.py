@@ -109,7 +109,7 @@ def test_jobs_with_one_strategy_count_apart() -> None:
 
 @pytest.mark.parametrize(("attempts", "delay_ms"), [(-1, 0), (0, -1), (-5, -5)])
 def test_negative_numbers_are_refused(attempts: int, delay_ms: int) -> None:
-    with pytest.raises(ConfigurationError, match="must be a whole number, 0 or more"):
+    with pytest.raises(ConfigurationError, match="must be a whole number, at least 0"):
         FixedDelayRestart(attempts, delay_ms)
     with pytest.raises(ConfigurationError, match="FixedDelayRestart"):
         RestartStrategies.fixed_delay_restart(attempts, delay_ms)

@@ -86,7 +86,7 @@ class TestFailureRate:
 
     @pytest.mark.parametrize("bad", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
     def test_negative_numbers_are_refused(self, bad: tuple[int, int, int]) -> None:
-        with pytest.raises(ConfigurationError, match="must be a whole number, 0 or more"):
+        with pytest.raises(ConfigurationError, match="must be a whole number, at least 0"):
             RestartStrategies.failure_rate_restart(*bad)
 
     @pytest.mark.parametrize("bad", [("3", 1, 1), (3, None, 1), (3, 1, 0.5)], ids=repr)

@@ -385,6 +385,20 @@ ROW = {
 }
 
 
+class TestJson:
+    @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+    def test_a_number_that_json_does_not_have_is_refused(self, tmp_path: Path, number: float) -> None:
+        records = [*dicts(1), {"id": -77, "readings": [1.5, number]}]
+        with pytest.raises(BadRecordError, match=r"JSON has neither NaN nor infinity: .*record .*-77"):
+            write(made(tmp_path, "json"), 1, records)
+
+    def test_a_list_that_contains_itself_is_refused_as_such(self, tmp_path: Path) -> None:
+        endless: list[Any] = []
+        endless.append(endless)
+        with pytest.raises(BadRecordError, match="Circular reference"):
+            write(made(tmp_path, "json"), 1, [endless])
+
+
 class TestParquet:
     def test_a_schema_is_the_files(self, tmp_path: Path) -> None:
         nulls = dict.fromkeys(ROW)
@@ -457,6 +471,38 @@ LOSSY = [
     (pa.decimal128(5, 2), decimal.Decimal("1.234")),
     (pa.int8(), 300),
     (pa.float64(), 2**53 + 1),
+    (pa.uint64(), -1),
+    (pa.uint64(), 2**64),
+    (pa.uint64(), 1.5),
+    (pa.list_(pa.timestamp("ms")), [dt.datetime(2026, 1, 1, 0, 0, 0, 5)]),
+    (pa.list_(pa.timestamp("ms"), 1), [dt.datetime(2026, 1, 1, 0, 0, 0, 5)]),
+    (pa.struct([("at", pa.timestamp("ms"))]), {"at": dt.datetime(2026, 1, 1, 0, 0, 0, 5)}),
+    (pa.list_(pa.time32("s")), [dt.time(1, 2, 3, 4)]),
+    (pa.list_(pa.duration("s")), [dt.timedelta(milliseconds=1500)]),
+    (pa.map_(pa.string(), pa.int64()), {"a": 1.7}),
+    (pa.map_(pa.string(), pa.list_(pa.int64())), {"a": [1, 1.7]}),
+    (pa.map_(pa.date32(), pa.int64()), {dt.datetime(2026, 1, 1, 12): 1}),
+    (pa.list_(pa.struct([("x", pa.int64())])), [{"x": 1, "y": 2}]),
+    (pa.list_(pa.int64()), {"x": 1}),
+    (pa.list_(pa.string()), "abc"),
+    (pa.struct([("x", pa.int64())]), [1]),
+]
+#: A type, a value that it holds, and what is read of it.
+HELD = [
+    (pa.uint64(), 2**64 - 1, 2**64 - 1),
+    (pa.uint64(), 3.0, 3),
+    (pa.list_(pa.uint64()), [2**63, None], [2**63, None]),
+    (pa.list_(pa.int64()), [1.0], [1]),
+    (pa.list_(pa.float32(), 2), (1, 2), [1.0, 2.0]),
+    (
+        pa.list_(pa.timestamp("ms")),
+        [dt.datetime(2026, 1, 1, 0, 0, 0, 5000)],
+        [dt.datetime(2026, 1, 1, 0, 0, 0, 5000)],
+    ),
+    (pa.map_(pa.string(), pa.int64()), {"a": 1, "b": None}, [("a", 1), ("b", None)]),
+    (pa.map_(pa.int64(), pa.float64()), {1: 2}, [(1, 2.0)]),
+    (pa.struct([("x", pa.int64()), ("y", pa.string())]), {"x": 1}, {"x": 1, "y": None}),
+    (pa.list_(pa.struct([("x", pa.int32())])), [{"x": 1}, None], [{"x": 1}, None]),
 ]
 
 
@@ -469,6 +515,13 @@ class TestParquetLosesNothing:
     ) -> None:
         with pytest.raises(BadRecordError):
             write(made(tmp_path, "parquet", pa.schema([("a", type_)])), 1, [{"a": value}])
+
+    @pytest.mark.parametrize(("type_", "value", "read"), HELD, ids=repr)
+    def test_a_value_that_the_schema_holds_is_written(
+        self, tmp_path: Path, type_: pa.DataType, value: Any, read: Any
+    ) -> None:
+        run(made(tmp_path, "parquet", pa.schema([("a", type_)])), 1, [{"a": value}, {"a": None}])
+        assert visible(tmp_path) == {"epoch=1": [{"a": read}, {"a": None}]}
 
     def test_a_fraction_after_whole_numbers_is_not_cut_off(self, tmp_path: Path) -> None:
         records = [{"price": number} for number in range(RECORDS_PER_WRITE)]

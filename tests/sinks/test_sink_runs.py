@@ -387,7 +387,7 @@ class TestTwoDrivers:
     def test_output_that_somebody_deleted_is_said_to_be_gone(self, make: MakeSink, disk: FailingDisk) -> None:
         sink = first_run(make, disk, 1)
         disk.delete_folder(OUT, 1.0)
-        with pytest.raises(SinkError, match="is gone"):
+        with pytest.raises(SinkError, match=r"is gone: it was deleted\. Start the job again"):
             sink.commit(1)
 
 

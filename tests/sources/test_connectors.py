@@ -98,7 +98,19 @@ def test_a_source_is_bounded_unless_it_watches_its_folders(folder: Path) -> None
     assert not lines_of(folder).monitor_continuously(Duration.of_seconds(1)).build().is_bounded
 
 
-@pytest.mark.parametrize("charset", ["nothing", 7])
+def test_a_source_that_watches_its_folders_looks_as_often_as_it_was_told(folder: Path) -> None:
+    builder = lines_of(folder).monitor_continuously(Duration.of_minutes(2))
+    assert builder.build().poll_s == 120
+    assert builder.process_static_file_set().build().poll_s == lines_of(folder).build().poll_s == 1
+
+
+@pytest.mark.parametrize("interval", [10, "10 s", None, Duration.of_millis(0), Duration.of_millis(-1)])
+def test_how_often_it_looks_is_a_length_of_time(folder: Path, interval: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"monitor_continuously\(\)"):
+        lines_of(folder).monitor_continuously(interval)
+
+
+@pytest.mark.parametrize("charset", ["nothing", "base64", 7])
 def test_a_charset_that_is_none_is_refused(charset: Any) -> None:
     with pytest.raises(ConfigurationError, match="charset"):
         StreamFormat.text_line_format(charset)

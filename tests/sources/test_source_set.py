@@ -8,7 +8,7 @@ import pytest
 from support_job import GrowingSource
 
 from pyflinkstate.errors import IncompatibleCheckpointError
-from pyflinkstate.runtime.sources.source_set import SourceSet, key_of_uid
+from pyflinkstate.runtime.sources.source_set import SourceSet, key_of_place, key_of_uid
 from pyflinkstate.runtime.sources.sources import Available, CollectionSource, EpochSet, SplitEpoch
 
 
@@ -253,6 +253,13 @@ def test_a_uid_with_a_number_is_not_taken_for_a_place() -> None:
     ):
         sources.restored(position, may_drop=False)
     assert sources.restored(position, may_drop=True) == {"uid:kafka-1": "K1", "uid:kafka-3": NEW}
+
+
+def test_a_source_whose_name_begins_like_a_uid_goes_on_where_it_was() -> None:
+    sources = named(key_of_place("uid:b", 0), key_of_place("uid:b", 1))
+    position = sources.initial_offset()
+    assert key_of_uid("b-1") not in position
+    assert sources.restored(position, may_drop=False) == position
 
 
 def test_epochs_of_a_job_that_begins_with_a_seeded_savepoint_end_where_they_were_planned_to() -> None:

@@ -411,10 +411,10 @@ class TestHandOver:
         assert outcome(given) is None
 
     def test_a_batch_that_is_gone_cannot_be_planned(self, source: StreamingSource, query: Query) -> None:
-        with pytest.raises(SourceError, match="no longer has batch 0"):
+        with pytest.raises(SourceError, match="no longer has batch 0: run the program again"):
             source.plan(start_of(-1), start_of(0))
         query.give(1)
-        with pytest.raises(SourceError, match="no longer has batch 0"):
+        with pytest.raises(SourceError, match="no longer has batch 0: run the program again"):
             source.plan(start_of(-1), start_of(0))
 
 

@@ -221,7 +221,7 @@ BUILDING = [
         "an interval in words",
         lambda env, _: env.enable_checkpointing("10 s"),
         errors.ConfigurationError,
-        ("interval_ms must be a whole number, 0 or more, not '10 s'",),
+        ("interval_ms must be a whole number, at least 0, not '10 s'",),
     ),
     Mistake(
         "an interval in fortnights",

@@ -15,7 +15,7 @@ from backend_support import PICKLED, make_backend, state_of, take_snapshot
 from read_support import JOB_ID, UID, operator_of, state_file, write, write_checkpoint
 from tiers import cases
 
-from pyflinkstate import Types, ValueStateDescriptor
+from pyflinkstate import MapStateDescriptor, Row, Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.state_access.command_line import main
@@ -272,6 +272,30 @@ def test_bytes_are_the_same_in_all_exported_texts(run, tmp_path, kind, options):
     assert json.loads((tmp_path / "op.one.json").read_text())["value"] == shown
     (row,) = csv.DictReader((tmp_path / "op.one.csv").read_text(encoding="utf-8").splitlines())
     assert row == {"key": "k", "value": shown if isinstance(shown, str) else json.dumps(shown)}
+
+
+#: By kind: the type of a state, a value, and what is shown of it.
+DECLARED = {
+    "map": (Types.MAP(Types.STRING(), Types.LONG()), {"a": 1}, {"a": 1}),
+    "row": (Types.ROW_NAMED(["n", "s"], [Types.LONG(), Types.STRING()]), Row(n=1, s="x"), [1, "x"]),
+    "list": (Types.LIST(Types.TUPLE([Types.LONG(), Types.STRING()])), [(1, "x")], [[1, "x"]]),
+}
+
+
+@pytest.mark.parametrize("kind", DECLARED)
+@pytest.mark.parametrize("options", [(), ("--allow-pickle",)])
+def test_declared_values_beside_pickles_are_the_same_in_all_exported_texts(run, tmp_path, kind, options):
+    type_info, value, shown = DECLARED[kind]
+    backend = make_backend(Types.STRING())
+    state_of(backend, MapStateDescriptor("one", PICKLED, type_info), "k").put(("p", "q"), value)
+    folder = write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])
+    for form in ("json", "csv"):
+        assert run("export", folder, "--format", form, "--to", tmp_path, *options)[::2] == (0, "")
+    (line,) = (tmp_path / "op.one.json").read_text().splitlines()
+    (row,) = csv.DictReader((tmp_path / "op.one.csv").read_text(encoding="utf-8").splitlines())
+    told = json.loads(line)
+    assert told["value"] == json.loads(row["value"]) == shown
+    assert json.loads(row["map_key"]) == told["map_key"]
 
 
 #: The rows of so many keys are more than a pipe and a process hold.

@@ -244,9 +244,7 @@ def test_thresholds_within_flinks_bounds_are_taken(tmp_path: Path, threshold: in
 
 @pytest.mark.parametrize("threshold", [-2, MAX_INLINE_THRESHOLD_BYTES + 1])
 def test_a_threshold_out_of_bounds_is_refused(tmp_path: Path, threshold: int) -> None:
-    with pytest.raises(
-        ConfigurationError, match=f"file_state_size_threshold must be 0 to 1048576 bytes, not {threshold}"
-    ):
+    with pytest.raises(ConfigurationError, match=f"file_state_size_threshold must be .*, not {threshold}"):
         FileSystemCheckpointStorage(str(tmp_path), threshold)
 
 

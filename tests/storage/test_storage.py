@@ -480,6 +480,20 @@ def test_each_savepoint_has_a_folder_of_its_own_anywhere(storage: CheckpointStor
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [Path(folders[1]).name]
 
 
+def test_a_savepoint_below_the_checkpoints_is_where_its_uri_says(tmp_path: Path) -> None:
+    storage = CheckpointStorage(f"file:{tmp_path}/all%20of%20it")
+    uri = storage.begin_savepoint(f"{storage.uri}/a%20b%25", JOB)
+    storage.complete(metadata(1), uri)
+    assert CheckpointStorage(uri).load(uri).checkpoint_id == 1
+    assert Path(tmp_path, "all of it", "a b%", uri.rpartition("/")[2], "_metadata").exists()
+
+
+def test_a_path_has_no_escapes(tmp_path: Path) -> None:
+    storage = CheckpointStorage(str(tmp_path))
+    folder = storage.begin_savepoint(f"{tmp_path}/a%20b", JOB)
+    assert Path(folder).is_dir()
+
+
 def test_a_relative_savepoint_directory_is_where_the_driver_is(
     storage: CheckpointStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

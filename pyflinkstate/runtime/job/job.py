@@ -401,12 +401,17 @@ class Job(JobView):
 
     def _begin_from(self, attempt: int, restore: RestorePoint | None) -> int:
         metadata = None if restore is None else restore.metadata
-        epoch = 0 if metadata is None else metadata.epoch
+        epoch = 0
+        watermarks: dict[str, int] = {}
+        counters: dict[str, int] = {}
+        if metadata is not None:
+            epoch, counters = metadata.epoch, metadata.counters
+            watermarks = self._plan.watermarks_of(metadata.watermarks, metadata.source_position)
         # Before the job is taken over, another checkpoint may be the one to restore.
         position = self._start_of_source.position(restore, is_final=self._machine.has_taken_over)
         self._planner.begin(epoch, position)
-        self._event_time.begin(epoch, {} if metadata is None else metadata.watermarks)
-        self._reporter.accumulators.reset(epoch, {} if metadata is None else metadata.counters)
+        self._event_time.begin(epoch, watermarks)
+        self._reporter.accumulators.reset(epoch, counters)
         self._deployments.begin_attempt(attempt, epoch, restore)
         self._timers.begin_attempt(are_restored=metadata is not None)
         return epoch

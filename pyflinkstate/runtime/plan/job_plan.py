@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import attrs
 
 from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.values import UserFunction
+from pyflinkstate.api.values import Offset, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import StatefulOperator
 from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS, AlignedSource, ChainedOperator
 from pyflinkstate.runtime.plan.exchanges import Exchange, Exchanges
 from pyflinkstate.runtime.plan.nodes import (
+    Assigner,
     ChainNode,
     Input,
     Node,
@@ -28,7 +29,7 @@ from pyflinkstate.runtime.plan.nodes import (
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.plan.walk import Edge, Edges, copying, in_order, upstream_of
 from pyflinkstate.runtime.sinks import check_sinks
-from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet, key_of_uid
+from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet, key_of_place, key_of_uid
 
 #: A node that runs as a stage of its own, which later nodes read.
 Stage = SourceNode | StatefulNode | ChainNode | Exchange
@@ -120,6 +121,36 @@ class JobPlan:
             for stage, operator in self._assigners()
             if isinstance(stage, SourceNode) and operator.function.alignment is not None
         }
+
+    def watermarks_of(self, watermarks: Mapping[str, int], position: Offset) -> dict[str, int]:
+        """Return a checkpoint's watermarks by the ids that the assigners have now.
+
+        A source that has got a uid goes on where it was, and so do its assigners; an only source goes on
+        whatever its uid was.
+
+        Args:
+            watermarks: the watermarks in the checkpoint.
+            position: the position of the source in it.
+        """
+        nodes = upstream_of(*self.sinks)
+        assigners = [node.assigner for node in nodes if isinstance(node, ChainNode) and node.assigner]
+        found, ids = dict(watermarks), {assigner.id for assigner in assigners}
+        for assigner in assigners:
+            earlier = [one for one in self._earlier_ids(assigner, watermarks, position) if one not in ids]
+            known = next((one for one in earlier if one in found), None)
+            if assigner.id not in watermarks and known is not None:
+                found[assigner.id] = found.pop(known)
+        return found
+
+    def _earlier_ids(self, assigner: Assigner, watermarks: Iterable[str], position: Offset) -> Iterable[str]:
+        """Return under which ids a checkpoint may have an assigner, other than its own."""
+        source = self.source.source
+        if not isinstance(source, SourceSet):
+            return [assigner.place, *filter(assigner.is_under_another_uid, watermarks)]
+        is_new_uid = assigner.source is not None and source.had_no_uid(
+            self.source_key(assigner.source), position
+        )
+        return [assigner.place] if is_new_uid else []
 
     def source_key(self, node: SourceNode) -> str:
         """Return the key of a source among several."""
@@ -324,12 +355,7 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
 
 def source_key(node: SourceNode, number: int) -> str:
     """Return the key of the ``number``-th source of a plan in the job's position."""
-    return key_of_uid(node.uid) if node.uid else _source_place(node, number)
-
-
-def _source_place(node: SourceNode, number: int) -> str:
-    """Return the key of a source without a uid; earlier versions used it for every source."""
-    return f"{node.name}-{number}"
+    return key_of_uid(node.uid) if node.uid else key_of_place(node.name, number)
 
 
 def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
@@ -337,6 +363,7 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
         return sources[0]
     keys = {node: source_key(node, n) for n, node in enumerate(sources)}
     _check_unique("sources", [node.uid for node in sources if node.uid])
+    assert len(set(keys.values())) == len(sources), "a uid is never the key of a place"
     if any(isinstance(node.source, InitialRows) for node in sources):
         return _seeded(keys)
     alone = [node.name for node in sources if node.source.commits_every_epoch]
@@ -345,7 +372,7 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
             f"source {alone[0]!r} reads a streaming query, so it must be the only source of its job: union "
             f"the DataFrames instead"
         )
-    places = {keys[node]: _source_place(node, n) for n, node in enumerate(sources)}
+    places = {keys[node]: key_of_place(node.name, n) for n, node in enumerate(sources)}
     return SourceNode(SourceSet({key: node.source for node, key in keys.items()}, places), "sources")
 
 

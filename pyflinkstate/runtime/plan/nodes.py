@@ -48,8 +48,21 @@ class Assigner:
     def id(self) -> str:
         """Its id in checkpoints, which stays if a source with a uid changes its place in the program."""
         if self.source is None or self.source.uid is None:
-            return f"watermarks-{self.number}"
-        return f"watermarks-{self.number_of_source} of {self.source.uid}"
+            return self.place
+        return self._of_source + self.source.uid
+
+    @property
+    def place(self) -> str:
+        """The id that it has if its source has no uid."""
+        return f"watermarks-{self.number}"
+
+    @property
+    def _of_source(self) -> str:
+        return f"watermarks-{self.number_of_source} of "
+
+    def is_under_another_uid(self, other: str) -> bool:
+        """Return whether its id would be this one if its source had another uid."""
+        return self.source is not None and other.startswith(self._of_source)
 
 
 @attrs.define(eq=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
-from pyflinkstate.api.checks import check_positive, check_text
+from pyflinkstate.api.checks import check_text, positive
 from pyflinkstate.api.composite_types import check_type, declared_type
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
@@ -324,7 +324,9 @@ class DataStream(Generic[T_co]):
     def uid(self: S, uid: str) -> S:
         """Set the id under which checkpoints keep the state of the operator, or the position of the source.
 
-        Operators without state ignore it, and so does a source that is the only one of its job.
+        Operators without state ignore it. A source that is the only one of its job goes on where it was,
+        with its watermarks, under any uid or none. One of several sources does so when it gets a uid; under
+        another uid than it had, it is a new source.
         """
         node = self._operator_node("uid")
         check_text("a uid", uid)
@@ -585,7 +587,7 @@ class DataStream(Generic[T_co]):
         """
         if limit is None:
             return self._env.collect(self._node, job_execution_name)
-        check_positive("the limit of execute_and_collect()", limit)
+        limit = positive("the limit of execute_and_collect()", limit)
         with self._env.collect(self._node, job_execution_name) as records:
             return list(islice(records, limit))
 

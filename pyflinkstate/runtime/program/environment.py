@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
-from pyflinkstate.api.checks import check_positive, check_text
+from pyflinkstate.api.checks import check_text, positive
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.safe_repr import safe_repr
@@ -362,7 +362,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """
         if not isinstance(reporter, MetricReporter):
             raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
-        check_positive("the interval of a reporter in ms", interval_ms)
+        interval_ms = positive("the interval of a reporter in ms", interval_ms)
         if self._monitor is None:
             self._monitor = load_monitor()
         self._monitor.add_reporter(reporter, interval_ms)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import attrs
 
+from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.values import Setting
-from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.settings import IdleSettings
 
@@ -191,8 +191,4 @@ class ExecutionConfig:
 
 
 def _not_negative(what: str, interval: int) -> int:
-    if type(interval) is not int or interval < 0:
-        raise ConfigurationError(
-            f"{what} must be a whole number of milliseconds, 0 or more, not {interval!r}"
-        )
-    return interval
+    return at_least(f"{what} in milliseconds", interval, 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from pathlib import PurePath
+import os
 from typing import Any
 
 import attrs
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage
+from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
@@ -82,7 +83,7 @@ class CheckpointConfig:
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
         """Set the least time between two checkpoints; 0 takes one at the end of every epoch."""
-        return self._set("interval_ms", checkpoint_interval, at_least=0)
+        return self._set("interval_ms", checkpoint_interval, least=0)
 
     def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | JobManagerCheckpointStorage | None:
         """Return where checkpoints are kept, or None if that was not set."""
@@ -98,8 +99,8 @@ class CheckpointConfig:
 
     def set_checkpoint_storage(self, storage: AnyPath | CheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
-        if isinstance(storage, (str, PurePath)):
-            storage = FileSystemCheckpointStorage(str(storage))
+        if isinstance(storage, (str, os.PathLike)):
+            storage = FileSystemCheckpointStorage(storage)
         elif not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
             raise ConfigurationError(
                 f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
@@ -159,7 +160,7 @@ class CheckpointConfig:
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
         """Tolerate no failing checkpoint, or any number of them."""
-        return self._set("tolerable_failures", 0 if fail_on_checkpointing_errors else 2**31 - 1, at_least=0)
+        return self._set("tolerable_failures", 0 if fail_on_checkpointing_errors else 2**31 - 1, least=0)
 
     def get_checkpoint_timeout(self) -> int:
         """Return the time after which a pending checkpoint is aborted."""
@@ -167,7 +168,7 @@ class CheckpointConfig:
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """Set the time after which a pending checkpoint is aborted."""
-        return self._set("timeout_ms", checkpoint_timeout, at_least=1)
+        return self._set("timeout_ms", checkpoint_timeout, least=1)
 
     def get_min_pause_between_checkpoints(self) -> int:
         """Return the least time between the completion of one checkpoint and the trigger of the next."""
@@ -175,7 +176,7 @@ class CheckpointConfig:
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """Set the least time between the completion of one checkpoint and the trigger of the next."""
-        return self._set("min_pause_ms", min_pause_between_checkpoints, at_least=0)
+        return self._set("min_pause_ms", min_pause_between_checkpoints, least=0)
 
     def get_max_concurrent_checkpoints(self) -> int:
         """Return how many checkpoints may be pending at the same time."""
@@ -183,7 +184,7 @@ class CheckpointConfig:
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Set how many checkpoints may be pending at the same time."""
-        return self._set("max_concurrent", max_concurrent_checkpoints, at_least=1)
+        return self._set("max_concurrent", max_concurrent_checkpoints, least=1)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
         """Return how many checkpoints in a row may fail before the job fails."""
@@ -193,7 +194,7 @@ class CheckpointConfig:
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
         """Set how many checkpoints in a row may fail before the job fails."""
-        return self._set("tolerable_failures", tolerable_checkpoint_failure_number, at_least=0)
+        return self._set("tolerable_failures", tolerable_checkpoint_failure_number, least=0)
 
     def get_max_retained_checkpoints(self) -> int:
         """Return how many completed checkpoints are kept."""
@@ -201,7 +202,7 @@ class CheckpointConfig:
 
     def set_max_retained_checkpoints(self, max_retained_checkpoints: int) -> CheckpointConfig:
         """Set how many completed checkpoints are kept (``execution.checkpointing.num-retained``)."""
-        return self._set("num_retained", max_retained_checkpoints, at_least=1)
+        return self._set("num_retained", max_retained_checkpoints, least=1)
 
     def is_incremental(self) -> bool:
         """Return whether checkpoints write only changes."""
@@ -222,7 +223,7 @@ class CheckpointConfig:
                 the value that was set before, or 10.
         """
         if materialization_interval is not None:
-            self._set("materialization_interval", materialization_interval, at_least=1)
+            self._set("materialization_interval", materialization_interval, least=1)
         self._settings = attrs.evolve(self._settings, incremental=enabled)
         return self
 
@@ -256,12 +257,8 @@ class CheckpointConfig:
         self._fall_back = enabled
         return self
 
-    def _set(self, name: str, value: int, at_least: int) -> CheckpointConfig:
-        if type(value) is not int or value < at_least:
-            raise ConfigurationError(
-                f"checkpoints: {name} must be a whole number, {at_least} or more, not {value!r}"
-            )
-        changes: dict[str, Any] = {name: value}
+    def _set(self, name: str, value: int, least: int) -> CheckpointConfig:
+        changes: dict[str, Any] = {name: at_least(f"checkpoints: {name}", value, least)}
         self._settings = attrs.evolve(self._settings, **changes)
         return self
 

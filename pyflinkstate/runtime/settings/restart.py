@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import attrs
 
+from pyflinkstate.api.checks import at_least
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -76,15 +77,8 @@ class FallbackRestart(RestartStrategy):
         return "Cluster level default restart strategy"
 
 
-def _check_not_negative(strategy: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if type(value) is not int or value < 0:
-        raise ConfigurationError(
-            f"{type(strategy).__name__}: {attribute.name} must be a whole number, 0 or more, not {value!r}"
-        )
-
-
-def _at_least_0() -> int:
-    number: int = attrs.field(validator=_check_not_negative)
+def _whole(name: str, least: int = 0, default: int = attrs.NOTHING) -> int:  # type: ignore[assignment]
+    number: int = attrs.field(default=default, converter=lambda value: at_least(name, value, least))
     return number
 
 
@@ -96,8 +90,8 @@ class FixedDelayRestart(RestartStrategy):
     end a job that makes progress.
     """
 
-    attempts: int = _at_least_0()
-    delay_ms: int = _at_least_0()
+    attempts: int = _whole("FixedDelayRestart: attempts")
+    delay_ms: int = _whole("FixedDelayRestart: delay_ms")
 
     def tracker(self) -> RestartTracker:
         """See :class:`RestartStrategy`."""
@@ -133,9 +127,9 @@ class _FixedDelay(RestartTracker):
 class FailureRateRestart(RestartStrategy):
     """Restarts ``delay_ms`` after a failure, up to ``failure_rate`` times in ``interval_ms``."""
 
-    failure_rate: int = _at_least_0()
-    interval_ms: int = _at_least_0()
-    delay_ms: int = _at_least_0()
+    failure_rate: int = _whole("FailureRateRestart: failure_rate")
+    interval_ms: int = _whole("FailureRateRestart: interval_ms")
+    delay_ms: int = _whole("FailureRateRestart: delay_ms")
 
     def tracker(self) -> RestartTracker:
         """See :class:`RestartStrategy`."""
@@ -173,6 +167,10 @@ class _FailureRate(RestartTracker):
         return self._strategy.delay_ms if len(self._failed_ms) <= self._strategy.failure_rate else None
 
 
+def _attempts(number: int) -> int:
+    return at_least("attempts", number, 0)
+
+
 @attrs.frozen
 class ExponentialDelayRestart(RestartStrategy):
     """Restarts after a delay that grows with each failure and is reset after a time without failures.
@@ -187,19 +185,16 @@ class ExponentialDelayRestart(RestartStrategy):
         attempts: how many restarts are allowed before the delay is reset; with None there is no limit.
     """
 
-    initial_backoff_ms: int = attrs.field(default=1_000, validator=attrs.validators.ge(1))
-    max_backoff_ms: int = attrs.field(default=60_000, validator=attrs.validators.ge(1))
+    initial_backoff_ms: int = _whole("initial_backoff_ms", 1, 1_000)
+    max_backoff_ms: int = _whole("max_backoff_ms", 1, 60_000)
     backoff_multiplier: float = attrs.field(default=1.5, validator=attrs.validators.ge(1.0))
-    reset_threshold_ms: int = attrs.field(default=3_600_000, validator=attrs.validators.ge(1))
+    reset_threshold_ms: int = _whole("reset_threshold_ms", 1, 3_600_000)
     jitter_factor: float = attrs.field(
         default=0.1, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)]
     )
-    attempts: int | None = attrs.field(default=None)
+    attempts: int | None = attrs.field(default=None, converter=attrs.converters.optional(_attempts))
 
-    @attempts.validator
-    def _check_attempts(self, _: object, value: int | None) -> None:
-        if value is not None and (type(value) is not int or value < 0):
-            raise ValueError(f"attempts must be a number, 0 or more, or None, not {value!r}")
+    def __attrs_post_init__(self) -> None:
         if self.max_backoff_ms < self.initial_backoff_ms:
             raise ValueError(f"max_backoff {self.max_backoff_ms} is less than the initial backoff")
 

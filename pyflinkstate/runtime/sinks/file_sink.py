@@ -7,8 +7,8 @@ import io
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pyflinkstate.api.checks import check_list
+from pyflinkstate.api.checks import as_int, check_list, positive
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
 from pyflinkstate.backends.wall_clock import wall_clock_ms
@@ -43,6 +43,14 @@ _log = logging.getLogger("pyflinkstate.sinks")
 MARKER = "_pyflinkstate.json"
 #: How many records are written at once.
 RECORDS_PER_WRITE = 4096
+
+_NESTED = (
+    pa.types.is_struct,
+    pa.types.is_map,
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+)
 
 #: Names, a schema, or what makes batches; with None the records decide.
 Columns: TypeAlias = ArrowObject
@@ -86,7 +94,13 @@ class _LineEncoder:
 
 
 def _encode_json(record: Record) -> str:
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        json.dumps(record)  # raises, unless only such a number is the reason
+        raise ValueError(
+            "JSON has neither NaN nor infinity: make null (None) or a text of it before the sink"
+        ) from None
 
 
 class _CsvEncoder:
@@ -151,32 +165,56 @@ class _ParquetEncoder:
 
 def _lossless(values: list[Record], wanted: pa.DataType) -> pa.Array:
     """Return ``values`` as an array of ``wanted``; pyarrow itself would silently truncate some of them."""
+    if any(is_nested(wanted) for is_nested in _NESTED):
+        for parts, part_type in _parts([value for value in values if value is not None], wanted):
+            _lossless(parts, part_type)  # raises if one of them does not fit
+        return pa.array(values, wanted)
+    if pa.types.is_uint64(wanted) and all(value is None or as_int(value) is not None for value in values):
+        return pa.array(values, wanted)  # without the type, pyarrow knows no number from 2**63 on
     found = pa.array(values)
     if found.type == wanted:
         return found
     if not _holds(wanted, found.type):
         raise ValueError(f"values of {found.type} do not fit a column of {wanted}")
-    if pa.types.is_nested(wanted):
-        return pa.array(values, wanted)
     return found.cast(wanted)  # raises if a value does not fit
 
 
-def _holds(wanted: pa.DataType, found: pa.DataType, nested: bool = False) -> bool:
-    """Return whether a cast of one type to another may be tried; in nested values it must lose nothing."""
+def _parts(values: list[Record], wanted: pa.DataType) -> Iterator[tuple[list[Record], pa.DataType]]:
+    """Yield the parts of nested values, each with the type that they must fit."""
+    is_list = not (pa.types.is_struct(wanted) or pa.types.is_map(wanted))
+    misfit = next((value for value in values if not (_is_list if is_list else _is_dict)(value)), None)
+    if misfit is not None:
+        raise ValueError(f"a value of type {type(misfit).__name__} does not fit a column of {wanted}")
+    if is_list:
+        yield [item for value in values for item in value], wanted.value_type
+    elif pa.types.is_map(wanted):
+        yield [key for value in values for key in value], wanted.key_type
+        yield [item for value in values for item in value.values()], wanted.item_type
+    else:
+        fields = {field.name: field.type for field in wanted}
+        surplus = sorted({str(name) for value in values for name in value.keys() - fields.keys()})
+        if surplus:
+            raise ValueError(f"fields {surplus} do not fit a column of {wanted}")
+        yield from (([value.get(name) for value in values], type_) for name, type_ in fields.items())
+
+
+def _is_dict(value: Record) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_list(value: Record) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes, bytearray, dict))
+
+
+def _holds(wanted: pa.DataType, found: pa.DataType) -> bool:
+    """Return whether a cast of one type to another, neither of them nested, may be tried."""
     types = pa.types
     if types.is_null(found) or found == wanted:
         return True
-    if types.is_struct(found) and types.is_struct(wanted):
-        fields = {field.name: field.type for field in wanted}
-        return all(field.name in fields and _holds(fields[field.name], field.type, True) for field in found)
-    if types.is_list(found) and (types.is_list(wanted) or types.is_large_list(wanted)):
-        return _holds(wanted.value_type, found.value_type, True)
-    if types.is_struct(found) and types.is_map(wanted):
-        return not nested
     if types.is_integer(found):
         return bool(types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted))
     if types.is_floating(found):
-        return bool(types.is_floating(wanted) or (types.is_integer(wanted) and not nested))
+        return bool(types.is_floating(wanted) or types.is_integer(wanted))
     kinds = (
         (types.is_string, types.is_large_string),
         (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
@@ -272,11 +310,17 @@ def _listed(columns: Columns) -> Columns:
     """Return columns with their names, if that is what they are, as a list."""
     if columns is None or isinstance(columns, (pa.Schema, BatchMaker)):
         return columns
-    try:
+    with _errors_of_arguments():
         check_list("columns", columns)
+    return list(columns)
+
+
+@contextmanager
+def _errors_of_arguments() -> Iterator[None]:
+    try:
+        yield
     except ConfigurationError as error:
         raise SinkError(f"file sink: {error.message}") from None
-    return list(columns)
 
 
 def _check_columns(format: str, columns: Columns) -> None:
@@ -302,9 +346,9 @@ class FileSink:
 
     Args:
         directory: a path or URI that driver and executors can reach.
-        format: ``"json"`` (one JSON value on each line), ``"csv"``, ``"parquet"``, or ``"text"`` (``str`` of
-            each record; a line end in it is written as it is). Records for CSV and Parquet are dicts, tuples
-            or lists.
+        format: ``"json"`` (one JSON value on each line; NaN and infinity are none), ``"csv"``, ``"parquet"``,
+            or ``"text"`` (``str`` of each record; a line end in it is written as it is). Records for CSV and
+            Parquet are dicts, tuples or lists.
         columns: for CSV their names, for Parquet names or a ``pyarrow.Schema``. By default the first record
             of each file determines them, if it is a dict; set them if all files must have the same.
         file_system: the file system of ``directory``, if that is not a URI. It must be able to rename
@@ -330,9 +374,8 @@ class FileSink:
         retention_ms: int | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        if retention_ms is not None and (type(retention_ms) is not int or retention_ms <= 0):
-            raise SinkError(f"file sink: retention_ms must be a positive number of ms, not {retention_ms!r}")
-        self._retention_ms = retention_ms
+        with _errors_of_arguments():
+            self._retention_ms = None if retention_ms is None else positive("retention_ms", retention_ms)
         self._now_ms = now_ms
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")

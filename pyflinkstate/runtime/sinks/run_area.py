@@ -226,7 +226,11 @@ class RunArea:
     def _superseded(self, found: Owner | None) -> SinkError | JobSupersededError:
         own = self.owner
         if found is None:
-            return SinkError(f"file sink: {self.path()} is gone: it was deleted", run=own.run)
+            return SinkError(
+                f"file sink: {self.path()} is gone: it was deleted. Start the job again, and let nothing "
+                f"delete folders of a sink while a job writes there",
+                run=own.run,
+            )
         is_same_job = found.job_id == own.job_id
         who = f"the newer run {found.run}" if is_same_job else f"job {found.job_id}"
         error = JobSupersededError if is_same_job else SinkError

@@ -167,7 +167,10 @@ class DriverSink:
         except PyFlinkStateError:
             raise
         except Exception as error:  # a restart would leave out, or repeat, what was handed over before it
-            raise SinkError(f"results cannot be handed over: {type(error).__name__}: {error}") from error
+            raise SinkError(
+                f"results cannot be handed over: {type(error).__name__}: {error}. The job ends, as nobody "
+                f"takes its results any more: mend what takes them, or write to a file sink"
+            ) from error
 
     def rewind(self, epoch: int) -> None:
         """See :class:`Sink`."""

@@ -32,6 +32,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import attrs
 from pyarrow import fs
 
+from pyflinkstate.api.checks import positive
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import ConfigurationError, SinkError
@@ -173,6 +174,10 @@ class OutputFileConfig:
             return OutputFileConfig(self._prefix, self._suffix)
 
 
+def _part_size(size_bytes: int) -> int:
+    return positive("RollingPolicy: the size of a part in bytes", size_bytes)
+
+
 @attrs.frozen
 class RollingPolicy:
     """When a file ends and another begins (``pyflink.datastream.connectors.file_system.RollingPolicy``).
@@ -183,14 +188,7 @@ class RollingPolicy:
         part_size: the number of bytes after which a file ends; None for no bound.
     """
 
-    part_size: int | None = attrs.field(default=None)
-
-    @part_size.validator
-    def _check_part_size(self, _: object, value: int | None) -> None:
-        if value is not None and (type(value) is not int or value < 1):
-            raise ConfigurationError(
-                f"RollingPolicy: the size of a part must be a positive number of bytes, not {value!r}"
-            )
+    part_size: int | None = attrs.field(default=None, converter=attrs.converters.optional(_part_size))
 
     @staticmethod
     def default_rolling_policy(

@@ -12,7 +12,7 @@ from pyflinkstate.runtime.sources.formats import FORMATS, Reject, RejectedRecord
 from pyflinkstate.runtime.sources.guarded_source import GuardedSource
 from pyflinkstate.runtime.sources.initial_rows import InitialRows, SeededSource
 from pyflinkstate.runtime.sources.query_log import QueryLog
-from pyflinkstate.runtime.sources.source_set import SourceSet, key_of_uid
+from pyflinkstate.runtime.sources.source_set import SourceSet, key_of_place, key_of_uid
 from pyflinkstate.runtime.sources.sources import (
     RECORDS_PER_EPOCH,
     Available,
@@ -61,6 +61,7 @@ __all__ = [
     "StreamFormat",
     "StreamingSource",
     "check_position",
+    "key_of_place",
     "key_of_uid",
     "type_of_source",
 ]

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api.checks import check_positive
+from pyflinkstate.api.checks import as_int, positive
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Offset, Record
@@ -37,10 +38,7 @@ class StreamFormat:
         Raises:
             ConfigurationError: no charset has that name.
         """
-        try:
-            return TextLines(charset_name)
-        except ValueError as error:
-            raise ConfigurationError(f"text_line_format(): {error}") from error
+        return TextLines(charset_name)
 
 
 @attrs.frozen
@@ -53,6 +51,7 @@ class FileSource(DirectorySource):
     """
 
     paths: tuple[str, ...] = ()
+    poll_s: float = DirectorySource.poll_s
     #: Records are texts.
     type_info = Types.STRING()
 
@@ -101,22 +100,51 @@ class FileSourceBuilder:
             raise ConfigurationError("for_record_stream_format() takes at least one path")
         self._format = stream_format
         self._paths = tuple(absolute(path) for path in paths)
-        self._growing = False
+        self._interval: Duration | None = None
 
     def process_static_file_set(self) -> FileSourceBuilder:
         """Read the present files, and end. This is the default."""
-        self._growing = False
+        self._interval = None
         return self
 
     def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
-        """Go on with files that appear later, without end."""
-        self._growing = True
+        """Go on with files that appear later, without end.
+
+        Args:
+            discovery_interval: how long an idle job waits before it looks for new files again.
+
+        Raises:
+            ConfigurationError: it is no ``Duration`` of at least a millisecond.
+        """
+        if not isinstance(discovery_interval, Duration):
+            raise ConfigurationError(
+                f"monitor_continuously() takes a Duration, such as Duration.of_seconds(1), not "
+                f"{discovery_interval!r}"
+            )
+        positive("the milliseconds of monitor_continuously()", discovery_interval.to_milliseconds())
+        self._interval = discovery_interval
         return self
 
     def build(self) -> FileSource:
         """Return the source."""
-        where = ", ".join(self._paths)
-        return FileSource(where, self._format, growing=self._growing, paths=self._paths)
+        where, interval = ", ".join(self._paths), self._interval
+        if interval is None:
+            return FileSource(where, self._format, paths=self._paths)
+        poll_s = interval.to_milliseconds() / 1000
+        return FileSource(where, self._format, growing=True, paths=self._paths, poll_s=poll_s)
+
+
+def _whole_number(number: int) -> int:
+    whole = as_int(number)
+    if whole is None:
+        raise ConfigurationError(
+            f"NumberSequenceSource: start and end must be whole numbers, not {safe_repr(number)}"
+        )
+    return whole
+
+
+def _records_per_epoch(number: int) -> int:
+    return positive("records_per_epoch", number)
 
 
 @attrs.frozen
@@ -129,19 +157,17 @@ class NumberSequenceSource(Source):
         records_per_epoch: with checkpoints, the number of records in one epoch.
     """
 
-    start: int
-    end: int
-    records_per_epoch: int = attrs.field(default=100_000, kw_only=True)
+    start: int = attrs.field(converter=_whole_number)
+    end: int = attrs.field(converter=_whole_number)
+    records_per_epoch: int = attrs.field(default=100_000, kw_only=True, converter=_records_per_epoch)
     type_info = Types.LONG()
     is_bounded = True
 
     def __attrs_post_init__(self) -> None:
-        if type(self.start) is not int or type(self.end) is not int or self.start > self.end:
+        if self.start > self.end:
             raise ConfigurationError(
-                f"NumberSequenceSource: the end must be a whole number that is not less than the start, not "
-                f"{self.start!r} to {self.end!r}"
+                f"NumberSequenceSource: the end must not be less than the start: {self.start} to {self.end}"
             )
-        check_positive("records_per_epoch", self.records_per_epoch)
 
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""

@@ -6,7 +6,6 @@ name tells the compression, such as ``.gz``.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import ctypes
 import enum
@@ -20,6 +19,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pyflinkstate.api.serialization import check_charset
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import MalformedRecordError
 from pyflinkstate.runtime.storage import open_file_system
@@ -62,7 +62,7 @@ class RecordFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """``csv``, ``json`` or ``parquet``."""
+        """Its name in a checkpoint: ``csv``, ``json``, ``parquet``, ``text``, or that of your own format."""
 
     def read(self, path: str, reject: Reject) -> Iterator[Record]:
         """Yield the records of a file in order; pass rejected ones to ``reject``."""
@@ -105,10 +105,11 @@ def _check_delimiter(_: object, __: object, delimiter: object) -> None:
 
 @attrs.frozen
 class CsvFormat:
-    """CSV with a header line; a record is a dict of strings, as ``csv.DictReader`` makes it.
+    """CSV with a header line; a record is a dict of strings by the names of the columns.
 
-    A row is malformed if the number of its fields differs from the header, or its quotes do not close. A file
-    whose header is no valid text, or has a name twice, cannot be read at all.
+    A column without a name is called ``_c0``, ``_c1`` and so on by its place, as in Spark. A row is malformed
+    if the number of its fields differs from the header, or its quotes do not close. A file whose header is no
+    valid text, or has a name twice, cannot be read at all.
     """
 
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
@@ -191,10 +192,7 @@ class JsonFormat:
 
 
 def _check_charset(_: object, __: object, charset_name: str) -> None:
-    try:
-        codecs.lookup(charset_name)
-    except (LookupError, TypeError):
-        raise ValueError(f"there is no charset {charset_name!r}") from None
+    check_charset("text lines", charset_name)
 
 
 @attrs.frozen

@@ -61,7 +61,7 @@ class QueryLog:
         except (ValueError, KeyError, TypeError) as error:
             raise SourceError(
                 f"the streaming query's checkpoint location is damaged: its file {METADATA!r} is "
-                f"{data[:80]!r}"
+                f"{data[:80]!r}; restore that file, or begin anew with another checkpoint location"
             ) from error
 
     def next_batch(self) -> NextBatch:

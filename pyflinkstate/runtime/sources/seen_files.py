@@ -24,6 +24,7 @@ _SIZE_BYTES = 8
 _ENTRY_BYTES = _DIGEST_BYTES + _SIZE_BYTES
 #: How many files are remembered that are gone from the directory: 1.6 MB of a position.
 MAX_GONE = 50_000
+_REMEDY = "restore another checkpoint, or start without one, which reads all files again"
 
 
 @lru_cache(maxsize=200_000)
@@ -73,10 +74,12 @@ class SeenFiles:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
             raise IncompatibleCheckpointError(
-                f"the list of files in the source position cannot be read: {error}"
+                f"the list of files in the source position cannot be read: {error}; {_REMEDY}"
             ) from error
         if len(data) % _ENTRY_BYTES:
-            raise IncompatibleCheckpointError("the list of files in the source position is truncated")
+            raise IncompatibleCheckpointError(
+                f"the list of files in the source position is truncated; {_REMEDY}"
+            )
         starts = range(0, len(data), _ENTRY_BYTES)
         entries = (data[start : start + _ENTRY_BYTES] for start in starts)
         return cls({entry[:_DIGEST_BYTES]: int.from_bytes(entry[_DIGEST_BYTES:], "big") for entry in entries})

@@ -14,6 +14,8 @@ from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, Rdd
 
 #: Marks a uid that could be taken for a place.
 UID = "uid:"
+#: Marks a place that could be taken for a uid, as the name of the source begins like one.
+PLACE = "name:"
 
 _log = logging.getLogger("pyflinkstate.sources")
 
@@ -80,6 +82,11 @@ class SourceSet(Source):
             name: known[found[name]] if name in found else self._first_of(name) for name in self._sources
         }
         return self._start
+
+    def had_no_uid(self, name: str, position: Offset) -> bool:
+        """Return whether a checkpoint has the position of a source that had no uid when it was taken."""
+        known = position if isinstance(position, dict) else {}
+        return _found_in(known, self._places).get(name, name) != name
 
     def planned(self, ends: Mapping[int, Offset]) -> dict[int, Offset]:
         """Return where epochs end that earlier runs, maybe with other sources, have planned.
@@ -170,6 +177,11 @@ class SourceSet(Source):
 def key_of_uid(uid: str) -> str:
     """Return under which name a position has a source with a uid, which is never that of a place."""
     return f"{UID}{uid}" if _number_in(uid) else uid
+
+
+def key_of_place(name: str, number: int) -> str:
+    """Return under which name, never that of a uid, a position has a job's ``number``-th source."""
+    return f"{PLACE if name.startswith(UID) else ''}{name}-{number}"
 
 
 def _listed(names: Iterable[str]) -> str:

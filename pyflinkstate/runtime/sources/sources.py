@@ -377,7 +377,8 @@ class DirectorySource(Source):
         if self.max_files is not None and start["count"] > self.max_files:
             raise IncompatibleCheckpointError(
                 f"the checkpoint was taken after {start['count']} files, the last of them "
-                f"{start['files'][-1][0]!r}, but max_files is {self.max_files}"
+                f"{start['files'][-1][0]!r}, but max_files is {self.max_files}: set it to {start['count']} "
+                f"or more, or leave it out"
             )
         return start["count"], SeenFiles.decode(start["seen"])
 
@@ -432,7 +433,10 @@ class DirectorySource(Source):
         except SourceError as error:
             raise ConfigurationError(str(error)) from error
         if not listing and not self.growing:
-            raise ConfigurationError(f"{self.directory} holds no files to read")
+            raise ConfigurationError(
+                f"{self.directory} holds no files to read (names that begin with '.' or '_' are skipped): "
+                f"put them there first, or set growing=True to wait for them"
+            )
 
     def _listing(self) -> dict[str, int]:
         """Return the existing files in the order of their names, with their sizes in bytes."""

@@ -326,7 +326,10 @@ class StreamingSource(Source):
         """See :class:`Source`."""
         with self._changed:
             if self._batch is None or self._batch.number != end["batch"]:
-                raise SourceError(f"the streaming query no longer has batch {end['batch']}")
+                raise SourceError(
+                    f"the streaming query no longer has batch {end['batch']}: run the program again, and it "
+                    f"goes on from the checkpoint that fits the query"
+                )
             return self._epoch_of(self._batch.frame)
 
     def commit(self, end: Offset) -> None:

@@ -4,7 +4,8 @@ The layout is Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four fil
 operator}``. Next to these folders are ``shared/`` with the files that incremental checkpoints share,
 ``runs/`` with the claims of drivers, and ``superseded-<run>-chk-<n>/`` with checkpoints that a run has set
 aside. These are at the same depth as the others, so that relative paths to shared files are still valid. A
-checkpoint exists if its ``_metadata`` does, which appears by a rename after everything else is written.
+checkpoint exists if its ``_metadata`` does, which is written after everything else. It appears whole: by a
+rename, or on an object store as every object does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
+from urllib.parse import unquote
 
 from pyarrow import fs
 
@@ -43,7 +45,7 @@ from pyflinkstate.runtime.storage.links import check_no_links
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, storage_errors
-from pyflinkstate.runtime.storage.uris import absolute, child_uri, open_file_system, split_options
+from pyflinkstate.runtime.storage.uris import absolute, child_uri, is_uri, open_file_system, split_options
 
 SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
@@ -138,7 +140,7 @@ class CheckpointStorage:
         """Publish ``_metadata``: from now on the checkpoint exists, even after a power cut.
 
         The subtasks have flushed their files. The folders of these files are flushed here, once for all
-        files, before the rename.
+        files, before the metadata.
 
         Args:
             metadata: the metadata of the checkpoint.
@@ -470,7 +472,8 @@ class CheckpointStorage:
         base, _, options = split_options(self.uri)
         path, _, other_options = split_options(uri)
         if other_options == options and (path == base or path.startswith(f"{base}/")):
-            return self._fs, self._root.rstrip("/") + path[len(base) :]
+            below = path[len(base) :]
+            return self._fs, self._root.rstrip("/") + (unquote(below) if is_uri(base) else below)
         with storage_errors(f"open {uri}"):
             return open_file_system(uri)
 

@@ -7,9 +7,8 @@ from typing import ClassVar
 import attrs
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage
-from pyflinkstate.errors import (
-    ConfigurationError,
-)
+from pyflinkstate.api.checks import at_least, positive
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.storage.uris import absolute
 
 #: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
@@ -21,15 +20,17 @@ MAX_STATE_BYTES = 5 * 1024 * 1024
 
 
 def _inline_threshold(size_bytes: int | None) -> int:
-    return INLINE_THRESHOLD_BYTES if size_bytes is None or size_bytes == -1 else size_bytes
+    if size_bytes is None or size_bytes == -1:
+        return INLINE_THRESHOLD_BYTES
+    return at_least("file_state_size_threshold", size_bytes, 0)
 
 
 def _state_size(size_bytes: int | None) -> int:
-    return MAX_STATE_BYTES if size_bytes is None else size_bytes
+    return MAX_STATE_BYTES if size_bytes is None else positive("max_state_size", size_bytes)
 
 
 def _buffer_size(size_bytes: int) -> int:
-    return WRITE_BUFFER_BYTES if size_bytes == -1 else size_bytes
+    return WRITE_BUFFER_BYTES if size_bytes == -1 else at_least("write_buffer_size", size_bytes, 0)
 
 
 @attrs.frozen
@@ -56,15 +57,10 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     @file_state_size_threshold.validator
     def _check_threshold(self, _: object, value: int) -> None:
-        if type(value) is not int or not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
+        if value > MAX_INLINE_THRESHOLD_BYTES:
             raise ConfigurationError(
                 f"file_state_size_threshold must be 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes, not {value!r}"
             )
-
-    @write_buffer_size.validator
-    def _check_buffer(self, _: object, value: int) -> None:
-        if type(value) is not int or value < 0:
-            raise ConfigurationError(f"write_buffer_size must be a number of bytes, 0 or more, not {value!r}")
 
     def get_checkpoint_path(self) -> str:
         """Return the directory of checkpoints."""
@@ -103,11 +99,6 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     checkpoint_path: str | None = attrs.field(default=None, converter=attrs.converters.optional(absolute))
     max_state_size: int = attrs.field(default=None, converter=_state_size)
-
-    @max_state_size.validator
-    def _check_size(self, _: object, value: int) -> None:
-        if type(value) is not int or value < 1:
-            raise ConfigurationError(f"max_state_size {value!r}: it must be a number of bytes, 1 or more")
 
     def get_checkpoint_path(self) -> str | None:
         """Return where checkpoints go; None for a temporary directory."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api.values import JsonObject, TypedValue
 from pyflinkstate.errors import CheckpointStorageError, StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.command_line.printing import json_text, readable
@@ -74,10 +74,21 @@ def _write_csv(table: StateTable, path: str) -> int:
     count = 0
     schema = pa.schema([pa.field(field.name, _flat(field.type)) for field in table.schema])
     with csv.CSVWriter(path, schema) as file:
-        for batch in table.to_batches():
-            file.write_batch(pa.record_batch(_flat_columns(table, batch), schema=schema))
+        for batch, rows in _batches_with_rows(table):
+            file.write_batch(pa.record_batch(_flat_columns(table, batch, rows), schema=schema))
             count += batch.num_rows
     return count
+
+
+def _batches_with_rows(table: StateTable) -> Iterator[tuple[pa.RecordBatch, list[JsonObject]]]:
+    """Yield batches, each with its rows as :func:`_write_json` has them."""
+    batches = table.to_batches()
+    # Batches with loaded pickles are no longer in the declared types, so rows are made of the others.
+    pairs = (
+        zip(batches, table.read(), strict=True) if table.loads_pickles else ((one, one) for one in batches)
+    )
+    for batch, declared in pairs:
+        yield batch, list(table.rows_of(declared))
 
 
 def _flat(arrow: pa.DataType) -> pa.DataType:
@@ -89,9 +100,7 @@ def _is_told_as_text(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_nested(arrow) or is_binary or pa.types.is_fixed_size_binary(arrow))
 
 
-def _flat_columns(table: StateTable, batch: pa.RecordBatch) -> list[pa.Array]:
-    # Batches with loaded pickles are no longer in the declared types.
-    rows = batch.to_pylist() if table.loads_pickles else list(table.rows_of(batch))
+def _flat_columns(table: StateTable, batch: pa.RecordBatch, rows: list[JsonObject]) -> list[pa.Array]:
     types = _types_to_read(table)
     return [
         _as_text(types[name], [row[name] for row in rows]) if _is_told_as_text(array.type) else array

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.descriptors import ListStateDescriptor
 from pyflinkstate.api.functions import Function
 from pyflinkstate.api.metrics import Counter
@@ -400,11 +401,7 @@ def window_operator(
             f"the windows of {assigner!r} merge, and {type(trigger).__name__} does not support that: "
             f"its can_merge() is False"
         )
-    if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
-        raise ConfigurationError(
-            f"the allowed lateness must be a number of milliseconds that is not negative, "
-            f"not {allowed_lateness_ms!r}"
-        )
+    allowed_lateness_ms = at_least("the allowed lateness in milliseconds", allowed_lateness_ms, 0)
     if late_tag is not None:
         _check_kind(late_tag, OutputTag, "an OutputTag for late elements")
     if function is not None:
