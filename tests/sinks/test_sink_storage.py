@@ -196,3 +196,18 @@ class TestWhatIsFlushed:
         noted = flushed.inodes.index(note.stat().st_ino)
         assert aside.stat().st_ino in flushed.inodes[:noted]
         assert note.parent.stat().st_ino in flushed.inodes[noted:]
+
+    def test_what_a_rewind_takes_back_is_before_the_history_without_it(
+        self, tmp_path: Path, flushed: Flushed, kind: str
+    ) -> None:
+        """A power cut may not bring back what the history says is gone."""
+        sink, results = self.written(kind, tmp_path / "out")
+        sink.prepare(1, results)
+        sink.commit(1)
+        (file,) = (tmp_path / "out").rglob(results[0])
+        shown_in = file.parent if kind == "row format" else tmp_path / "out"
+        flushed.inodes.clear()
+        sink.rewind(0)
+        (note,) = (tmp_path / "out").rglob("run.json")
+        noted = flushed.inodes.index(note.stat().st_ino)
+        assert shown_in.stat().st_ino in flushed.inodes[:noted]

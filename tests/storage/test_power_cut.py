@@ -253,6 +253,17 @@ def test_a_file_that_cannot_be_renamed_is_not_left(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["note"]
 
 
+def test_on_an_object_store_a_file_is_written_under_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It appears there as a whole; a rename would be a copy."""
+    store = fs.LocalFileSystem()
+    monkeypatch.setattr(durable, "OBJECT_STORES", {store.type_name})
+    monkeypatch.setattr(durable, "flush_file", None)
+    durable.write_whole(store, f"{tmp_path}/note", b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"note": b"new"}
+
+
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"index": 1', b"12", b"\0\0\0\0"])
 def test_a_torn_end_of_an_epoch_counts_as_absent_with_a_word(
     storage: CheckpointStorage, torn: bytes, caplog: pytest.LogCaptureFixture
