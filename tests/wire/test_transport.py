@@ -331,7 +331,8 @@ def test_those_who_have_proved_themselves_do_not_count() -> None:
 
 
 def test_a_unix_socket_of_another_user_is_refused(server: Echoing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport.os, "getuid", lambda: 12345)
+    other = os.getuid() + 1
+    monkeypatch.setattr(transport.os, "getuid", lambda: other)
     with pytest.raises(
         UntrustedConnectionError, match=r"the peer on the unix socket belongs to another user, \d+"
     ):
