@@ -21,6 +21,9 @@ ON_SPARK := tests/spark tests/packaging
 
 # Tests start many short processes: without its bytecode, each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
+# Another Spark is not the one of this virtual environment; tests/conftest.py has the same list.
+unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE HADOOP_CONF_DIR
+unexport PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
 
 .PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench record docs dist clean
 
@@ -40,7 +43,7 @@ $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate
 		pyflinkstate/backends/*/*.py \
 		pyflinkstate/api/interval.py pyflinkstate/runtime/operators/windows/*.py)
 	@sh scripts/ensure_java.sh
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(BIN)/python -m pip install --quiet \
 		--disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
 	@touch $(SETUP)

@@ -1,25 +1,32 @@
 #!/bin/sh
-# Spark needs Java 17 or newer. Find one, install one where that is allowed, or say what to type.
+# Spark needs Java 17 or newer. See that it would take one, install one where that is allowed, or say what to type.
 set -eu
 
 package=openjdk-17-jre-headless
+# Spark takes the one of JAVA_HOME, and looks at the PATH only where that is not set.
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 
-java_major() {
-    "$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
+is_new_enough() {
+    major=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${major:-0}" -ge 17 ]
 }
 
-for candidate in "${JAVA_HOME:+$JAVA_HOME/bin/java}" java; do
-    [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-    major=$(java_major "$candidate")
-    [ -n "$major" ] && [ "$major" -ge 17 ] && exit 0
-done
+is_new_enough && exit 0
+
+if [ -n "${JAVA_HOME:-}" ]; then
+    echo "Spark needs Java 17 or newer, and takes the one of JAVA_HOME, where there is none: $JAVA_HOME." >&2
+    echo "Set JAVA_HOME to the folder of a newer one, or unset it and install one on the PATH, for example:" >&2
+    echo "    sudo apt-get install $package" >&2
+    exit 1
+fi
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "No Java 17 or newer found: installing $package"
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null
-    exit 0
+    is_new_enough && exit 0
 fi
 
-echo "Spark needs Java 17 or newer, and none was found (JAVA_HOME, PATH). Install one, for example:" >&2
+echo "Spark needs Java 17 or newer, and the first java on the PATH is none. Install one, for example:" >&2
 echo "    sudo apt-get install $package" >&2
+echo "and see that it comes first on the PATH, or set JAVA_HOME to its folder." >&2
 exit 1

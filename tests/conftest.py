@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest_plugins = ["backend_fixtures", "runtime_fixtures"]
 #: What is left open is shown there, and is no error: Spark leaves connections to its JVM open.
 MAY_LEAVE_OPEN = ("spark", "full", "slow")
+#: Variables of somebody with another Spark: they would decide which Spark is tested, with which Python.
+OF_ANOTHER_SPARK = (
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_REMOTE",
+    "HADOOP_CONF_DIR",
+    "PYSPARK_PYTHON",
+    "PYSPARK_DRIVER_PYTHON",
+    "PYSPARK_SUBMIT_ARGS",
+)
+
+for name in OF_ANOTHER_SPARK:
+    os.environ.pop(name, None)
+# The servers of tests are on this host, where a proxy does not find them.
+for name in ("no_proxy", "NO_PROXY"):
+    os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1,localhost"]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -86,6 +86,8 @@ TYPE_CIRCLES = [
     FLUENT,
 ]
 MOST_FILES_IN_A_ROOM = 15
+#: Arguments that a call may pass without their names.
+MOST_POSITIONS = 7
 #: They follow PyFlink's surface, a file a concept, and users import from the room.
 PUBLIC_ROOMS = {"api", "common", "datastream"}
 
@@ -297,6 +299,25 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     modules = {path: nodes_of(path)[0] for path in FILES}
     assert [str(path) for path, tree in modules.items() if not ast.get_docstring(tree)] == []
+
+
+def test_no_call_is_a_long_list_of_positions() -> None:
+    """Nobody sees in it what is swapped, and a type checker only what has another type."""
+    assert [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} must name what it passes to {ast.unparse(node.func)}"
+        for path in FILES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and not is_logging(node) and positions(node) > MOST_POSITIONS
+    ] == []
+
+
+def positions(call: ast.Call) -> int:
+    return sum(not isinstance(argument, ast.Starred) for argument in call.args)
+
+
+def is_logging(call: ast.Call) -> bool:
+    """Return whether a call is one of a logger: its message says what is what."""
+    return ast.unparse(call.func).startswith("_log.")
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:

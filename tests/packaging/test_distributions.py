@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import venv
 import zipfile
@@ -13,7 +15,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from other_pythons import python_without_this_package, run_program
+from other_pythons import clean_environment, python_without_this_package, run_program
 
 import pyflinkstate
 from pyflinkstate.backends.compiled import ALL_COMPILED
@@ -30,12 +32,22 @@ WRITTEN_BY_SETUPTOOLS = ("setup.cfg", "pyflinkstate.egg-info/")
 
 def called(*command: str | Path, **env: str) -> str:
     """Run a command, and return what it printed."""
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [*map(str, command)], check=False, capture_output=True, text=True, env={**clean, **env}
+        [*map(str, command)], check=False, capture_output=True, text=True, env={**clean_environment(), **env}
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def can_compile(folder: Path) -> bool:
+    """Return whether modules of C can be compiled here; the package needs no compiler to be installed."""
+    (folder / "module.c").write_text("#include <Python.h>\n")
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    command = [*compiler, f"-I{sysconfig.get_path('include')}", "-c", "module.c"]
+    try:
+        return subprocess.run(command, check=False, cwd=folder, capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +57,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         return Path(os.environ["PYFLINKSTATE_DIST"]).absolute()
     if sys.version_info < (3, 11):
         pytest.skip("releases are made with Python 3.11 or newer")
+    if not can_compile(tmp_path_factory.mktemp("compiled")):
+        pytest.skip("there is no C compiler with the headers of Python")
     request.getfixturevalue("package_index")
     folder = tmp_path_factory.mktemp("dist")
     called(sys.executable, ROOT / "scripts" / "make_dist.py", "--into", folder)

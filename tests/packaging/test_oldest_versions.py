@@ -10,6 +10,7 @@ from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from other_pythons import clean_environment
 
 from pyflinkstate.runtime.spark import own_package
 
@@ -42,12 +43,13 @@ def oldest_python() -> str:
 
 
 def printed(python: Path | str, folder: Path, **env: str) -> list[str]:
+    clean = clean_environment("SPARK_", "PYSPARK_")
     done = subprocess.run(
         [str(python), str(JOB), str(folder)],
         check=False,
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), **env},
+        env={**clean, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), **env},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()

@@ -31,8 +31,9 @@ class Kernel:
         return control_groups(proc)
 
     def mount(self, root: str, place: str, version: str, options: str = "rw") -> str:
-        """Return a line of ``mountinfo``."""
-        return f"35 31 0:32 {root} {self.folder}/{place} rw,relatime shared:1 - {version} name {options}"
+        """Return a line of ``mountinfo``, in which the kernel writes a blank of a name as a number."""
+        seen = f"{root} {str(self.folder / place).replace(' ', chr(92) + '040')}"
+        return f"35 31 0:32 {seen} rw,relatime shared:1 - {version} name {options}"
 
     def write(self, group: str, limit: object, used: int, reclaimable: int = 0) -> None:
         """Write what version 2 tells of a group."""
@@ -95,6 +96,12 @@ def test_a_mount_may_begin_below_the_root(kernel: Kernel) -> None:
     kernel.write_1("memory", 500 * MIB, 400 * MIB)
     found = kernel.tells("4:memory:/docker/1\n", kernel.mount("/docker/1", "memory", "cgroup", "rw,memory"))
     assert memories(found) == [(100 * MIB, 500 * MIB)]
+
+
+def test_a_name_may_have_blanks(kernel: Kernel) -> None:
+    kernel.write("a place/a group", 500 * MIB, 400 * MIB)
+    found = kernel.tells("0::/the root/a group\n", kernel.mount(r"/the\040root", "a place", "cgroup2"))
+    assert memories(found) == [(100 * MIB, 500 * MIB), None]
 
 
 @pytest.mark.parametrize("name", ["/elsewhere/1", "/../sibling"])

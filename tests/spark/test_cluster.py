@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 SUPPORT = Path(__file__).parents[1] / "support"
 PROGRAM = """
 import os, signal, sys
-from processes import family
+from processes import family, slots_left
 from operators import RunningSum
 from test_recovery import EXPECTED, RECORDS, Recorder, Runs
 from pathlib import Path
@@ -32,7 +32,7 @@ runs = Runs(session, Path(sys.argv[1]))
 runs.run(listener=Recorder({4: kill_an_executor}), parallelism=3)
 print("equal" if runs.rows() == EXPECTED else "different")
 session.stop()
-print([args for pid, args in family() if "runtime.slot" in args])
+print(slots_left())
 """
 
 

@@ -328,7 +328,7 @@ class TestRestarts:
         env = streaming.start(trigger=OFTEN)
         started = background.submit(env.execute_async, "sums")
         try:
-            client: JobClient = started.result(10)
+            client: JobClient = started.result(PATIENCE_S)
         finally:
             for query in spark.streams.active:
                 query.stop()

@@ -118,7 +118,7 @@ def waiting_for(path: str) -> Callable[[int], int]:
         import os
 
         while not os.path.exists(path):
-            pass
+            os.sched_yield()
         return number
 
     return wait

@@ -31,14 +31,18 @@ def packages_of(folder: Path) -> Path:
     return folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 
+def clean_environment(*others: str) -> dict[str, str]:
+    """Return this process's environment without its paths, and without names that begin as ``others``."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", *others))}
+
+
 def run_program(python: Path, program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a program with nothing of this process's paths, and in a folder where no package lies."""
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         [str(python), "-c", program, *arguments],
         check=False,
         capture_output=True,
         text=True,
         cwd=python.parent,
-        env={**clean, "SPARK_LOCAL_IP": "127.0.0.1", **env},
+        env={**clean_environment(), "SPARK_LOCAL_IP": "127.0.0.1", **env},
     )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import select
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 import psutil
 
 T = TypeVar("T")
+
+#: Is in the environment of all that a run of the tests on Spark starts, also of who has lost its parent.
+MARK = "PYFLINKSTATE_TESTS"
 
 
 def command_of(process: psutil.Process) -> str:
@@ -28,8 +35,24 @@ def family() -> list[tuple[int, str]]:
 
 
 def slot_pids() -> set[int]:
-    """Return the state slots that this process's Spark application has running."""
-    return {pid for pid, command in family() if "pyflinkstate.runtime.slots.slot" in command}
+    """Return the state slots that this run of the tests has running, also those whose worker has ended."""
+    return {process.pid for process in _slots()}
+
+
+def slots_left(patience_s: float = 30) -> list[str]:
+    """Return the commands of the slots that have not ended in time; those that are just ending may finish."""
+    deadline = time.monotonic() + patience_s
+    for pid in slot_pids():
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+            os.close(handle)
+    return [command_of(process) for process in _slots()]
+
+
+def _slots() -> list[psutil.Process]:
+    mine = marked(MARK, os.environ[MARK])
+    return [process for process in mine if "pyflinkstate.runtime.slots.slot" in command_of(process)]
 
 
 def marked(name: str, value: str) -> list[psutil.Process]:

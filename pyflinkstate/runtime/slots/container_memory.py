@@ -8,6 +8,7 @@ that have both: memory is then counted by one of them.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -87,11 +88,16 @@ def _names(text: str) -> dict[str, str]:
 def _mounted(line: str, names: dict[str, str]) -> list[ControlGroup]:
     """Return the groups of this process that are seen at a mount; a line of ``mountinfo`` describes it."""
     before, _, after = line.partition(" - ")
-    _, _, _, root, place, *_ = before.split()
+    _, _, _, root, place, *_ = map(_unescaped, before.split())
     version, _, options = after.split(" ", 2)
     if version not in names or (version == "cgroup" and "memory" not in options.split(",")):
         return []
     return [ControlGroup(folder, version) for folder in _folders(Path(place), root, names[version])]
+
+
+def _unescaped(name: str) -> str:
+    """Return a name of ``mountinfo`` as it is: there, a blank in it is written as ``\\040``."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), name)
 
 
 def _folders(place: Path, root: str, name: str) -> list[Path]:
