@@ -91,14 +91,16 @@ def _check_string(value: TypedValue) -> TypedValue:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"{value!r} holds a lone surrogate, which STRING cannot store") from None
+            raise ValueError(
+                f"{safe_repr(value)} holds a lone surrogate, which STRING cannot store"
+            ) from None
     return value
 
 
 def _check_char(value: TypedValue) -> TypedValue:
     value = _check_string(value)
     if len(value) != 1:
-        raise ValueError(f"{value!r} is not one character, as CHAR must be")
+        raise ValueError(f"{safe_repr(value)} is not one character, as CHAR must be")
     return value
 
 
@@ -123,7 +125,7 @@ def _check_naive(name: str, cls: type) -> Check:
 
     def check(value: TypedValue) -> TypedValue:
         if fits(value).tzinfo is not None:
-            raise ValueError(f"{value!r} has a time zone, and {name} has none; convert it first")
+            raise ValueError(f"{safe_repr(value)} has a time zone, and {name} has none; convert it first")
         return value if type(value) is cls else _plain(value)
 
     def _plain(value: TypedValue) -> TypedValue:

@@ -255,7 +255,7 @@ class TupleTypeInfo(TypeInformation[Fields]):
             raise misfit(value, self.name)
         if len(value) != len(self.field_types):
             raise ValueError(
-                f"{value!r} has {len(value)} fields, and {self.name} has {len(self.field_types)}"
+                f"{safe_repr(value)} has {len(value)} fields, and {self.name} has {len(self.field_types)}"
             )
         return tuple(
             None if field is None else field_type.check(field)
@@ -390,7 +390,9 @@ class RowTypeInfo(TypeInformation[Row]):
                 raise ValueError(f"{safe_repr(fields)} has no field {name!r}, which {self.name} has")
         if len(fields) != len(self.field_names):
             unknown = next(name for name in fields if name not in self.field_names)
-            raise ValueError(f"{safe_repr(fields)} has a field {unknown!r}, which {self.name} does not have")
+            raise ValueError(
+                f"{safe_repr(fields)} has a field {safe_repr(unknown)}, which {self.name} does not have"
+            )
         return [fields[name] for name in self.field_names]
 
     def _of_right_length(self, fields: Sequence[TypedValue]) -> Sequence[TypedValue]:

@@ -66,7 +66,7 @@ class IncrementalCleanupStrategy(CleanupStrategy):
     """Checks some entries whenever state is accessed.
 
     Args:
-        cleanup_size: how many places of the map are checked each time; more than 0.
+        cleanup_size: how many entries are checked each time; more than 0.
         run_cleanup_for_every_record: whether to do so for every record as well, when its key is selected.
     """
 
@@ -74,7 +74,7 @@ class IncrementalCleanupStrategy(CleanupStrategy):
     _run_cleanup_for_every_record: bool
 
     def get_cleanup_size(self) -> int:
-        """Return how many places of the map are checked each time."""
+        """Return how many entries are checked each time."""
         return self._cleanup_size
 
     def run_cleanup_for_every_record(self) -> bool:
@@ -293,7 +293,7 @@ class StateTtlConfigBuilder:
     def cleanup_incrementally(
         self, cleanup_size: int, run_cleanup_for_every_record: bool
     ) -> StateTtlConfigBuilder:
-        """Check ``cleanup_size`` places of the map at each access and, on request, for every record.
+        """Check ``cleanup_size`` entries at each access and, on request, for every record.
 
         Raises:
             ConfigurationError: ``cleanup_size`` is not positive.

@@ -48,8 +48,9 @@ class TypeInformation(Generic[T_co]):
     def rounded(self, value: TypedValue) -> T_co:
         """Return a value of this type with its ``FLOAT`` numbers rounded to 32 bits.
 
-        State keeps them unrounded, as PyFlink's does. Keys, namespaces and the keys of maps are rounded,
-        because they must be found again, and so are records that a source converts.
+        State keeps them unrounded, as PyFlink's does, also the keys of a value that is a map. Keys,
+        namespaces and the user keys of map state and broadcast state are rounded, because they must be found
+        again, and so are records that a source converts.
         """
         rounded: T_co = value
         return rounded

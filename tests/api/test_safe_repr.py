@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 
 from pyflinkstate.api.safe_repr import MAX_REPR, safe_repr
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.types import VOID_NAMESPACE_TYPE
 
 
 class Shy:
@@ -50,5 +53,42 @@ def test_a_value_that_does_not_fit_its_type_gives_a_message_that_can_be_read(
     type_info: TypeInformation, value: object
 ) -> None:
     with pytest.raises(ValueError, match="does not fit") as caught:
+        type_info.check(value)
+    assert len(str(caught.value)) < MAX_REPR + 100
+
+
+class ShyText(str):
+    """A text whose repr raises."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise KeyError
+
+
+class ShyTime(datetime.time):
+    """A time whose repr raises."""
+
+    def __repr__(self) -> str:
+        raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("type_info", "value"),
+    [
+        (Types.STRING(), "\ud800" * 100_000),
+        (Types.CHAR(), "x" * 100_000),
+        (Types.CHAR(), ""),
+        (Types.SQL_TIME(), ShyTime(1, tzinfo=datetime.timezone.utc)),
+        (Types.TUPLE([Types.LONG()]), (1, Shy(RuntimeError))),
+        (Types.TUPLE([Types.LONG()]), list(range(100_000))),
+        (Types.ROW([Types.LONG()]), {"f0": 1, ShyText("x"): 1}),
+        (VOID_NAMESPACE_TYPE, Shy(RuntimeError)),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_said_in_a_message_that_can_be_read(
+    type_info: TypeInformation, value: object
+) -> None:
+    with pytest.raises(ValueError, match=r"holds|is not|has") as caught:
         type_info.check(value)
     assert len(str(caught.value)) < MAX_REPR + 100

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from state_map_support import COPY_ON_WRITE_MAKERS, advance_to, filled, small_map
+from state_map_support import COPY_ON_WRITE_MAKERS, advance_to, filled, next_entries, small_map
 from test_map_machines import change_in_place, keys, values
 
 from pyflinkstate.api.descriptors import StateKind
@@ -74,7 +74,7 @@ NO_CHANGES = {
     "remove and get what is not there": lambda held: held.remove_and_get_old("absent"),
     "size": lambda held: (held.size(), len(held)),
     "all keys": lambda held: held.all_keys(),
-    "visit": lambda held: held.incremental_visitor(1000).next_entries(),
+    "visit": lambda held: next_entries(held.incremental_visitor(1000)),
     "load nothing": lambda held: held.load([], []),
 }
 

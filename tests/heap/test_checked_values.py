@@ -6,7 +6,7 @@ import contextlib
 import heapq
 import pickle
 from collections.abc import Callable, Iterator
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 import pytest
@@ -21,11 +21,20 @@ from pyflinkstate.api.descriptors import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.row import Row
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.values import NOTED_FROM, CheckedDict, CheckedList, isolated
+from pyflinkstate.backends.types import composites, rechecker
+from pyflinkstate.backends.values import (
+    NOTED_FROM,
+    CheckedDict,
+    CheckedList,
+    WatchedDict,
+    WatchedList,
+    isolated,
+)
 from pyflinkstate.errors import StateValueError
 
 LONG, STRING = Types.LONG(), Types.STRING()
@@ -79,6 +88,74 @@ def appended_and_counted(accumulator: tuple[list[Any], int], value: Any) -> tupl
     return appended(accumulator[0], value), accumulator[1] + 1
 
 
+def appended_to_row(accumulator: Row, value: Any) -> Row:
+    accumulator["all"].append(value)
+    accumulator["n"] += 1
+    return accumulator
+
+
+def appended_to_the_list_of(accumulator: dict[int, list[Any]], value: Any) -> dict[int, list[Any]]:
+    accumulator.setdefault(value % 9, []).append(value)
+    return accumulator
+
+
+def put_back(accumulator: dict[int, list[Any]], value: Any) -> dict[int, list[Any]]:
+    mine = accumulator.get(value % 9, [])
+    mine.append(value)
+    accumulator[value % 9] = mine
+    return accumulator
+
+
+def counted_in_the_dict_of(accumulator: dict[int, dict[Any, int]], value: Any) -> dict[int, dict[Any, int]]:
+    counted(accumulator.setdefault(value % 9, {}), value)
+    return accumulator
+
+
+def appended_to_the_last(accumulator: list[Any], value: Any) -> list[Any]:
+    if value % 1000 == 0:
+        accumulator.append([])
+    accumulator[-1].append(value)
+    return accumulator
+
+
+def slid(accumulator: list[Any], value: Any) -> list[Any]:
+    accumulator.append(Row(value))
+    while accumulator[0][0] < value - 500:
+        accumulator.pop(0)
+    return accumulator
+
+
+def row_of_list(part: TypeInformation) -> TypeInformation:
+    return Types.ROW_NAMED(["n", "all"], [LONG, Types.LIST(part)])
+
+
+NESTED: list[tuple[Callable[[TypeInformation], TypeInformation], Folded]] = [
+    (row_of_list, Folded(lambda: Row(n=0, all=[]), appended_to_row)),
+    (row_of_list, Folded(lambda: Row(0, []), lambda row, value: Row(row[0] + 1, appended(row[1], value)))),
+    (
+        lambda part: Types.LIST(Types.ROW([part])),
+        Folded(list, lambda mine, value: appended(mine, Row(value))),
+    ),
+    (lambda part: Types.LIST(Types.ROW([part])), Folded(list, slid)),
+    (
+        lambda part: Types.LIST(Types.MAP(part, LONG)),
+        Folded(list, lambda mine, value: appended(mine, {value: 1})),
+    ),
+    (
+        lambda part: Types.LIST(Types.TUPLE([LONG, Types.LIST(part)])),
+        Folded(list, lambda mine, value: appended(mine, (value, [value]))),
+    ),
+    (lambda part: Types.LIST(Types.LIST(part)), Folded(list, appended_to_the_last)),
+    (lambda part: Types.OBJECT_ARRAY(Types.LIST(part)), Folded(list, appended_to_the_last)),
+    (lambda part: Types.MAP(LONG, Types.LIST(part)), Folded(dict, appended_to_the_list_of)),
+    (lambda part: Types.MAP(LONG, Types.LIST(part)), Folded(dict, put_back)),
+    (lambda part: Types.MAP(LONG, Types.MAP(part, LONG)), Folded(dict, counted_in_the_dict_of)),
+    (
+        lambda part: Types.MAP(part, Types.ROW([LONG])),
+        Folded(dict, lambda mine, value: mine.__ior__({value: Row(1)})),
+    ),
+]
+
 FOLDED: list[tuple[Callable[[TypeInformation], TypeInformation], Folded]] = [
     (Types.LIST, Folded(list, appended)),
     (Types.PRIMITIVE_ARRAY, Folded(list, appended)),
@@ -107,6 +184,55 @@ def test_an_add_checks_what_it_adds(
         state.add(value)
     # Each is checked when it comes; while there are few, all of them are each time.
     assert part.calls <= 2 * MANY + NOTED_FROM**2
+
+
+@pytest.mark.parametrize("with_ttl", [False, True], ids=["without ttl", "with ttl"])
+@pytest.mark.parametrize(("of", "function"), NESTED)
+def test_an_add_to_an_accumulator_with_parts_checks_what_it_adds(
+    of: Callable[[TypeInformation], TypeInformation], function: Folded, with_ttl: bool
+) -> None:
+    part = Counted()
+    descriptor = AggregatingStateDescriptor("all", function, of(part.type_info))
+    if with_ttl:
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Duration.of_hours(1)).build())
+    state = state_of(make_backend(LONG), descriptor, 1)
+    for value in range(MANY):
+        state.add(value)
+    # Of ten lists, each is checked as a whole while it is short.
+    assert part.calls <= 3 * MANY + 10 * NOTED_FROM**2
+
+
+class Copied:
+    """Counts how often objects of it are copied."""
+
+    copies = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Copied:
+        Copied.copies += 1
+        return Copied()
+
+
+@pytest.mark.parametrize(
+    ("of", "function"),
+    [
+        (Types.LIST, Folded(list, appended)),
+        (
+            lambda part: Types.MAP(LONG, part),
+            Folded(dict, lambda mine, value: mine.__ior__({len(mine): value})),
+        ),
+        (lambda part: Types.TUPLE([Types.LIST(part), LONG]), Folded(lambda: ([], 0), appended_and_counted)),
+        (row_of_list, Folded(lambda: Row(n=0, all=[]), appended_to_row)),
+    ],
+)
+def test_an_add_of_an_undeclared_value_copies_no_other(
+    of: Callable[[TypeInformation], TypeInformation], function: Folded
+) -> None:
+    pickled = Types.PICKLED_BYTE_ARRAY()
+    state = state_of(make_backend(LONG), AggregatingStateDescriptor("all", function, of(pickled)), 1)
+    Copied.copies = 0
+    for _ in range(1_000):
+        state.add(Copied())
+    assert Copied.copies <= 2
 
 
 def test_a_checkpoint_has_a_list_checked_once_more() -> None:
@@ -279,6 +405,146 @@ def test_what_got_past_every_check_is_found_by_the_snapshot(type_info: TypeInfor
         take_snapshot(backend)
 
 
+#: What puts a misfit into a value of the state's own, by the type of the value.
+NESTED_MISFITS: dict[str, tuple[TypeInformation, Any, Callable[[Any], Any]]] = {
+    "list in a row": (row_of_list(LONG), Row(0, [1]), lambda row: row["all"].append("x")),
+    "long list in a row": (row_of_list(LONG), Row(0, [1] * NOTED_FROM), lambda row: row["all"].append("x")),
+    "field of a row": (row_of_list(LONG), Row(0, [1]), lambda row: row.__setitem__("n", "x")),
+    "another list of a row": (row_of_list(LONG), Row(0, [1]), lambda row: row.__setitem__("all", ["x"])),
+    "list of another type": (
+        row_of_list(LONG),
+        Row(0, [1]),
+        lambda row: row.__setitem__("all", CheckedList(["x"] * NOTED_FROM)),
+    ),
+    "number of names": (row_of_list(LONG), Row(0, [1]), lambda row: row.set_field_names(["all", "n"])),
+    "row in a list": (Types.LIST(Types.ROW([LONG])), [Row(1)] * 99, lambda mine: mine[7].__setitem__(0, "x")),
+    "rows of a list": (
+        Types.LIST(Types.ROW([LONG])),
+        [Row(1)] * 99,
+        lambda mine: [row.__setitem__(0, "x") for row in mine],
+    ),
+    "row of a reversed list": (
+        Types.LIST(Types.ROW([LONG])),
+        [Row(1)] * 99,
+        lambda mine: next(reversed(mine)).__setitem__(0, "x"),
+    ),
+    "row of a slice": (
+        Types.LIST(Types.ROW([LONG])),
+        [Row(1)] * 99,
+        lambda mine: mine[3:4][0].__setitem__(0, "x"),
+    ),
+    "row of a sum": (
+        Types.LIST(Types.ROW([LONG])),
+        [Row(1)] * 99,
+        lambda mine: mine.__add__([])[3].__setitem__(0, "x"),
+    ),
+    "row of a shallow copy": (
+        Types.LIST(Types.ROW([LONG])),
+        [Row(1)] * 99,
+        lambda mine: copy(mine)[3].__setitem__(0, "x"),
+    ),
+    "list in a list": (Types.LIST(Types.LIST(LONG)), [[1], [2]], lambda mine: mine[1].append("x")),
+    "None in a list": (Types.LIST(Types.LIST(LONG)), [[1], [2]], lambda mine: mine.append(None)),
+    "list in a dict": (Types.MAP(LONG, Types.LIST(LONG)), {1: [1]}, lambda mine: mine[1].append("x")),
+    "list that get() returns": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: mine.get(1).append("x"),
+    ),
+    "list that setdefault() returns": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: mine.setdefault(1, []).append("x"),
+    ),
+    "values of a dict": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: next(iter(mine.values())).append("x"),
+    ),
+    "items of a dict": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: next(iter(mine.items()))[1].append("x"),
+    ),
+    "list of a copied dict": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: mine.copy()[1].append("x"),
+    ),
+    "list of a shallow copy of a dict": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: copy(mine)[1].append("x"),
+    ),
+    "list of dict()": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: dict(mine)[1].append("x"),
+    ),
+    "list of an unpacked dict": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: {**mine}[1].append("x"),
+    ),
+    "list of a union": (
+        Types.MAP(LONG, Types.LIST(LONG)),
+        {1: [1]},
+        lambda mine: (mine | {})[1].append("x"),
+    ),
+    "dict in a dict": (
+        Types.MAP(LONG, Types.MAP(STRING, LONG)),
+        {1: {}},
+        lambda mine: mine[1].__setitem__("a", "x"),
+    ),
+    "key of a dict in a dict": (
+        Types.MAP(LONG, Types.MAP(STRING, LONG)),
+        {1: {}},
+        lambda mine: mine[1].__setitem__(1, 1),
+    ),
+    "list in a tuple in a list": (
+        Types.LIST(Types.TUPLE([LONG, Types.LIST(LONG)])),
+        [(1, [1])],
+        lambda mine: mine[0][1].append("x"),
+    ),
+}
+
+
+def with_its_own(type_info: TypeInformation, value: Any) -> Any:
+    """Return a state that has checked a value of its own more than once."""
+    state = state_of(make_backend(LONG), ValueStateDescriptor("nested", type_info), 1)
+    state.update(value)
+    for _ in range(2):
+        state.update(state.value())
+    return state
+
+
+@pytest.mark.parametrize("how", NESTED_MISFITS)
+def test_a_misfit_within_the_states_own_value_is_an_error_where_it_comes_in(how: str) -> None:
+    type_info, first, change = NESTED_MISFITS[how]
+    state = with_its_own(type_info, first)
+    mine = state.value()
+    change(mine)
+    for _ in range(2):
+        with pytest.raises(StateValueError, match=r"state 'nested', key 1: "):
+            state.update(mine)
+
+
+@pytest.mark.parametrize("first", [Row(0, [1]), Row(0, [1] * NOTED_FROM)], ids=["short", "long"])
+def test_the_error_of_a_field_names_it(first: Row) -> None:
+    state = with_its_own(Types.LIST(row_of_list(LONG)), [first])
+    state.value()[0]["all"].append("x")
+    with pytest.raises(StateValueError, match=r"key 1: field 'all': 'x' \(str\) does not fit LONG"):
+        state.update(state.value())
+
+
+def test_reading_by_another_key_that_is_equal_is_no_misfit() -> None:
+    state = with_its_own(Types.MAP(LONG, Types.LIST(LONG)), {1: [1]})
+    mine = state.value()
+    mine[True].append(2)
+    state.update(mine)
+    assert [(type(key), value) for key, value in state.value().items()] == [(int, [1, 2])]
+
+
 # --- who it belongs to -------------------------------------------------------------------------------
 
 
@@ -308,13 +574,46 @@ def test_a_snapshot_does_not_see_what_is_added_later() -> None:
     assert len(state.get()) == MANY + 1
 
 
+def test_a_list_of_another_place_is_not_taken_for_its_own() -> None:
+    two_lists = Types.ROW_NAMED(["a", "b"], [Types.LIST(LONG), Types.LIST(LONG)])
+    state = with_its_own(two_lists, Row([1] * NOTED_FROM, [2] * NOTED_FROM))
+    mine = state.value()
+    mine["a"] = mine["b"]
+    state.update(mine)
+    mine["a"].append(3)
+    state.update(mine)
+    assert state.value() == Row(a=[2] * NOTED_FROM + [3], b=[2] * NOTED_FROM)
+
+
+@pytest.mark.parametrize("first", [{"a": [1], "b": [2]}, {"a": [1] * NOTED_FROM, "b": [2] * NOTED_FROM}])
+def test_one_list_under_two_keys_becomes_two(first: dict[str, list[int]]) -> None:
+    state = with_its_own(Types.MAP(STRING, Types.LIST(LONG)), first)
+    mine = state.value()
+    mine["a"] = mine["b"]
+    state.update(mine)
+    mine = state.value()
+    mine["a"].append(3)
+    state.update(mine)
+    assert state.value() == {"a": [*first["b"], 3], "b": first["b"]}
+
+
+def test_what_stands_for_the_states_list_is_no_longer_kept() -> None:
+    state = with_its_own(Types.LIST(Types.PICKLED_BYTE_ARRAY()), [[1]] * NOTED_FROM)
+    assert state.value().stands_for is None
+    assert with_its_own(Types.LIST(Types.ROW([LONG])), [Row(1)] * NOTED_FROM).value().stands_for is None
+
+
 @pytest.mark.parametrize("copied", [deepcopy, isolated, lambda value: pickle.loads(pickle.dumps(value))])
-@pytest.mark.parametrize("value", [CheckedList([1, 2]), CheckedDict({1: 2})], ids=["list", "dict"])
+@pytest.mark.parametrize(
+    "value",
+    [CheckedList([1, 2]), CheckedDict({1: 2}), WatchedList([1, 2]), WatchedDict({1: 2})],
+    ids=["list", "dict", "watched list", "watched dict"],
+)
 def test_a_copy_is_plain(value: Any, copied: Callable[[Any], Any]) -> None:
-    plain = type(value).__mro__[1]
-    copy = copied([value])[0]
-    assert type(copy) is plain
-    assert copy == value
+    plain = list if isinstance(value, list) else dict
+    made = copied([value])[0]
+    assert type(made) is plain
+    assert made == value
     assert type(value.copy()) is plain
 
 
@@ -383,3 +682,113 @@ def test_what_is_not_to_be_checked_has_been_checked(steps: list[tuple[str, int, 
         unchecked = set(mine.unchecked())
         assert unchecked <= set(range(len(mine)))
         assert all(element in checked for at, element in enumerate(mine) if at not in unchecked)
+
+
+#: Steps for a list of lists or a dict of lists, told apart by what ``at`` returns: a place that is there.
+NUMBERS = st.one_of(st.integers(0, 3), st.just("x"))
+
+
+def at(mine: Any, index: int) -> Any:
+    return list(range(len(mine)) if isinstance(mine, list) else dict.keys(mine))[index % len(mine)]
+
+
+def set_one(mine: Any, index: int, new: list[Any]) -> None:
+    mine[at(mine, index)] = new
+
+
+def change_one(mine: Any, index: int, new: list[Any]) -> None:
+    mine[at(mine, index)].extend(new)
+
+
+def put_one_back(mine: Any, index: int, new: list[Any]) -> None:
+    mine[at(mine, index)] += new
+
+
+def put_one_elsewhere(mine: Any, index: int, new: list[Any]) -> None:
+    mine[at(mine, index + 1)] = mine[at(mine, index)]
+
+
+def swap(mine: Any, index: int, new: list[Any]) -> None:
+    one, other = at(mine, index), at(mine, index + 1)
+    mine[one], mine[other] = mine[other], mine[one]
+
+
+def delete(mine: Any, index: int, new: list[Any]) -> None:
+    del mine[at(mine, index)]
+
+
+def change_all(mine: Any, index: int, new: list[Any]) -> None:
+    for element in mine if isinstance(mine, list) else mine.values():
+        element.extend(new)
+
+
+def add(mine: Any, index: int, new: list[Any]) -> None:
+    if isinstance(mine, list):
+        mine.insert(index, new)
+    else:
+        mine[index] = new
+
+
+def pop_and_add(mine: Any, index: int, new: list[Any]) -> None:
+    place = at(mine, index)
+    element = mine.pop(place)
+    element.extend(new)
+    add(mine, index, element)
+
+
+def turn(mine: Any, index: int, new: list[Any]) -> None:
+    if isinstance(mine, list):
+        mine.reverse()
+    else:
+        mine.update({index: new})
+
+
+NESTED_STEPS = [
+    *(set_one, change_one, put_one_back, put_one_elsewhere, swap, delete, change_all, add, pop_and_add, turn),
+]
+
+
+@pytest.mark.parametrize("noted_from", [1, NOTED_FROM])
+@pytest.mark.parametrize(
+    "type_info", [Types.LIST(Types.LIST(LONG)), Types.MAP(LONG, Types.LIST(LONG))], ids=["list", "dict"]
+)
+@settings(max_examples=150, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.one_of(st.sampled_from(NESTED_STEPS), st.none()),
+            st.integers(0, 5),
+            st.lists(NUMBERS, max_size=2),
+        ),
+        max_size=15,
+    )
+)
+def test_a_recheck_finds_what_a_check_finds(
+    noted_from: int, type_info: TypeInformation, steps: list[tuple[Any, int, list[Any]]]
+) -> None:
+    """None among the steps is a check; after one that succeeds, nothing is shared that was given."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composites, "NOTED_FROM", noted_from)
+        recheck = rechecker(type_info)
+        assert recheck is not None
+        first = type_info.check([[0], [1], [2]] if type_info.name.startswith("LIST") else {0: [0], 1: [1]})
+        mine, model = recheck(first, first), deepcopy(first)
+        given_lists: list[list[Any]] = []
+        for step_of, index, new in [*steps, (None, 0, [])]:
+            if step_of is not None:
+                if len(model):
+                    given_lists.append([*new])
+                    step_of(mine, index, given_lists[-1])
+                    step_of(model, index, [*new])
+                continue
+            try:
+                model = type_info.check(model)
+            except ValueError:
+                with pytest.raises(ValueError, match="does not fit"):
+                    recheck(mine, mine)
+                continue
+            mine = recheck(mine, mine)
+            assert mine == model
+            held = list(mine) if isinstance(mine, list) else list(mine.values())
+            assert len({id(element) for element in held}) == len(held)
+            assert not {id(element) for element in held} & {id(element) for element in given_lists}

@@ -11,6 +11,7 @@ from state_map_support import (
     entries_of,
     filled,
     key_at,
+    next_entries,
     small_map,
 )
 
@@ -175,7 +176,7 @@ class TestVisitor:
         """All that a visitor gives, while nobody changes the map."""
         seen = []
         while visitor.has_next():
-            seen += visitor.next_entries()
+            seen += next_entries(visitor)
         return seen
 
     @pytest.mark.parametrize("max_positions", [1, 2, 7, 1000])
@@ -191,7 +192,7 @@ class TestVisitor:
         visitor = any_map.incremental_visitor(1)
         self.walk(visitor)
         assert not visitor.has_next()
-        assert visitor.next_entries() == []
+        assert next_entries(visitor) == []
 
     def test_an_empty_map_gives_nothing(self, any_map):
         assert self.walk(any_map.incremental_visitor(1)) == []
@@ -201,7 +202,7 @@ class TestVisitor:
         key = key_at(62)
         state_map.put(key, "last but one")
         visitor = state_map.incremental_visitor(5)
-        calls = [visitor.next_entries() for _ in range(13)]
+        calls = [next_entries(visitor) for _ in range(13)]
         assert calls == [*[[]] * 12, [(key, "last but one")]]
 
     def test_it_gives_one_whole_bucket_a_call(self):
@@ -209,7 +210,7 @@ class TestVisitor:
         for place in (0, 4, 8, 1, 3, 7):
             state_map.put(key_at(place), place)
         visitor = state_map.incremental_visitor(4)
-        places = [[place for _, place in visitor.next_entries()] for _ in range(3)]
+        places = [[place for _, place in next_entries(visitor)] for _ in range(3)]
         assert places == [[0, 4, 8], [1], [3, 7]]
 
     @pytest.mark.parametrize("max_positions", [1, 3])
@@ -219,7 +220,7 @@ class TestVisitor:
         visitor = state_map.incremental_visitor(max_positions)
         sizes = []
         while visitor.has_next():
-            sizes.append(len(visitor.next_entries()))
+            sizes.append(len(next_entries(visitor)))
         assert sizes == {1: [1] * 7, 3: [3, 3, 1]}[max_positions]
 
     @pytest.mark.parametrize("rehash_index", range(4))
@@ -246,7 +247,7 @@ class TestVisitor:
     def test_what_is_removed_ahead_of_it_is_not_given(self, any_map):
         filled(any_map, range(40))
         visitor = any_map.incremental_visitor(1)
-        while not visitor.next_entries():
+        while not next_entries(visitor):
             assert visitor.has_next()
         assert visitor.has_next()
         for key in range(40):
@@ -256,7 +257,7 @@ class TestVisitor:
     def test_values_are_given_as_they_are_now(self, any_map):
         filled(any_map, range(40))
         visitor = any_map.incremental_visitor(1)
-        given = {key for key, _ in visitor.next_entries()}
+        given = {key for key, _ in next_entries(visitor)}
         for key in range(40):
             any_map.put(key, ["now"])
         assert all(value == ["now"] for key, value in self.walk(visitor) if key not in given)
@@ -265,7 +266,7 @@ class TestVisitor:
         filled(any_map, range(100))
         visitor = any_map.incremental_visitor(3)
         while visitor.has_next():
-            for key, _ in visitor.next_entries():
+            for key, _ in next_entries(visitor):
                 if key % 2:
                     any_map.remove(key)
                 else:
@@ -279,7 +280,7 @@ class TestVisitor:
         visitor, following = state_map.incremental_visitor(1), iter(range(8, 9999))
         seen, lengths = set(), set()
         while visitor.has_next():
-            seen.update(key for key, _ in visitor.next_entries())
+            seen.update(key for key, _ in next_entries(visitor))
             length = len(state_map._primary)
             lengths.add(length)
             while length < 512 and len(state_map._primary) == length:
@@ -309,7 +310,7 @@ class Walk:
         self.snapshots = []
 
     def visit(self, _=0):
-        for key, value in self.visitor.next_entries():
+        for key, value in next_entries(self.visitor):
             assert value == self.model[key]
             self.due.discard(key)
 

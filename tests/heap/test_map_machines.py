@@ -9,7 +9,7 @@ from copy import deepcopy
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from state_map_support import entries_of
+from state_map_support import entries_of, next_entries
 from tiers import runs_of
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
@@ -161,7 +161,7 @@ class StateMapRules(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 4), data=st.data())
     def visit(self, steps, data):
         for _ in range(steps):
-            for key, value in self.visitor.next_entries():
+            for key, value in next_entries(self.visitor):
                 assert value == self.model[key]
                 self.due.discard(key)
                 if data.draw(st.booleans(), "remove"):
@@ -178,7 +178,7 @@ class StateMapRules(RuleBasedStateMachine):
     def teardown(self):
         if self.state_map is not None:
             while self.visitor is not None and self.visitor.has_next():
-                self.due -= {key for key, _ in self.visitor.next_entries()}
+                self.due -= {key for key, _ in next_entries(self.visitor)}
             assert self.due == set()
             assert entries_of(self.state_map) == self.model
             self.state_map._check()

@@ -11,6 +11,7 @@ from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, Nested
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.types.codec import unchanged
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
+from pyflinkstate.errors import StateMigrationError
 
 RANGE = KeyGroupRange(5, 14)
 KEYS = range(1000)
@@ -319,3 +320,23 @@ def test_a_migration_that_fails_half_way_leaves_the_table_as_it_was():
         table.set_meta(RegisteredStateMeta("s", StateKind.VALUE, Types.DOUBLE()), lambda value: 1 / value)
     assert table.meta.stored_type == Types.LONG()
     assert dict(table.items()) == {"a": 1, "b": 0}
+
+
+class Shy:
+    """Its repr raises."""
+
+    def __repr__(self):
+        raise RuntimeError
+
+
+def test_a_value_that_cannot_be_converted_is_named_whatever_its_namespace_prints(any_table):
+    def refuse(value):
+        raise ValueError("no")
+
+    meta = RegisteredStateMeta("s", StateKind.VALUE, Types.LONG(), Types.PICKLED_BYTE_ARRAY())
+    namespaced = type(any_table)(meta, RANGE)
+    namespaced.map_of(RANGE.start).put(("k", Shy()), 1)
+    with pytest.raises(
+        StateMigrationError, match=r"key 'k', namespace <Shy, whose repr raised RuntimeError>: no"
+    ):
+        namespaced.set_meta(meta, refuse)

@@ -65,6 +65,14 @@ class Place:
     visits: int = attrs.field(default=0, eq=False)
 
 
+@attrs.frozen
+class Account:
+    """Equal to another whatever the case of the name."""
+
+    name: str = attrs.field(eq=str.lower)
+    number: int = 0
+
+
 @dataclasses.dataclass
 class Changing:
     x: int
@@ -99,6 +107,11 @@ EQUAL_KEYS = {
     "uuid": [uuid.UUID(int=5), uuid.UUID("00000000-0000-0000-0000-000000000005")],
     "frozen dataclass": [Point(1), Point(1.0, label="ignored by ==")],
     "attrs class": [Place("Rome"), Place(Text("Rome"), visits=3)],
+    "attrs class that compares a field in another form": [
+        Account("Ann"),
+        Account("ANN"),
+        Account("ann", 0.0),
+    ],
 }
 
 REFUSED = {

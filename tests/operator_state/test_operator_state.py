@@ -332,3 +332,44 @@ def test_operator_state_has_no_time_to_live(store: DefaultOperatorStateBackend, 
     with pytest.raises(UnsupportedFeatureError, match="operator state 's' cannot have time to live"):
         getattr(store, method)(descriptor)
     assert store.registered_states == {}
+
+
+class Shy(dict[Any, Any]):
+    """A value whose repr raises."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 1
+
+
+@pytest.mark.parametrize("use", ["get", "contains", "put", "put_all", "remove"])
+def test_a_key_that_its_check_makes_unhashable_is_refused(
+    store: DefaultOperatorStateBackend, use: str
+) -> None:
+    key_type = Types.TUPLE([LIST_OF_LONGS])
+    state: Any = store.get_broadcast_state(MapStateDescriptor("lists", key_type, Types.LONG()))
+    given: dict[str, tuple[Any, ...]] = {"put": (((1,),), 2), "put_all": ({((1,),): 2},)}
+    with pytest.raises(StateValueError, match="operator state 'lists': key: unhashable type: 'list'"):
+        getattr(state, use)(*given.get(use, (((1,),),)))
+
+
+def test_a_key_that_its_check_makes_hashable_is_taken(store: DefaultOperatorStateBackend) -> None:
+    key_type = Types.TUPLE([Types.LONG()])
+    state = store.get_broadcast_state(MapStateDescriptor("tuples", key_type, Types.LONG()))
+    state.put([1], 2)  # type: ignore[arg-type]
+    assert state.get((1,)) == 2
+
+
+def test_a_refused_value_may_have_any_repr(store: DefaultOperatorStateBackend) -> None:
+    numbers = store.get_list_state(NUMBERS)
+    entries = store.get_broadcast_state(
+        MapStateDescriptor("entries", Types.PICKLED_BYTE_ARRAY(), LIST_OF_LONGS)
+    )
+    with pytest.raises(StateValueError, match="an int with more digits"):
+        numbers.update(10**5_000)  # type: ignore[arg-type]
+    with pytest.raises(StateValueError, match="an int with more digits"):
+        entries.put_all(10**5_000)  # type: ignore[arg-type]
+    with pytest.raises(StateValueError, match=r"entry <Shy, whose repr raised RuntimeError>: 1 \(int\)"):
+        entries.put(Shy(), 1)  # type: ignore[arg-type]

@@ -272,3 +272,31 @@ def test_a_cancelled_snapshot_stops_before_its_next_write(store: DefaultOperator
     with pytest.raises(SnapshotCancelledError, match="the checkpoint was aborted"):
         finish(task)
     assert streams.writes == 1
+
+
+# --- what was changed in place ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["get_list_state", "get_union_list_state"])
+def test_an_element_that_was_changed_in_place_is_named(
+    store: DefaultOperatorStateBackend, method: str
+) -> None:
+    state = getattr(store, method)(ListStateDescriptor("lists", LIST_OF_LONGS))
+    state.update([[1], [2]])
+    list(state.get())[1].append("x")
+    with pytest.raises(
+        StateValueError, match=r"operator state 'lists', element 1: 'x' .*changed in place"
+    ) as caught:
+        snapshot(store)
+    assert caught.value.context == {"state": "lists"}
+
+
+def test_an_entry_that_was_changed_in_place_is_named(store: DefaultOperatorStateBackend) -> None:
+    state = store.get_broadcast_state(MapStateDescriptor("lists", Types.STRING(), LIST_OF_LONGS))
+    state.put_all({"a": [1], "none": None, "b": [2]})
+    state.get("b").append("x")
+    with pytest.raises(
+        StateValueError, match=r"operator state 'lists', entry 'b': 'x' .*changed in place"
+    ) as caught:
+        snapshot(store)
+    assert caught.value.context == {"state": "lists"}

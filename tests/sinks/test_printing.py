@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyflinkstate.api.row import Row, RowKind
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.types.texts import show_double, show_float
@@ -41,14 +42,20 @@ TEXTS: list[tuple[TypeInformation, Any, str]] = [
     (Types.TUPLE([LONG, LONG]), (1, None), "(1,null)"),
     (Types.TUPLE([Types.TUPLE([LONG])]), ((1,),), "((1))"),
     (Types.BOOLEAN(), False, "false"),
+    (Types.BIG_INT(), -(10**5_000), "-1" + "0" * 5_000),
+    (Types.ROW([Types.BIG_INT()]), Row(10**5_000), f"+I[1{'0' * 5_000}]"),
     (Types.BIG_DEC(), Decimal("1.50"), "1.50"),
     (Types.BIG_DEC(), Decimal("1E+3"), "1E+3"),
     (Types.SQL_DATE(), datetime.date(2020, 1, 2), "2020-01-02"),
+    (Types.SQL_DATE(), datetime.date(20, 1, 2), "0020-01-02"),
     (Types.SQL_TIME(), datetime.time(1, 2, 3), "01:02:03"),
     (Types.SQL_TIMESTAMP(), NOON, "2020-01-02 12:00:05.678"),
     (Types.SQL_TIMESTAMP(), NOON.replace(microsecond=0), "2020-01-02 12:00:05.0"),
+    (Types.SQL_TIMESTAMP(), NOON.replace(year=20), "0020-01-02 12:00:05.678"),
     (LocalTimeTypeInfo(LOCAL.LOCAL_TIME), datetime.time(1, 2), "01:02"),
     (LocalTimeTypeInfo(LOCAL.LOCAL_DATE_TIME), NOON, "2020-01-02T12:00:05.678"),
+    (LocalTimeTypeInfo(LOCAL.LOCAL_DATE_TIME), NOON.replace(year=20), "0020-01-02T12:00:05.678"),
+    (Types.INSTANT(), Instant(-61_535_937_595, 0), "0020-01-02T12:00:05Z"),
     (Types.INSTANT(), Instant(1, 500_000_000), "1970-01-01T00:00:01.500Z"),
     (Types.INSTANT(), Instant(-1, 0), "1969-12-31T23:59:59Z"),
     (Types.MAP(STRING, LONG), {"a": 1, "b": 2}, "{a=1, b=2}"),
@@ -58,7 +65,7 @@ TEXTS: list[tuple[TypeInformation, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_info", "value", "text"), TEXTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("type_info", "value", "text"), TEXTS, ids=lambda value: safe_repr(value, 50))
 def test_a_record_is_shown_as_by_pyflink(type_info: TypeInformation, value: Any, text: str) -> None:
     show = RecordText("op", type_info)
     assert show(value) == text

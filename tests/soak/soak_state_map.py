@@ -129,7 +129,7 @@ class Soak:
     def finish(self) -> None:
         """Compare and release all that is left."""
         while self.visitor is not None and self.visitor.has_next():
-            self.due -= {key for key, _ in self.visitor.next_entries()}
+            self.due -= set(self.visitor.next_columns()[0])
         self.expect_nothing_due()
         self.release_all()
         self.state_map._check()
@@ -179,7 +179,7 @@ class Soak:
             self.expect_nothing_due()
             self.visitor = self.state_map.incremental_visitor(2)
             self.due = set(self.model)
-        for key, value in self.visitor.next_entries():
+        for key, value in zip(*self.visitor.next_columns(), strict=True):
             if key not in self.model:
                 raise SoakFailure(f"the visitor gave {key}, which is not there")
             self.expect(f"the visitor at {key}", value, self.model[key])

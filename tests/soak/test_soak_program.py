@@ -65,8 +65,10 @@ class HalfVisitor:
         self.has_next = visitor.has_next
         self.visitor = visitor
 
-    def next_entries(self):
-        return [entry for entry in self.visitor.next_entries() if sum(entry[0]) % 2]
+    def next_columns(self):
+        keys, values = self.visitor.next_columns()
+        kept = [at for at, key in enumerate(keys) if sum(key) % 2]
+        return [keys[at] for at in kept], [values[at] for at in kept]
 
 
 def visits_half(copy_value, *table):

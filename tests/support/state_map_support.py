@@ -68,3 +68,8 @@ def advance_to(state_map, rehash_index):
     while state_map._rehash_index < rehash_index:
         assert state_map._rehash is not None
         state_map.contains_key(-1)
+
+
+def next_entries(visitor):
+    """Return keys and values of a visitor's next columns as pairs."""
+    return list(zip(*visitor.next_columns(), strict=True))

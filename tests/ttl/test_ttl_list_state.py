@@ -1,15 +1,19 @@
 """ListState with time to live: elements expire one by one, as iteration comes to them (T9 to T11)."""
 
 import itertools
+import pickle
 
 import pytest
 from backend_support import entries, prepare, write
 from ttl_contract import ClockedBackend, ttl_config
 
-from pyflinkstate.api.descriptors import ListStateDescriptor
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
 from pyflinkstate.api.types import Types
-from pyflinkstate.errors import StateValueError
+from pyflinkstate.backends.values import isolated
+from pyflinkstate.errors import ConcurrentModificationError, StateValueError
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 ON_READ = UpdateType.OnReadAndWrite
 RELAXED = StateVisibility.ReturnExpiredIfNotCleanedUp
@@ -296,3 +300,70 @@ def test_a_list_that_has_expired_can_be_read_to_its_end_with_no_key_set(clocked,
     clocked.at(1000)
     clocked.backend.clear_current_key()
     assert list(elements) == []
+
+
+# --- views beyond the function -------------------------------------------------------------------------
+
+
+def test_an_iterator_is_fail_fast_also_where_reading_prolongs(clocked, make):
+    state = make(update_type=ON_READ)
+    clocked.at(110)  # "a" has expired
+    iterator = iter(state)
+    assert next(iterator) == "b"
+    state.add("d")
+    with pytest.raises(ConcurrentModificationError, match="state 'l'"):
+        next(iterator)
+
+
+@pytest.mark.parametrize("read_at", [60, 110])
+def test_a_list_that_expires_before_it_is_looked_at_is_removed_also_where_reading_prolongs(
+    clocked, make, read_at
+):
+    state = make(update_type=ON_READ)
+    clocked.at(read_at)
+    view = state.get()
+    clocked.at(read_at + 100)
+    assert list(view) == []
+    assert state.get_internal() is None
+
+
+def test_a_view_that_is_kept_or_pickled_is_a_list(clocked, make):
+    state = make()
+    clocked.at(110)
+    for made in (isolated(state.get()), pickle.loads(pickle.dumps(state.get()))):
+        assert made == ["b", "c"]
+        assert type(made) is list
+
+
+def test_a_view_can_be_stored(clocked, make):
+    state = make()
+    kept = clocked.backend.get_partitioned_state(ValueStateDescriptor("kept"))
+    kept.update(state.get())
+    state.add("d")
+    assert kept.value() == ["a", "b", "c"]
+
+
+class Remembered(KeyedProcessFunction):
+    """Emits what a state shows of all values so far."""
+
+    def open(self, runtime_context):
+        elements, entries = ListStateDescriptor("l"), MapStateDescriptor("m")
+        for descriptor in (elements, entries):
+            descriptor.enable_time_to_live(ttl_config())
+        self.elements = runtime_context.get_list_state(elements)
+        self.entries = runtime_context.get_map_state(entries)
+
+    def process_element(self, value, ctx):
+        self.elements.add(value)
+        self.entries.put(value, None)
+        yield self.elements.get()
+        yield self.entries.keys()
+
+
+def test_a_view_can_be_emitted():
+    with KeyedOneInputOperatorHarness(Remembered(), key_selector=lambda value: 0) as harness:
+        for value in "ab":
+            harness.process_element(value)
+        emitted = harness.extract_output_values()
+    assert emitted == [["a"], ["a"], ["a", "b"], ["a", "b"]]
+    assert pickle.loads(pickle.dumps(emitted)) == emitted

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import StateValue
+from pyflinkstate.api.values import Reduced, StateValue
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.keys.key_context import KeyContext
-from pyflinkstate.backends.types import may_hold_nan, rebuilds, rechecker
+from pyflinkstate.backends.types import may_hold_nan, rebuilds, rechecker, value_copier
 from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
 from pyflinkstate.backends.values.nan import refuse_nan
 from pyflinkstate.errors import ConcurrentModificationError
@@ -35,6 +35,7 @@ class HeapMapState(HeapState):
         "_isolates",
         "_may_hold_nan",
         "_recheck",
+        "is_plain",
     )
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
@@ -46,6 +47,8 @@ class HeapMapState(HeapState):
         self._may_hold_nan: bool = may_hold_nan(descriptor.key_type_info)
         self._check_value: Callable[[StateValue], StateValue] = descriptor.value_type_info.check
         self._isolates: bool = not rebuilds(descriptor.value_type_info)
+        #: Whether no value can change in place, so that a snapshot may share what reading hands out.
+        self.is_plain: bool = value_copier(descriptor.value_type_info) is None
         self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(
             descriptor.value_type_info
         )
@@ -57,7 +60,8 @@ class HeapMapState(HeapState):
             state_map.remove(entry_key)
 
     def get(self, key: StateValue) -> StateValue:
-        return self._entries().get(self._checked_key(key))
+        entries = self._peeked() if self.is_plain else self._entries()
+        return entries.get(self._checked_key(key))
 
     def put(self, key: StateValue, value: StateValue) -> None:
         self._put_checked([self._checked(key, value)])
@@ -75,15 +79,16 @@ class HeapMapState(HeapState):
             self._put_checked(checked)
 
     def remove(self, key: StateValue) -> None:
-        entries, key = self._entries(), self._checked_key(key)
-        if key in entries:
+        peeked, key = self._peeked(), self._checked_key(key)
+        if key in peeked:
+            entries = self._entries()
             del entries[key]
             self.note_change(self._entry_key())
             if not entries:
                 self._map().remove(self._entry_key())
 
     def contains(self, key: StateValue) -> bool:
-        return self._checked_key(key) in self._entries()
+        return self._checked_key(key) in self._peeked()
 
     def items(self) -> MapView:
         return MapView(self, self._map(), self._entry_key(), _PAIRS)
@@ -95,7 +100,7 @@ class HeapMapState(HeapState):
         return MapView(self, self._map(), self._entry_key(), _VALUES)
 
     def is_empty(self) -> bool:
-        return not self._entries()
+        return not self._peeked()
 
     def __getitem__(self, key: StateValue) -> StateValue:
         return self.get(key)
@@ -114,6 +119,11 @@ class HeapMapState(HeapState):
 
     def _entries(self) -> dict[StateValue, StateValue]:
         stored: dict[StateValue, StateValue] | None = self.get_internal()
+        return {} if stored is None else stored
+
+    def _peeked(self) -> dict[StateValue, StateValue]:
+        """Return the entries to look at alone: a snapshot may share them."""
+        stored: dict[StateValue, StateValue] | None = self._map().peek(self._entry_key())
         return {} if stored is None else stored
 
     def _checked_key(self, key: StateValue) -> StateValue:
@@ -189,6 +199,10 @@ class MapView:
     def __iter__(self) -> MapIterator:
         return MapIterator(self._state, self._map, self._entry_key, self._part)
 
+    def __reduce__(self) -> Reduced:
+        """A copy or a pickle is a plain list."""
+        return list, (list(self),)
+
 
 class MapIterator:
     """Iterates over a map state; can remove entries, and fails if the keys are changed in another way.
@@ -200,6 +214,7 @@ class MapIterator:
         "_changes",
         "_entries",
         "_entry_key",
+        "_is_plain",
         "_key",
         "_left",
         "_map",
@@ -216,7 +231,8 @@ class MapIterator:
         self._map = state_map
         self._entry_key = entry_key
         self._part = part
-        stored: dict[StateValue, StateValue] | None = state_map.get(entry_key)
+        self._is_plain = state.is_plain
+        stored = self._stored(self._is_plain)
         self._entries: dict[StateValue, StateValue] = {} if stored is None else stored
         self._rest: Iterator[StateValue] = iter(self._entries)
         #: After a removal: the remaining entries, last first, and how many entries there should be.
@@ -230,7 +246,7 @@ class MapIterator:
 
     def __next__(self) -> StateValue:
         self._removable = False
-        self._follow()
+        self._follow(self._is_plain)
         key = self._next_key()
         if key not in self._entries:
             raise _changed_meanwhile()
@@ -266,12 +282,21 @@ class MapIterator:
         if self._key in self._entries:
             self._entries[self._key] = value
 
-    def _follow(self) -> None:
-        """Switch to the dict that is stored now: a snapshot or a clean-up may have replaced it."""
+    def _stored(self, peeks: bool) -> dict[StateValue, StateValue] | None:
+        stored: dict[StateValue, StateValue] | None
+        stored = self._map.peek(self._entry_key) if peeks else self._map.get(self._entry_key)
+        return stored
+
+    def _follow(self, peeks: bool) -> None:
+        """Switch to the dict that is stored now: a snapshot or a clean-up may have replaced it.
+
+        Args:
+            peeks: whether the dict is only read, and may be shared with a snapshot.
+        """
         self._changes = self._state.changes_of(self._entry_key, self._changes)
         if len(self._entries) != self._size:
             raise _changed_meanwhile()
-        stored: dict[StateValue, StateValue] | None = self._map.get(self._entry_key)
+        stored = self._stored(peeks)
         if stored is self._entries or (stored is None and not self._entries):
             return
         self._drain()
@@ -299,7 +324,7 @@ class MapIterator:
     def _check_current(self) -> None:
         if not self._removable:
             raise ConcurrentModificationError("there is no current entry: call next() first")
-        self._follow()
+        self._follow(peeks=False)
 
 
 def _changed_meanwhile() -> ConcurrentModificationError:

@@ -32,7 +32,7 @@ from pyflinkstate.backends.snapshots import (
     SnapshotStrategyRunner,
     write_forked,
 )
-from pyflinkstate.backends.types import StateMeta
+from pyflinkstate.backends.types import MISFITS, StateMeta
 from pyflinkstate.errors import StateValueError
 
 #: A snapshot of fewer entries is written by a thread, as the way through another process costs more.
@@ -182,12 +182,8 @@ def to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
         return codec.to_batch(entries)
     except StateValueError as error:
         raise StateValueError(f"state {name!r}: {error}", state=name) from error
-    except _MISFITS as error:
+    except MISFITS as error:
         raise _misfit(codec.meta, entries) or error from error
-
-
-#: The errors that the conversion to Arrow raises for a value that does not fit its type.
-_MISFITS = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None:

@@ -130,11 +130,6 @@ class StateIncrementalVisitor(ABC):
         The values must not be changed.
         """
 
-    def next_entries(self) -> list[tuple[Hashable, Stored]]:
-        """Return the next columns as pairs of key and value."""
-        keys, values = self.next_columns()
-        return list(zip(keys, values))  # noqa: B905 - mypyc knows no strict
-
 
 class StateMapSnapshot(ABC):
     """The contents of a map at one moment. Release it, or use it as a context manager."""

@@ -249,7 +249,7 @@ def _converted_values(
 
 def _misfit(meta: RegisteredStateMeta, entry_key: Hashable, error: ValueError) -> StateMigrationError:
     ((key,), namespaces) = _split([entry_key], meta)
-    where = f"key {safe_repr(key)}" + (f", namespace {namespaces[0]!r}" if namespaces else "")
+    where = f"key {safe_repr(key)}" + (f", namespace {safe_repr(namespaces[0])}" if namespaces else "")
     return StateMigrationError(
         f"state {meta.name!r}, {where}: {error}; nothing has been changed",
         state=meta.name,

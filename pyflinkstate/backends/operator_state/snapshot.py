@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
@@ -31,7 +32,7 @@ from pyflinkstate.backends.operator_state.migration import (
     common_operator_meta,
 )
 from pyflinkstate.backends.operator_state.states import HeapOperatorState
-from pyflinkstate.backends.types import RegisteredOperatorStateMeta, sealed
+from pyflinkstate.backends.types import MISFITS, RegisteredOperatorStateMeta, sealed
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
 
 
@@ -86,6 +87,30 @@ def _encoded(codec: OperatorStateCodec, columns: tuple[list[StateValue], ...]) -
     except StateValueError as error:
         name = codec.meta.name
         raise StateValueError(f"operator state {name!r}: {error}", state=name) from error
+    except MISFITS as error:
+        raise _misfit(codec.meta, columns) or error from error
+
+
+def _misfit(
+    meta: RegisteredOperatorStateMeta, columns: tuple[list[StateValue], ...]
+) -> StateValueError | None:
+    """Return the error of the first value that does not fit, or None if all do.
+
+    A state checks each value that it is given, but a value can be changed in place afterwards.
+    """
+    check = meta.columns[-1][1].check
+    for number, (*key, value) in enumerate(zip(*columns, strict=True)):
+        try:
+            if value is not None:
+                check(value)
+        except ValueError as error:
+            where = f"entry {safe_repr(key[0])}" if key else f"element {number}"
+            return StateValueError(
+                f"operator state {meta.name!r}, {where}: {error}; it was changed in place after it was "
+                f"checked: call update(), or put(), after changing a value",
+                state=meta.name,
+            )
+    return None
 
 
 @attrs.frozen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import SupportsIndex
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
 from pyflinkstate.api.values import Reduced, StateValue
@@ -102,7 +103,7 @@ class PartitionableListState(ListState):
 
     def _all_checked(self, values: StateValue) -> list[StateValue]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise self._refusal(f"a ListState takes a list of values, not {values!r}")
+            raise self._refusal(f"a ListState takes a list of values, not {safe_repr(values)}")
         return [self._checked(value) for value in values]
 
     def _checked(self, value: StateValue) -> StateValue:
@@ -144,7 +145,7 @@ class HeapBroadcastState(BroadcastState):
 
     def put_all(self, dict_value: dict[StateValue, StateValue]) -> None:
         if not isinstance(dict_value, dict):
-            raise self._refusal(f"put_all takes a dict, not {dict_value!r}")
+            raise self._refusal(f"put_all takes a dict, not {safe_repr(dict_value)}")
         checked = {self._checked_key(key): self._checked(key, value) for key, value in dict_value.items()}
         if self._isolates:
             known = self._entries.get
@@ -180,8 +181,8 @@ class HeapBroadcastState(BroadcastState):
 
     def _checked_key(self, key: StateValue) -> StateValue:
         try:
-            hash(key)
             checked = self._check_key(key)
+            hash(checked)
             if self._may_hold_nan:
                 refuse_nan(checked)
             return checked
@@ -192,7 +193,7 @@ class HeapBroadcastState(BroadcastState):
         try:
             return None if value is None else self._checked_value(key, value)
         except ValueError as error:
-            raise self._refusal(f"entry {key!r}: {error}") from None
+            raise self._refusal(f"entry {safe_repr(key)}: {error}") from None
 
     def _checked_value(self, key: StateValue, value: StateValue) -> StateValue:
         recheck = self._recheck

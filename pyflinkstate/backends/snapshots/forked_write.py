@@ -53,7 +53,6 @@ _SIGNAL_OF_PARENTS_DEATH = 1
 
 #: Writes a snapshot and returns its handle.
 Write = Callable[[SectionWriter], KeyGroupsStateHandle]
-Sections = dict[str, dict[int, Section]]
 
 
 def write_forked(

@@ -5,7 +5,8 @@ each value of a map has its own. None is handled as in Flink: ``ReducingState.ad
 refreshes it, ``MapState.put_all(None)`` does nothing.
 
 They are registered as subclasses of the API's classes below. They do not inherit from them, which would make
-compiled code slow. The clock is read once for each access, and its clean-up uses the same time.
+compiled code slow. An access and its clean-up use the same time. The functions of reducing and aggregating
+states, and iterators, for each element, read the clock once more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.type_information import TypeInformation
 from pyflinkstate.api.types import integer_bounds
-from pyflinkstate.api.values import AnyState, StateValue, Stored
+from pyflinkstate.api.values import AnyState, Reduced, StateValue, Stored
 from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.ttl.access import UNKNOWN, TtlRules
 from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup
@@ -222,14 +223,14 @@ class TtlListState(TtlState):
         self._merge_namespaces(target, sources)
 
     def _refreshed(self, elements: list[Any], now: int) -> list[Any]:
-        """Store the unexpired elements with a new timestamp; return them and, unchanged, the expired ones."""
+        """Store the unexpired elements with a new timestamp, and return what a reader may see."""
         expired_until = self._rules.expired_until(now)
         kept = [(now, element[1]) for element in elements if element[0] > expired_until]
         if not kept:
             return elements
         self._inner.update_internal(kept)
-        if len(kept) == len(elements):
-            return list(kept)
+        if len(kept) == len(elements) or not self._rules.returns_expired:
+            return kept
         rest = iter(kept)
         return [element if element[0] <= expired_until else next(rest) for element in elements]
 
@@ -270,6 +271,10 @@ class TtlListView:
                 yield element[1]
         if all_expired:
             self._clear()
+
+    def __reduce__(self) -> Reduced:
+        """A copy or a pickle is a plain list."""
+        return list, (list(self),)
 
     def _clear(self) -> None:
         """Remove only the list that was iterated over: the state may be bound to another key, or to none."""
@@ -368,6 +373,10 @@ class TtlMapView:
 
     def __iter__(self) -> TtlMapIterator:
         return TtlMapIterator(iter(self._pairs), self._rules, self._part)
+
+    def __reduce__(self) -> Reduced:
+        """A copy or a pickle is a plain list."""
+        return list, (list(self),)
 
 
 class TtlMapIterator:

@@ -6,7 +6,7 @@ and decides to which types they may migrate. The metadata of a state that outliv
 
 from pyflinkstate.backends.types.atoms import NARROW_FLOAT, WIDE_FLOAT
 from pyflinkstate.backends.types.codec import Convert, JavaHash, unchanged
-from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
+from pyflinkstate.backends.types.columns import MISFITS, arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.common_type import common_meta, common_type
 from pyflinkstate.backends.types.copies import rebuilds, rechecker, value_copier
 from pyflinkstate.backends.types.hashes import java_hashes_of_strings
@@ -30,6 +30,7 @@ from pyflinkstate.backends.types.table import hash_version, java_hash_of_type, m
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo, TtlValue
 
 __all__ = [
+    "MISFITS",
     "NARROW_FLOAT",
     "PICKLE_PROTOCOL",
     "VOID_NAMESPACE",

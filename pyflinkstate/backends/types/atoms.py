@@ -18,12 +18,10 @@ WIDE_FLOAT = pa.float64()
 #: Their type in state files up to version 3, and in operator state files of version 1.
 NARROW_FLOAT = pa.float32()
 
-#: Python converts ints of up to 4300 decimal digits; larger ones are written in hexadecimal.
-_DECIMAL_BITS = 14_000
-
 
 def _big_int_to_text(value: int) -> str:
-    return str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value)
+    """Return decimal digits or, where Python does not read so many, hexadecimal ones."""
+    return str(value) if value.bit_length() <= texts.DECIMAL_BITS else hex(value)
 
 
 def _atom(
@@ -113,6 +111,7 @@ ATOMS: tuple[Codec, ...] = (
         "BIG_INT",
         _TEXT,
         hashes.java_hash_of_big_integer,
+        texts.show_big_integer,
         to_arrow=_big_int_to_text,
         from_arrow=lambda text: int(text, 0),
     ),

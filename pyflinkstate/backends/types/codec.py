@@ -89,7 +89,8 @@ class Codec:
         makes_new: whether ``check`` returns a new value if values can change; the parts' codecs say so for
             them.
         recheck: returns the function that checks a value but skips what is already stored, or None if all of
-            it must be checked. The last argument says whether the parts of a value cannot change in place.
+            it must be checked. The last arguments say whether the parts of a value cannot change in place,
+            and whether ``check`` makes all of a value anew that can.
         java_hash: returns the function that hashes a key, or None if values cannot be keys.
         hash_version: the version since which the hash has been the same; see ``KEY_HASH_VERSION``.
         text: returns the function that prints a value as Flink does.
@@ -113,8 +114,8 @@ class Codec:
     from_arrow: Callable[[TypedValue, Sequence[FromArrow]], FromArrow] = lambda _, parts: column_values
     copier: Callable[[Sequence[Copy]], Copy] = lambda parts: own_copy
     makes_new: bool = True
-    recheck: Callable[[TypedValue, Sequence[Recheck | None], bool], Recheck | None] = lambda _, parts, flat: (
-        None
+    recheck: Callable[[TypedValue, Sequence[Recheck | None], bool, bool], Recheck | None] = (
+        lambda _, parts, *how: None
     )
     java_hash: Callable[[TypedValue, Sequence[JavaHash | None]], JavaHash | None] = lambda _, parts: None
     hash_version: int = 1

@@ -17,6 +17,9 @@ from pyflinkstate.backends.types.atoms import WIDE_FLOAT
 from pyflinkstate.backends.types.codec import FromArrow, ToArrow, walk
 from pyflinkstate.backends.types.table import codec_of
 
+#: The errors that :func:`encode_column` raises for a value that does not fit its type.
+MISFITS = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 
 def arrow_type(type_info: TypeInformation, float_type: pa.DataType = WIDE_FLOAT) -> pa.DataType:
     """Return the Arrow type of a column of ``type_info`` in a checkpoint.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from pyflinkstate.api.row import Row, RowKind, rearranged, row_of
+from pyflinkstate.api.row import Row, RowKind, names_of, rearranged, row_of
 from pyflinkstate.api.types import (
     BasicArrayTypeInfo,
     ExternalTypeInfo,
@@ -37,7 +37,14 @@ from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, 
 from pyflinkstate.backends.types.pickles import dump_pickle
 from pyflinkstate.backends.types.texts import show_row
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
-from pyflinkstate.backends.values import NOTED_FROM, CheckedDict, CheckedList, own_copy
+from pyflinkstate.backends.values import (
+    NOTED_FROM,
+    CheckedDict,
+    CheckedList,
+    WatchedDict,
+    WatchedList,
+    own_copy,
+)
 
 
 def _optional(convert: ToArrow) -> Convert:
@@ -107,24 +114,52 @@ def _converted_list(
     return _unless_none(lambda value: [element(item) for item in value])
 
 
-def _list_recheck(type_info: TypeInformation, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
+def _list_recheck(
+    type_info: TypeInformation, parts: Sequence[Recheck | None], is_flat: bool, is_rebuilt: bool
+) -> Recheck:
     """Check only the elements that a list of the state itself has recorded as unchecked."""
+    (part,) = parts
+    kind, noted_from = CheckedList if is_flat else WatchedList, _noted_from(part)
 
     def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
-        if value is not stored or len(value) < NOTED_FROM:
+        if value is not stored:
             return type_info.check(value)
-        if type(value) is not CheckedList:
-            return CheckedList(type_info.check(value))
+        if len(value) < noted_from:
+            return _as_short(value, type_info.check(value), is_rebuilt)
+        if type(value) is not kind or value.checked_by is not recheck:
+            return kind(type_info.check(value), recheck, None if is_rebuilt else value)
         positions = value.unchecked()
         if positions:
-            _check_elements(type_info, value, positions)
+            _check_elements(type_info, part, value, positions)
         return value
 
-    return recheck if is_flat else None
+    return recheck
 
 
-def _check_elements(type_info: TypeInformation, value: CheckedList, positions: list[int]) -> None:
-    elements = type_info.check([value[position] for position in positions])
+def _noted_from(part: Recheck | None) -> int:
+    """Return how long a list or dict must be to be worth a record: even a short one can hold long lists."""
+    return NOTED_FROM if part is None else 1
+
+
+def _as_short(value: TypedValue, checked: TypedValue, is_rebuilt: bool) -> TypedValue:
+    """Return a short list or dict of the state's own as it was checked, the same object if parts are kept."""
+    if is_rebuilt:
+        return checked
+    value.clear()
+    grow = value.extend if isinstance(value, list) else value.update
+    grow(checked)
+    return value
+
+
+def _check_elements(
+    type_info: TypeInformation, part: Recheck | None, value: CheckedList, positions: list[int]
+) -> None:
+    found = [list.__getitem__(value, position) for position in positions]
+    if part is None or any(element is None for element in found):
+        elements = type_info.check(found)
+    else:
+        given = value.take_given()  # each of them is kept once, in case it is there twice
+        elements = [part(element, given.pop(id(element), None)) for element in found]
     for position, element in zip(positions, elements, strict=True):
         value.replace_checked(position, element)
     value.note_checked()
@@ -195,30 +230,31 @@ def _converted_map(
     return _unless_none(convert)
 
 
-def _map_recheck(type_info: MapTypeInfo, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
+def _map_recheck(
+    type_info: MapTypeInfo, parts: Sequence[Recheck | None], is_flat: bool, is_rebuilt: bool
+) -> Recheck:
     """Check only the entries that a dict of the state itself has recorded as unchecked."""
+    kind, noted_from = CheckedDict if is_flat else WatchedDict, _noted_from(parts[1])
+    item_recheck = _recheck_of_part(type_info.value_type_info, parts[1])
 
     def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
-        if value is not stored or len(value) < NOTED_FROM:
+        if value is not stored:
             return type_info.check(value)
-        if type(value) is not CheckedDict:
-            return CheckedDict(type_info.check(value))
+        if len(value) < noted_from:
+            return _as_short(value, type_info.check(value), is_rebuilt)
+        if type(value) is not kind or value.checked_by is not recheck:
+            return kind(type_info.check(value), recheck, None if is_rebuilt else value)
         entries = value.unchecked()
-        return _with_checked_entries(type_info, value, entries) if entries else value
+        checked = type_info.check(entries)
+        if any(key is not kept for key, kept in zip(entries, checked)):  # noqa: B905 - two keys may become one
+            return kind(type_info.check(value), recheck, None if is_rebuilt else value)
+        checked.update([(key, item_recheck(item, item)) for key, item in value.given().items()])
+        for key, item in checked.items():
+            value.replace_checked(key, item)
+        value.note_checked()
+        return value
 
-    return recheck if is_flat else None
-
-
-def _with_checked_entries(
-    type_info: MapTypeInfo, value: CheckedDict, entries: dict[TypedValue, TypedValue]
-) -> CheckedDict:
-    checked = type_info.check(entries)
-    if any(key is not kept for key, kept in zip(entries, checked)):  # noqa: B905 - two keys may become one
-        return CheckedDict(type_info.check(value))
-    for key, item in checked.items():
-        value.replace_checked(key, item)
-    value.note_checked()
-    return value
+    return recheck
 
 
 # --- tuples and rows -------------------------------------------------------------------------------
@@ -236,7 +272,7 @@ def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[TypedVal
     return list(zip(*[part(field) for part, field in zip(parts, array.flatten(), strict=True)], strict=True))
 
 
-def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], _: bool) -> Recheck | None:
+def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], *_: bool) -> Recheck | None:
     """Check each field against the stored one: the tuple is new, but its fields may be the stored objects."""
     fields = [_recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
 
@@ -258,6 +294,44 @@ def _recheck_of_part(type_info: TypeInformation, recheck: Recheck | None) -> Rec
         check = type_info.check
         return lambda item, _: None if item is None else check(item)
     return lambda item, stored: None if item is None else recheck(item, stored)
+
+
+def _row_recheck(type_info: RowTypeInfo, parts: Sequence[Recheck | None], *_: bool) -> Recheck | None:
+    """Check each field against the stored one; a row of the state itself stays the same object."""
+    names = type_info.field_names
+    fields = [_recheck_of_field(*field) for field in zip(names, type_info.field_types, parts, strict=True)]
+
+    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
+        if not (_has_fields(value, names) and _has_fields(stored, names)):
+            return type_info.check(value)
+        checked = [field(item, was) for field, item, was in zip(fields, value, stored, strict=True)]
+        if value is not stored:
+            return row_of(checked, names, value.get_row_kind())
+        value[:] = checked
+        return value
+
+    return recheck if any(parts) else None
+
+
+def _has_fields(value: TypedValue, names: tuple[str, ...]) -> bool:
+    """Return whether a value is a row that has its fields in the order of ``names``."""
+    if type(value) is not Row or len(value) != len(names):
+        return False
+    own = names_of(value)
+    return own is None or own == names
+
+
+def _recheck_of_field(name: str, type_info: TypeInformation, recheck: Recheck | None) -> Recheck:
+    """Return the function that checks a field of a row, whose errors name the field."""
+    of_part = _recheck_of_part(type_info, recheck)
+
+    def of_field(item: TypedValue, stored: TypedValue) -> TypedValue:
+        try:
+            return of_part(item, stored)
+        except ValueError as error:
+            raise ValueError(f"field {name!r}: {error}") from None
+
+    return of_field
 
 
 def _tuple_hash(type_info: TupleTypeInfo, parts: Sequence[JavaHash | None]) -> JavaHash:
@@ -377,7 +451,7 @@ def _external_hash(type_info: ExternalTypeInfo, parts: Sequence[JavaHash | None]
     return part
 
 
-def _ttl_recheck(type_info: TtlTypeInfo, parts: Sequence[Recheck | None], _: bool) -> Recheck | None:
+def _ttl_recheck(type_info: TtlTypeInfo, parts: Sequence[Recheck | None], *_: bool) -> Recheck | None:
     (part,) = parts
     if part is None:
         return None
@@ -440,6 +514,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         to_arrow=_row_to_arrow,
         from_arrow=_rows_from_arrow,
         copier=lambda parts: own_copy if any(parts) else copy.copy,
+        recheck=_row_recheck,
         java_hash=_row_hash,
         text=lambda _, parts: show_row,
         is_composite=True,
@@ -455,7 +530,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         to_arrow=_only,
         from_arrow=_only,
         copier=lambda parts: parts[0],
-        recheck=lambda _, parts, is_flat: parts[0],
+        recheck=lambda _, parts, *how: parts[0],
         java_hash=_external_hash,
         text=_only,
         is_composite=True,

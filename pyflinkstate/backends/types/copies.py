@@ -43,4 +43,4 @@ def _rechecker(type_info: TypeInformation, parts: list[Recheck | None]) -> Reche
     if not has_own_codec(type_info):
         return None
     is_flat = all(value_copier(part) is None for part in type_info.parts())
-    return codec_of(type_info).recheck(type_info, parts, is_flat)
+    return codec_of(type_info).recheck(type_info, parts, is_flat, rebuilds(type_info))

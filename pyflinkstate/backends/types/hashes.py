@@ -274,18 +274,22 @@ def java_hash(value: TypedValue) -> int:
         if isinstance(value, types):
             return rule(value)
     if _is_frozen_record(value):
-        fields = [getattr(value, name) for name in _field_names(value)]
-        return _combine([java_hash_of_string(type(value).__qualname__), _hash_tuple(tuple(fields))])
+        return _combine([java_hash_of_string(type(value).__qualname__), _hash_tuple(_compared_fields(value))])
     raise ValueError(
         f"keys of type {type(value).__name__} have no stable hash; use str, int, float, bytes, "
         f"date, datetime, Instant, UUID, Enum, a tuple or Row of these, or a frozen dataclass"
     )
 
 
-def _field_names(value: TypedValue) -> list[str]:
+def _compared_fields(value: TypedValue) -> tuple[TypedValue, ...]:
+    """Return the fields by which records of a class are equal, in the form in which they are compared."""
     if attrs.has(type(value)):
-        return [field.name for field in attrs.fields(type(value)) if field.eq]
-    return [name for name, field in value.__dataclass_fields__.items() if field.compare]
+        fields = [field for field in attrs.fields(type(value)) if field.eq]
+        found = [(field.eq_key, getattr(value, field.name)) for field in fields]
+        return tuple([item if eq_key is None else eq_key(item) for eq_key, item in found])
+    return tuple(
+        [getattr(value, name) for name, field in value.__dataclass_fields__.items() if field.compare]
+    )
 
 
 def _is_frozen_record(value: TypedValue) -> bool:

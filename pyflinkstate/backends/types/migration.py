@@ -176,7 +176,10 @@ class _Conversions:
         codec = _changeable(was, now)
         if was.kind:
             if is_key and was.kind == "FLOAT":
-                raise ValueError("keys of FLOAT have 32 bits, and nobody would find them by their DOUBLE")
+                raise ValueError(
+                    "keys of FLOAT cannot become DOUBLE: those of streams, MapState and broadcast state are "
+                    "rounded to 32 bits, and nobody would find them by their DOUBLE"
+                )
             return unchanged
         places = codec.places(was, now)
         self._note_dropped(was, places, is_key)

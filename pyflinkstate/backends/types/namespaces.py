@@ -11,6 +11,7 @@ from collections.abc import Callable
 import attrs
 import pyarrow as pa
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Namespace
 from pyflinkstate.api.windows import (
@@ -46,7 +47,7 @@ class VoidNamespaceTypeInfo(TypeInformation):
 
     def check(self, value: object) -> VoidNamespace:
         if value is not VOID_NAMESPACE:
-            raise ValueError(f"{value!r} is not the void namespace")
+            raise ValueError(f"{safe_repr(value)} is not the void namespace")
         return VOID_NAMESPACE
 
     @property

@@ -12,11 +12,15 @@ import numpy as np
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.time import Instant
 
+#: Python converts ints of up to 4300 decimal digits; these are surely not more.
+DECIMAL_BITS = 14_000
+
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def show_row(row: Row) -> str:
-    return f"{row.get_row_kind()}[{','.join(map(str, row))}]"
+    fields = [show_big_integer(field) if type(field) is int else str(field) for field in row]
+    return f"{row.get_row_kind()}[{','.join(fields)}]"
 
 
 def show_double(value: float) -> str:
@@ -61,6 +65,11 @@ def _show_number(value: float, shortest: str) -> str:
     return f"{minus}{text[0]}.{text[1:] or '0'}E{point - 1}"
 
 
+def show_big_integer(value: int) -> str:
+    """Return all digits of an integer, also if ``str`` refuses to print so many."""
+    return str(value) if value.bit_length() <= DECIMAL_BITS else f"{Decimal(value):f}"
+
+
 def show_bool(value: bool) -> str:
     return "true" if value else "false"
 
@@ -74,7 +83,7 @@ def _fraction(nanos: int, groups: int) -> str:
 
 
 def show_timestamp(value: datetime.datetime) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%S}.{_fraction(value.microsecond * 1000, 1)}"
+    return f"{value.date().isoformat()} {value:%H:%M:%S}.{_fraction(value.microsecond * 1000, 1)}"
 
 
 def show_sql_time(value: datetime.time) -> str:
@@ -88,7 +97,7 @@ def show_local_time(value: datetime.time) -> str:
 
 
 def show_local_date_time(value: datetime.datetime) -> str:
-    return f"{value:%Y-%m-%d}T{show_local_time(value.time())}"
+    return f"{value.date().isoformat()}T{show_local_time(value.time())}"
 
 
 def show_instant(value: Instant) -> str:
@@ -97,7 +106,7 @@ def show_instant(value: Instant) -> str:
     except OverflowError:
         return str(value)
     fraction = f".{_fraction(value.nanos, 3)}" if value.nanos else ""
-    return f"{second:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    return f"{second.isoformat()}{fraction}Z"
 
 
 def show_big_decimal(value: Decimal) -> str:

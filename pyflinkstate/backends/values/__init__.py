@@ -3,7 +3,13 @@
 The lists that state hands out are here too, because copies of them are plain lists.
 """
 
-from pyflinkstate.backends.values.checked import NOTED_FROM, CheckedDict, CheckedList
+from pyflinkstate.backends.values.checked import (
+    NOTED_FROM,
+    CheckedDict,
+    CheckedList,
+    WatchedDict,
+    WatchedList,
+)
 from pyflinkstate.backends.values.isolation import (
     RecordCounter,
     isolated,
@@ -22,6 +28,8 @@ __all__ = [
     "CheckedList",
     "ListIterator",
     "RecordCounter",
+    "WatchedDict",
+    "WatchedList",
     "changed_meanwhile",
     "check_results",
     "isolated",

@@ -8,20 +8,26 @@ checkpoint, minutes later. An accumulator is given back at every ``add``: the st
 longer. Checking all of it each time would make ``n`` additions cost ``n * n``.
 
 So a long list or dict of a declared type is stored as one of these classes once all of it has been checked.
-It records what is put into it, and the next check looks at nothing else. This is done only if elements cannot
-change in place, like numbers, texts and tuples of them, so that a checked element stays valid.
+It records what is put into it, and the next check looks at nothing else. A checked element stays valid if it
+cannot change in place, like numbers, texts and tuples of them. Other elements may be changed by whoever gets
+them. So a :class:`WatchedList` or :class:`WatchedDict` also records which elements it has handed out, and
+these are checked once more, each by its own record if it has one. Iteration hands out all of them.
+
+A list or dict knows the check that made it, which belongs to one place in the type of one state. If it is put
+anywhere else, that place checks all of it, and gets an object of its own.
 
 C functions such as those of ``heapq`` change a list without calling its methods. So the whole list is checked
 if its length differs from the recorded one, and if nothing was recorded at all. A bad element that is put in
 without the methods, while methods are used too and the length stays the same, is found by the next snapshot.
-A short list is always checked as a whole, which costs less than recording.
+A short list is always checked as a whole, which costs less than recording, unless its elements may be long
+lists or dicts themselves.
 
-A copy or a pickle of a :class:`CheckedList` is a plain list, and that of a :class:`CheckedDict` a plain dict.
+A copy or a pickle of such a list is a plain list, and that of such a dict a plain dict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Sequence, ValuesView
 from typing import Any, SupportsIndex
 
 #: Shorter lists and dicts are checked as a whole.
@@ -31,10 +37,16 @@ NOTED_FROM = 64
 class CheckedList(list[Any]):
     """A list whose elements have been checked, except those that were recorded since."""
 
-    __slots__ = ("_begin", "_is_used", "_replaced", "_size")
+    __slots__ = ("_begin", "_is_used", "_replaced", "_size", "checked_by", "stands_for")
 
-    def __init__(self, elements: list[Any]) -> None:
+    def __init__(
+        self, elements: list[Any], checked_by: object = None, stands_for: list[Any] | None = None
+    ) -> None:
         super().__init__(elements)
+        #: The check that made this list.
+        self.checked_by = checked_by
+        #: The state's list of which this one was made, until the state has this one.
+        self.stands_for = stands_for
         self.note_checked()
 
     def note_checked(self) -> None:
@@ -53,7 +65,11 @@ class CheckedList(list[Any]):
 
     def replace_checked(self, position: int, element: Any) -> None:
         """Replace an element by the result of its check."""
-        super().__setitem__(position, element)
+        list.__setitem__(self, position, element)
+
+    def take_given(self) -> dict[int, Any]:
+        """Return, by their ids, the checked elements that were handed out, and forget them."""
+        return {}
 
     def _note_growth(self, count: int) -> None:
         self._size += count
@@ -95,10 +111,12 @@ class CheckedList(list[Any]):
 
     def _note_gone(self, positions: Sequence[int]) -> None:
         self._note_growth(-len(positions))
-        if self._replaced:
+        if self._replaced and len(positions) > 1:
             self._begin = 0
-        else:
-            self._begin -= sum(position < self._begin for position in positions)
+            return
+        for gone in positions if self._replaced else ():
+            self._replaced = {at - (at > gone) for at in self._replaced if at != gone}
+        self._begin -= sum(position < self._begin for position in positions)
 
     def pop(self, index: SupportsIndex = -1) -> Any:
         positions = range(len(self))
@@ -139,13 +157,87 @@ class CheckedList(list[Any]):
         return list, (list.copy(self),)
 
 
+class WatchedList(CheckedList):
+    """A checked list of elements that can change in place: those that it hands out are unchecked again.
+
+    Whoever gets all elements at once is as slow as their check, so then none counts as checked any more.
+    """
+
+    __slots__ = ("_given",)
+
+    def note_checked(self) -> None:
+        super().note_checked()
+        #: The checked elements that were handed out, by their ids.
+        self._given: dict[int, Any] = {}
+
+    def take_given(self) -> dict[int, Any]:
+        given, self._given = self._given, {}
+        return given
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if isinstance(index, slice):
+            self._give_all()
+        else:
+            self._give(range(len(self))[index], found)
+        return found
+
+    def _give(self, position: int, element: Any) -> None:
+        self._is_used = True
+        if position < self._begin and position not in self._replaced:
+            self._given[id(element)] = element
+            self._replaced.add(position)
+
+    def _give_all(self) -> None:
+        for position, element in zip(range(self._begin), list.__iter__(self), strict=False):
+            self._give(position, element)
+        self._begin = 0
+        self._replaced.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._give_all()
+        return super().__iter__()
+
+    def __reversed__(self) -> Iterator[Any]:
+        self._give_all()
+        return super().__reversed__()
+
+    def copy(self) -> list[Any]:
+        self._give_all()
+        return list.copy(self)
+
+    def sort(self, **options: Any) -> None:
+        self._give_all()
+        super().sort(**options)
+
+    def __add__(self, other: list[Any]) -> list[Any]:
+        return self.copy() + other
+
+    def __mul__(self, count: SupportsIndex) -> list[Any]:
+        return self.copy() * count
+
+    __rmul__ = __mul__
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return list, (self.copy(),)
+
+
 class CheckedDict(dict[Any, Any]):
     """A dict whose entries have been checked, except those whose keys were recorded since."""
 
-    __slots__ = ("_noted",)
+    __slots__ = ("_noted", "checked_by", "stands_for")
 
-    def __init__(self, entries: dict[Any, Any]) -> None:
+    def __init__(
+        self,
+        entries: dict[Any, Any],
+        checked_by: object = None,
+        stands_for: dict[Any, Any] | None = None,
+    ) -> None:
         super().__init__(entries)
+        #: The check that made this dict.
+        self.checked_by = checked_by
+        #: The state's dict of which this one was made, until the state has this one.
+        self.stands_for = stands_for
         self.note_checked()
 
     def note_checked(self) -> None:
@@ -154,11 +246,15 @@ class CheckedDict(dict[Any, Any]):
 
     def unchecked(self) -> dict[Any, Any]:
         """Return the entries to be checked."""
-        return {key: self[key] for key in self._noted if key in self}
+        return {key: dict.__getitem__(self, key) for key in self._noted if key in self}
+
+    def given(self) -> dict[Any, Any]:
+        """Return the checked entries whose values were handed out."""
+        return {}
 
     def replace_checked(self, key: Any, item: Any) -> None:
         """Replace an item by the result of its check."""
-        super().__setitem__(key, item)
+        dict.__setitem__(self, key, item)
 
     def __setitem__(self, key: Any, item: Any) -> None:
         super().__setitem__(key, item)
@@ -180,3 +276,65 @@ class CheckedDict(dict[Any, Any]):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return dict, (dict(self),)
+
+
+_MISSING = object()
+
+
+class WatchedDict(CheckedDict):
+    """A checked dict of values that can change in place: those that it hands out are unchecked again."""
+
+    __slots__ = ("_given",)
+
+    def note_checked(self) -> None:
+        super().note_checked()
+        #: The checked entries whose values were handed out.
+        self._given: dict[Any, Any] = {}
+
+    def given(self) -> dict[Any, Any]:
+        return {
+            key: item
+            for key, item in self._given.items()
+            if key not in self._noted and dict.get(self, key, _MISSING) is item
+        }
+
+    def _give(self, key: Any, item: Any) -> None:
+        if key not in self._noted:
+            self._given[key] = item
+
+    def _give_all(self) -> None:
+        for key, item in dict.items(self):
+            self._give(key, item)
+
+    def __getitem__(self, key: Any) -> Any:
+        item = super().__getitem__(key)
+        self._give(key, item)
+        return item
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            return default
+        return self[key]
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        if self._given.get(key, _MISSING) is item and dict.get(self, key, _MISSING) is item:
+            return  # it was read, changed and is put back, and it will be checked
+        super().__setitem__(key, item)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Without this method of its own, dict(mine) and others would read the values past all methods.
+        return super().__iter__()
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        self._give_all()
+        return super().values()
+
+    def items(self) -> ItemsView[Any, Any]:  # type: ignore[override]
+        self._give_all()
+        return super().items()
+
+    def copy(self) -> dict[Any, Any]:
+        return dict(self.items())
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return dict, (self.copy(),)

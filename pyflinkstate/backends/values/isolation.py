@@ -32,7 +32,7 @@ from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.api.windows import CountWindow, GlobalWindow, TimeWindow
-from pyflinkstate.backends.values.checked import CheckedDict, CheckedList
+from pyflinkstate.backends.values.checked import CheckedDict, CheckedList, WatchedDict, WatchedList
 from pyflinkstate.backends.values.results import check_results
 from pyflinkstate.backends.values.state_list import StateList
 
@@ -48,6 +48,8 @@ MAX_DEPTH: Final = 100
 #: How deep a value is searched for mutable parts before it is copied part by part.
 LOOK_DEPTH: Final = 8
 
+#: The lists and dicts that a state has made of its own.
+_CHECKED: Final = frozenset({CheckedList, CheckedDict, WatchedList, WatchedDict})
 _GENERATOR: Final = GeneratorType
 _TAG: Final = OutputTag
 
@@ -251,6 +253,9 @@ def isolated_from(value: StateValue, stored: StateValue) -> StateValue:
     """
     if value is stored or is_immutable(value):
         return value
+    if type(value) in _CHECKED and value.stands_for is stored:
+        value.stands_for = None
+        return value
     if type(value) is not tuple or type(stored) is not tuple:
         return isolated(value)
     kept: _Memo = {}
@@ -314,9 +319,9 @@ def _copied(value: StateValue, memo: _Memo, depth: int) -> StateValue:
         return known
     if depth == 0:
         return copy.deepcopy(value, memo)
-    if kind is dict or kind is CheckedDict:
+    if kind is dict:
         return _copied_dict(value, memo, depth - 1)
-    if kind is list or kind is StateList or kind is CheckedList:
+    if kind is list or kind is StateList:
         return _copied_list(value, memo, depth - 1)
     if kind is tuple:
         return _copied_tuple(value, memo, depth - 1)
@@ -361,6 +366,8 @@ def _copied_parts(value: StateValue, memo: _Memo, depth: int) -> list[StateValue
 
 def _copied_object(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     kind = type(value)
+    if kind in _CHECKED:
+        return _copied_checked(value, memo, depth)
     if kind is set or kind is bytearray:
         return memo.setdefault(id(value), kind(_copied_parts(value, memo, depth)))
     if kind is Row:
@@ -371,6 +378,16 @@ def _copied_object(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     if _is_immutable(value, min(depth, LOOK_DEPTH)):
         return value
     return _copied_plain(value, memo, depth) if _is_plain(kind) else copy.deepcopy(value, memo)
+
+
+def _copied_checked(value: StateValue, memo: _Memo, depth: int) -> StateValue:
+    """Return a plain copy, or the value itself if it stands for an object that is kept."""
+    stands_for = value.stands_for
+    if stands_for is not None and memo.get(id(stands_for)) is stands_for:
+        value.stands_for = None
+        return value
+    is_list = isinstance(value, list)
+    return _copied_list(value, memo, depth) if is_list else _copied_dict(value, memo, depth)
 
 
 def _copied_plain(value: StateValue, memo: _Memo, depth: int) -> StateValue:
