@@ -13,13 +13,17 @@ from typing import Any
 import attrs
 import pytest
 from simulation_storage import Killed, Operation, Process, Verdict
-from support_sinks import BOTH, JOB, FailingDisk, MakeSink, Seen, run_id, seen, seen_files, write
+from support_runtime import raising
+from support_sinks import FILE_SINKS, JOB, OUT, FailingDisk, MakeSink, Seen, run_id, seen, seen_files, write
 from tiers import cases
 
 from pyflinkstate.errors import JobSupersededError, SinkError
+from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.storage.runs import RunHistory
 
 STEPS = 40
+#: How often a run may fail to begin. Three of eight times nothing fails, so so many failures are no chance.
+MAX_STARTS = 100
 #: How often the next operations of the disk fail, and how.
 FAULTS = [None, None, None, "kill", "power cut", 0.0, 0.5, 1.0]
 
@@ -47,6 +51,7 @@ class Job:
         self.count = 0
         self.sink: Any = None
         self.was_killed = False
+        self.error: BaseException | None = None
         #: Of the checkpoint that the run went on from last.
         self.last: Checkpoint | None = None
         self.history = RunHistory()
@@ -58,7 +63,7 @@ class Job:
         """Begin a run, as often as it takes."""
         if self.sink is not None:
             self.older.append(self.sink)
-        while True:
+        for _ in range(MAX_STARTS):
             self.runs += 1
             self.last, self.epoch = checkpoint, 0 if checkpoint is None else checkpoint.epoch
             before = RunHistory() if checkpoint is None else checkpoint.history
@@ -68,6 +73,8 @@ class Job:
             if self.guarded(lambda restored=restored: self.sink.open_run(JOB, self.history, restored)):
                 break
             self.older.append(self.sink)
+        else:
+            raise AssertionError(f"no run could begin in {MAX_STARTS} attempts") from self.error
         assert seen(self.disk) == self.covered(checkpoint), f"after the start of run {self.runs}"
 
     def run_epoch(self) -> bool:
@@ -126,7 +133,8 @@ class Job:
         self.disk.when(self.rng.randrange(40), self.disk.kill if kills else self.failure(fault))
         try:
             act()
-        except (SinkError, Killed):
+        except (SinkError, Killed) as error:
+            self.error = error
             return False
         finally:
             self.disk.when(-1)
@@ -165,12 +173,19 @@ class Job:
         return found
 
     def look(self, operation: Operation) -> None:
-        """A reader looks after each operation: it sees nothing twice, and nothing that was never counted."""
+        """A reader looks after each operation; what it cannot read is no fault of the disk."""
+        try:
+            self.check_what_is_seen()
+        except Exception as error:  # the sink would take it for an error of the storage, and be tried again
+            raise AssertionError(f"after {operation.name} of {operation.path}: {error}") from error
+
+    def check_what_is_seen(self) -> None:
+        """It sees nothing twice, and nothing that was never counted."""
         found = seen(self.disk)
         assert max(found.values(), default=1) == 1, found
         assert "never counted" not in found
         assert "ghost" not in found
-        if self.make is BOTH[0]:
+        if isinstance(self.sink, FileSink):
             self.check_epochs_are_whole()
 
     def check_epochs_are_whole(self) -> None:
@@ -183,7 +198,7 @@ class Job:
             assert rows in [made for (_, epoch), made in self.made.items() if epoch == number]
 
 
-@pytest.mark.parametrize("make", BOTH, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", FILE_SINKS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("seed", cases(range(60), quick=range(10)))
 def test_any_history_of_a_job(make: MakeSink, seed: int) -> None:
     job = Job(make, seed)
@@ -204,3 +219,26 @@ def test_any_history_of_a_job(make: MakeSink, seed: int) -> None:
                 job.disturb()
         if not goes_well:
             job.recover()
+
+
+class NeverOpens(FileSink):
+    """A sink that is at fault itself, whatever the disk does."""
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+        raise SinkError("it never opens")
+
+
+def test_a_sink_that_never_opens_ends_the_test() -> None:
+    job = Job(lambda disk: NeverOpens(OUT, "text", file_system=disk.file_system), 1)
+    with pytest.raises(AssertionError, match="no run could begin in 100 attempts"):
+        job.start(None)
+
+
+@pytest.mark.parametrize("make", FILE_SINKS, ids=lambda make: make.__name__)
+def test_a_reader_that_understands_nothing_ends_the_test(
+    make: MakeSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error looks like one of the storage, after which a run would begin again."""
+    monkeypatch.setattr("test_sink_model.seen", raising(ValueError("no line")))
+    with pytest.raises(AssertionError, match="no line"):
+        Job(make, 1).start(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,21 @@ SMALL_BYTES = 512 * 1024
 LINE_BYTES = 32 * 1024
 
 
-def make_sink(kind: str, path: Path) -> Any:
-    if kind == "file sink":
-        return FileSink(str(path), "text")
-    if kind == "parquet":
-        return FileSink(str(path), "parquet")
-    encoder = Encoder.simple_string_encoder()
-    builder = FileSink.for_row_format(str(path), encoder)
+def row_format(path: str) -> Any:
+    builder = FileSink.for_row_format(path, Encoder.simple_string_encoder())
     return builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
+
+
+#: Every sink that writes files.
+KINDS: dict[str, Callable[[str], Any]] = {
+    "file sink": lambda path: FileSink(path, "text"),
+    "parquet": lambda path: FileSink(path, "parquet"),
+    "row format": row_format,
+}
+
+
+def make_sink(kind: str, path: Path) -> Any:
+    return KINDS[kind](str(path))
 
 
 @pytest.fixture
@@ -95,7 +102,7 @@ def numbers_of(kind: str, out: Path) -> list[int]:
 
 
 @pytest.mark.needs_root
-@pytest.mark.parametrize("kind", ["file sink", "parquet", "row format"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("room", [0, LINE_BYTES // 2, 2 * LINE_BYTES], ids=["none", "little", "some"])
 def test_a_full_disk_fails_the_attempt_and_the_job_goes_on_when_there_is_room(
     small: Path, storage: CheckpointStorage, kind: str, room: int
@@ -145,7 +152,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> Flushed:
     return made
 
 
-@pytest.mark.parametrize("kind", ["file sink", "parquet", "row format"])
+@pytest.mark.parametrize("kind", KINDS)
 class TestWhatIsFlushed:
     def written(self, kind: str, out: Path) -> Any:
         """Return a sink in which an epoch has been written, and that one's results."""

@@ -1,4 +1,4 @@
-"""What the tests of the file sinks share: one way to use both kinds, on a disk in memory that fails."""
+"""What the tests of the file sinks share: one way to use all kinds, on a disk in memory that fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Seen = Counter[str]
 
 
 class UsedSink(Protocol):
-    """What both sinks have."""
+    """What all of these sinks have."""
 
     def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None: ...
     def writer(self, epoch: int) -> Any: ...
@@ -45,7 +45,8 @@ def row_format_sink(disk: Disk) -> RowFormatFileSink:
 
 
 MakeSink = Callable[[Disk], Any]
-BOTH: list[MakeSink] = [file_sink, row_format_sink]
+#: Every sink that writes files: the contract tests run with each.
+FILE_SINKS: list[MakeSink] = [file_sink, row_format_sink]
 
 
 class FailingDisk(Disk):
@@ -86,7 +87,17 @@ def seen(disk: Disk) -> Seen:
 def seen_files(disk: Disk) -> list[tuple[str, list[str]]]:
     """Return the files that readers see below the output's path, each with its lines."""
     paths = [path for path in disk.below(OUT) if "/_" not in path.removeprefix(OUT)]
-    return [(path.removeprefix(f"{OUT}/"), disk.read(path).decode().splitlines()) for path in paths]
+    return [(path.removeprefix(f"{OUT}/"), lines_of(disk, path)) for path in paths]
+
+
+def lines_of(disk: Disk, path: str) -> list[str]:
+    """Return the records of a file: a sink that does not write them as plain lines is told apart here."""
+    return disk.read(path).decode().splitlines()
+
+
+def lines_aside(disk: Disk, folder: str = "/aside/") -> Seen:
+    """Return the records of all files that lie aside."""
+    return Seen(line for path in disk.below(OUT) if folder in path for line in lines_of(disk, path))
 
 
 def write(sink: UsedSink, epoch: int, *partitions: list[str]) -> list[Any]:
