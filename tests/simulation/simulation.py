@@ -115,7 +115,7 @@ class Simulation:
         self.chaos = Chaos(rng, rates, faults, quiet)
         self.cluster = Cluster(rng, self.chaos)
         self.disk = self.cluster.disk
-        self.settings = attrs.evolve(_settings(rng), **settings)
+        self.settings = CheckpointSettings(**drawn_settings(rng) | settings)
         self.retention = rng.choice([None, None, None, *ExternalizedCheckpointRetention])
         self.backend = HashMapStateBackend(
             async_snapshots=self.settings.incremental or rng.random() < 0.8, snapshot_compression=None
@@ -447,17 +447,18 @@ class NoThreads(Executor):
         return done
 
 
-def _settings(rng: random.Random) -> CheckpointSettings:
-    return CheckpointSettings(
-        interval_ms=rng.choice([0, 0, 5, 20, 60]),
-        timeout_ms=rng.choice([60, 60, 250, 10_000]),
-        tolerable_failures=rng.choice([0, 0, 1, 5]),
-        num_retained=rng.choice([1, 2, 3]),
-        min_pause_ms=rng.choice([0, 0, 15]),
-        max_concurrent=rng.choice([1, 2]),
-        incremental=rng.random() < 0.6,
-        materialization_interval=rng.choice([1, 2, 3, 10]),
-    )
+def drawn_settings(rng: random.Random) -> dict[str, Any]:
+    """Return some value for every field of ``CheckpointSettings``."""
+    return {
+        "interval_ms": rng.choice([0, 0, 5, 20, 60]),
+        "timeout_ms": rng.choice([60, 60, 250, 10_000]),
+        "tolerable_failures": rng.choice([0, 0, 1, 5]),
+        "num_retained": rng.choice([1, 2, 3]),
+        "min_pause_ms": rng.choice([0, 0, 15]),
+        "max_concurrent": rng.choice([1, 2]),
+        "incremental": rng.random() < 0.6,
+        "materialization_interval": rng.choice([1, 2, 3, 10]),
+    }
 
 
 def _restart_strategy(rng: random.Random) -> RestartStrategy:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import attrs
 import pytest
@@ -41,6 +42,9 @@ from pyflinkstate.runtime.wire.messages import SlotId
 SEEDS_PER_BLOCK = 150
 BLOCKS = 20
 STEPS = 150
+
+#: The settings that say what is written, not when.
+NOT_THE_COORDINATORS = {"incremental", "materialization_interval"}
 
 #: What must have happened somewhere in a block of histories, or they are too much alike to test anything.
 REMARKABLE = {
@@ -81,19 +85,23 @@ class Expected:
         return self.aligned_ms is not None and self.subtasks == self.acknowledged
 
 
+def drawn_settings(rng: random.Random) -> dict[str, Any]:
+    return {
+        "interval_ms": rng.choice([None, 0, 0, 10, 50]),
+        "timeout_ms": rng.choice([5, 100]),
+        "tolerable_failures": rng.choice([0, 1, 3]),
+        "num_retained": rng.choice([1, 2, 4]),
+        "min_pause_ms": rng.choice([0, 0, 20, 80]),
+        "max_concurrent": rng.choice([1, 2, 4]),
+    }
+
+
 class Simulation:
     """One history, and what a coordinator may have done in it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
-        self.settings = CheckpointSettings(
-            interval_ms=rng.choice([None, 0, 0, 10, 50]),
-            timeout_ms=rng.choice([5, 100]),
-            tolerable_failures=rng.choice([0, 1, 3]),
-            num_retained=rng.choice([1, 2, 4]),
-            min_pause_ms=rng.choice([0, 0, 20, 80]),
-            max_concurrent=rng.choice([1, 2, 4]),
-        )
+        self.settings = CheckpointSettings(**drawn_settings(rng))
         self.retained = list(range(1, rng.randint(1, 4)))
         self.saved: set[int] = set()
         self.last_id = rng.choice([0, 3]) + len(self.retained)
@@ -334,6 +342,12 @@ class Simulation:
         for item in abandoned:
             assert set(item.acks) == self.pending.pop(item.checkpoint_id).acknowledged
             self.ended.add(item.checkpoint_id)
+
+
+def test_every_setting_is_drawn_that_the_coordinator_reads() -> None:
+    drawn = drawn_settings(random.Random(0)).keys()
+    fields = {field.name for field in attrs.fields(CheckpointSettings)}
+    assert drawn == fields - NOT_THE_COORDINATORS, "draw it, and have the model of is_due follow it"
 
 
 @pytest.mark.parametrize("block", cases(range(BLOCKS), quick=range(2)))
