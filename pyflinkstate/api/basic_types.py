@@ -111,28 +111,48 @@ def check_bytes(value: TypedValue) -> TypedValue:
     return bytes(value)
 
 
-def _check_instance(name: str, cls: type, but_not: tuple[type, ...] = ()) -> Check:
+def _check_instance(name: str, cls: type, plain: Check, but_not: tuple[type, ...] = ()) -> Check:
+    """Return the check of a class. Of a value of a subclass, ``plain`` makes what a restore would give."""
+
     def check(value: TypedValue) -> TypedValue:
+        if type(value) is cls:
+            return value
         if not isinstance(value, cls) or isinstance(value, but_not):
             raise misfit(value, name)
-        return value
+        return plain(value)
 
     return check
 
 
-def _check_naive(name: str, cls: type) -> Check:
-    fits = _check_instance(name, cls)
+def _plain_date(value: TypedValue) -> TypedValue:
+    return datetime.date(value.year, value.month, value.day)
+
+
+def _plain_time(value: TypedValue) -> TypedValue:
+    return datetime.time(value.hour, value.minute, value.second, value.microsecond)
+
+
+def _plain_datetime(value: TypedValue) -> TypedValue:
+    return datetime.datetime.combine(_plain_date(value), _plain_time(value))
+
+
+def _plain_instant(value: TypedValue) -> TypedValue:
+    return Instant(value.seconds, value.nanos)
+
+
+def _check_naive(name: str, cls: type, plain: Check) -> Check:
+    fits = _check_instance(name, cls, lambda value: value)
 
     def check(value: TypedValue) -> TypedValue:
         if fits(value).tzinfo is not None:
             raise ValueError(f"{safe_repr(value)} has a time zone, and {name} has none; convert it first")
-        return value if type(value) is cls else _plain(value)
+        return _plain(value) if value.fold or type(value) is not cls else value
 
     def _plain(value: TypedValue) -> TypedValue:
-        """A subclass may hold more than a restore gives back: pandas' nanoseconds, or NaT."""
+        """A subclass may hold more than a restore gives back: pandas' nanoseconds, or NaT; so does a fold."""
         if value != value or getattr(value, "nanosecond", 0):
             raise misfit(value, name)
-        return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
+        return plain(value)
 
     return check
 
@@ -147,14 +167,14 @@ _CHECKS: dict[str, Check] = {
     "CHAR": _check_char,
     "STRING": _check_string,
     "BIG_INT": _check_big_integer,
-    "BIG_DEC": _check_instance("BIG_DEC", decimal.Decimal),
-    "INSTANT": _check_instance("INSTANT", Instant),
-    "SQL_DATE": _check_instance("SQL_DATE", datetime.date, but_not=(datetime.datetime,)),
-    "SQL_TIME": _check_naive("SQL_TIME", datetime.time),
-    "SQL_TIMESTAMP": _check_naive("SQL_TIMESTAMP", datetime.datetime),
-    "LOCAL_DATE": _check_instance("LOCAL_DATE", datetime.date, but_not=(datetime.datetime,)),
-    "LOCAL_TIME": _check_naive("LOCAL_TIME", datetime.time),
-    "LOCAL_DATE_TIME": _check_naive("LOCAL_DATE_TIME", datetime.datetime),
+    "BIG_DEC": _check_instance("BIG_DEC", decimal.Decimal, decimal.Decimal),
+    "INSTANT": _check_instance("INSTANT", Instant, _plain_instant),
+    "SQL_DATE": _check_instance("SQL_DATE", datetime.date, _plain_date, but_not=(datetime.datetime,)),
+    "SQL_TIME": _check_naive("SQL_TIME", datetime.time, _plain_time),
+    "SQL_TIMESTAMP": _check_naive("SQL_TIMESTAMP", datetime.datetime, _plain_datetime),
+    "LOCAL_DATE": _check_instance("LOCAL_DATE", datetime.date, _plain_date, but_not=(datetime.datetime,)),
+    "LOCAL_TIME": _check_naive("LOCAL_TIME", datetime.time, _plain_time),
+    "LOCAL_DATE_TIME": _check_naive("LOCAL_DATE_TIME", datetime.datetime, _plain_datetime),
 }
 
 

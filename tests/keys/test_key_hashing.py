@@ -17,6 +17,7 @@ from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, Types
 from pyflinkstate.backends.keys.key_groups import key_group_of_hash
 from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.hashes import (
     java_hash,
     java_hash_of_bytes,
@@ -26,6 +27,7 @@ from pyflinkstate.backends.types.hashes import (
     java_hash_of_string,
     java_hashes_of_strings,
 )
+from pyflinkstate.backends.types.table import codec_of
 from pyflinkstate.errors import ConfigurationError, InvalidKeyError
 
 #: Printed by Java: ``"...".hashCode()``.
@@ -265,6 +267,12 @@ FLINK_KEYS = [
     (Types.SQL_TIMESTAMP(), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999), 0, 94),
     (Types.SQL_TIMESTAMP(), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), -769704568, 73),
 ]
+
+
+def test_every_type_without_parts_that_can_be_a_key_is_here():
+    """Whoever adds a type would forget to compare its hash with Java's otherwise."""
+    hashed = {codec_of(key_type).name for key_type, *_ in (*JAVA_TYPES, *FLINK_KEYS)}
+    assert {codec.name for codec in ATOMS if codec.java_hash(LONG, []) is not None} <= hashed
 
 
 @pytest.mark.parametrize(("key_type", "key", "code", "key_group"), FLINK_KEYS, ids=str)

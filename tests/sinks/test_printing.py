@@ -14,6 +14,9 @@ from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.types.atoms import ATOMS
+from pyflinkstate.backends.types.codec import walk
+from pyflinkstate.backends.types.table import codec_of
 from pyflinkstate.backends.types.texts import show_double, show_float
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
@@ -29,6 +32,13 @@ TEXTS: list[tuple[TypeInformation, Any, str]] = [
     (PICKLED, "text", "text"),
     (PICKLED, b"x", "b'x'"),
     (PICKLED, {"k": 1.5}, "{'k': 1.5}"),
+    (Types.BYTE(), -128, "-128"),
+    (Types.SHORT(), -7, "-7"),
+    (Types.INT(), 7, "7"),
+    (Types.BIG_INT(), 2**100, "1267650600228229401496703205376"),
+    (Types.FLOAT(), 0.1, "0.1"),
+    (Types.CHAR(), "é", "é"),
+    (LocalTimeTypeInfo(LOCAL.LOCAL_DATE), datetime.date(2020, 1, 2), "2020-01-02"),
     (Types.ROW([LONG, STRING, Types.BOOLEAN()]), Row(1, "a", False), "+I[1,a,False]"),
     (Types.ROW([LONG, STRING]), (None, None), "+I[None,None]"),
     (Types.ROW_NAMED(["n", "s"], [LONG, STRING]), Row.of_kind(RowKind.DELETE, 3, "c"), "-D[3,c]"),
@@ -70,6 +80,14 @@ def test_a_record_is_shown_as_by_pyflink(type_info: TypeInformation, value: Any,
     show = RecordText("op", type_info)
     assert show(value) == text
     assert pickle.loads(pickle.dumps(show))(value) == text
+
+
+def test_every_type_without_parts_is_shown_here() -> None:
+    """Whoever adds a type would forget its text otherwise, and it would be Python's."""
+    shown: set[str] = set()
+    for type_info, _, _ in TEXTS:
+        walk(type_info, lambda part, _: shown.add(codec_of(part).name))
+    assert {codec.name for codec in ATOMS} <= shown
 
 
 NUMBERS = [

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from type_samples import ALL_SAMPLES, SAMPLES, Samples
 
 from pyflinkstate.api import basic_types, composite_types, windows
 from pyflinkstate.api.type_information import TypeInformation
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, Types
+from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.codec import walk
 from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.composites import COMPOSITES
+from pyflinkstate.backends.types.hashes import cannot_be_key
 from pyflinkstate.backends.types.names import type_from_json, type_to_json
 from pyflinkstate.backends.types.pickles import SEALED, SealedPickles
 from pyflinkstate.backends.types.table import OF_NAME, codec_of, find_codec, has_own_codec
@@ -20,28 +26,8 @@ from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 
 LONG, STRING = Types.LONG(), Types.STRING()
 
-#: What the factories of types with parts are called with. One that is missing here fails the test.
-ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "PRIMITIVE_ARRAY": (LONG,),
-    "BASIC_ARRAY": (STRING,),
-    "OBJECT_ARRAY": (Types.LIST(LONG),),
-    "LIST": (STRING,),
-    "MAP": (STRING, LONG),
-    "TUPLE": ([LONG, STRING],),
-    "ROW": ([LONG, STRING],),
-    "ROW_NAMED": (["a", "b"], [LONG, STRING]),
-}
-
-
-def made(name: str) -> TypeInformation:
-    factory = getattr(Types, name)
-    arguments = ARGUMENTS[name] if inspect.signature(factory).parameters else ()
-    type_info: TypeInformation = factory(*arguments)
-    return type_info
-
-
 FACTORIES = [name for name in vars(Types) if not name.startswith("_")]
-DECLARED = [made(name) for name in FACTORIES]
+DECLARED = [samples.type_info for samples in SAMPLES.values()]
 OTHERS = [
     *map(LocalTimeTypeInfo, LocalTimeTypeInfo.TimeType),
     ExternalTypeInfo(STRING),
@@ -59,8 +45,79 @@ class Own(TypeInformation):
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-def test_every_type_that_can_be_declared_has_a_row(name: str) -> None:
-    assert has_own_codec(made(name)), f"Types.{name} needs a row in pyflinkstate/backends/types"
+def test_every_type_that_can_be_declared_has_samples_and_a_row(name: str) -> None:
+    assert name in SAMPLES, f"Types.{name} needs values in tests/support/type_samples.py"
+    samples = SAMPLES[name]
+    assert samples.fits, f"Types.{name} needs values that fit"
+    assert samples.refused or name == "PICKLED_BYTE_ARRAY", f"Types.{name} needs values that are beyond"
+    assert has_own_codec(samples.type_info), f"Types.{name} needs a row in pyflinkstate/backends/types"
+
+
+# --- check and column ----------------------------------------------------------------------------------
+
+each_type = pytest.mark.parametrize("samples", ALL_SAMPLES, ids=lambda samples: str(samples.type_info))
+
+
+def in_full(value: Any) -> tuple[type, str]:
+    """Return what tells a value from those that equal it."""
+    return type(value), repr(value)
+
+
+@each_type
+def test_a_value_that_fits_is_kept_and_its_column_gives_it_back(samples: Samples) -> None:
+    type_info = samples.type_info
+    kept = [type_info.check(value) for value in samples.fits]
+    assert list(map(in_full, kept)) == list(map(in_full, samples.fits))
+    back = decode_column(type_info, encode_column(type_info, [None, *kept, None]))
+    assert list(map(in_full, back[1:-1])) == list(map(in_full, kept))
+
+
+EVERY_VALUE = [
+    value
+    for samples in ALL_SAMPLES
+    for value in (*samples.fits, *samples.refused, *(given for given, _ in samples.nearly))
+    if not isinstance(value, (Iterator, memoryview))  # these cannot be pickled without a declared type
+]
+
+
+@each_type
+def test_what_check_accepts_of_any_values_the_column_gives_back(samples: Samples) -> None:
+    """A value that only the column refuses would fail each checkpoint, far from where it was stored."""
+    for value in EVERY_VALUE:
+        with suppress(ValueError):
+            kept = samples.type_info.check(value)
+            (back,) = decode_or_fail(samples.type_info, kept)
+            assert in_full(back) == in_full(kept)
+
+
+def decode_or_fail(type_info: TypeInformation, value: Any) -> list[Any]:
+    try:
+        return decode_column(type_info, encode_column(type_info, [value]))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise AssertionError(f"{type_info}: check accepts {value!r}, and the column does not") from error
+
+
+# --- keys ----------------------------------------------------------------------------------------------
+
+
+#: Types without parts whose values cannot be keys, as in PyFlink; all others need a hash.
+NO_KEYS = {"LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME"}
+NUMBERS = {"BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "BIG_INT", "BIG_DEC"}
+
+
+def test_every_type_without_parts_has_a_hash_or_is_known_to_have_none() -> None:
+    without = {codec.name for codec in ATOMS if codec.java_hash(LONG, []) is None}
+    assert without == NO_KEYS
+
+
+def test_the_error_for_a_type_that_no_key_can_have_names_those_that_it_can() -> None:
+    message = cannot_be_key(Types.LIST(LONG)).message
+    names = {codec.name for codec in ATOMS} - NO_KEYS - NUMBERS
+    assert "a number" in message
+    assert [name for name in sorted(names) if name.lower() not in message.lower()] == []
+
+
+# --- rows ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("module", [basic_types, composite_types], ids=lambda module: module.__name__)

@@ -302,6 +302,6 @@ def _is_frozen_record(value: TypedValue) -> bool:
 def cannot_be_key(type_info: TypeInformation) -> ConfigurationError:
     """Return the error for a type whose values cannot be keys."""
     return ConfigurationError(
-        f"{type_info} cannot be a key type: choose a number, STRING, BOOLEAN, INSTANT, SQL_DATE, SQL_TIME, "
-        f"SQL_TIMESTAMP, bytes (PRIMITIVE_ARRAY(BYTE)), or a TUPLE or ROW of them"
+        f"{type_info} cannot be a key type: choose a number, STRING, CHAR, BOOLEAN, INSTANT, SQL_DATE, "
+        f"SQL_TIME, SQL_TIMESTAMP, bytes (PRIMITIVE_ARRAY(BYTE)), or a TUPLE or ROW of them"
     )
