@@ -1,6 +1,8 @@
 """The command line: what it prints, what it writes, and how it ends."""
 
 import csv
+import datetime
+import decimal
 import io
 import json
 import math
@@ -16,6 +18,8 @@ from read_support import JOB_ID, UID, operator_of, state_file, write, write_chec
 from tiers import cases
 
 from pyflinkstate import MapStateDescriptor, Row, Types, ValueStateDescriptor
+from pyflinkstate.api.time import Instant
+from pyflinkstate.api.types import ExternalTypeInfo
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.state_access.command_line import main
@@ -101,6 +105,54 @@ def test_keys_of_other_types_are_json(tmp_path, run):
     code, printed, err = run("show", folder, UID, "--key", "seven")
     assert (code, printed) == (3, [])
     assert "keys are of LONG, and 'seven' is not JSON" in err
+
+
+#: Types whose keys are written as texts, and how they are written.
+WRITTEN_KEYS = [
+    (Types.SQL_DATE(), datetime.date(2020, 1, 2), "2020-01-02"),
+    (Types.SQL_TIME(), datetime.time(3, 4, 5, 678000), "03:04:05.678000"),
+    (Types.SQL_TIMESTAMP(), datetime.datetime(2020, 1, 2, 3, 4, 5), "2020-01-02T03:04:05"),
+    (Types.INSTANT(), Instant(1_577_934_245, 6_000_000), "2020-01-02T03:04:05.006Z"),
+    (Types.INSTANT(), Instant(-62_135_596_800, 0), "0001-01-01T00:00:00Z"),
+    (Types.BIG_DEC(), decimal.Decimal("1.50"), "1.50"),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"\xff\x00", "ff00"),
+    (ExternalTypeInfo(Types.STRING()), "7", "7"),
+    (
+        Types.TUPLE([Types.STRING(), Types.SQL_DATE()]),
+        ("a", datetime.date(2020, 1, 2)),
+        '["a", "2020-01-02"]',
+    ),
+    (
+        Types.TUPLE([Types.LONG(), Types.TUPLE([Types.INSTANT()])]),
+        (1, (Instant(0, 5),)),
+        '[1, ["1970-01-01T00:00:00.000000005Z"]]',
+    ),
+]
+
+
+@pytest.mark.parametrize(("key_type", "key", "written"), WRITTEN_KEYS, ids=str)
+def test_a_key_is_written_as_it_is_printed(tmp_path, run, key_type, key, written):
+    folder = write(tmp_path, {key: 1}, key_type=key_type)
+    (row,) = run("show", folder, UID, "--key", written)[1][0]["rows"]
+    assert row["count"] == 1
+    printed = row["key"] if isinstance(row["key"], str) else json.dumps(row["key"])
+    assert run("show", folder, UID, "--key", printed)[1][0]["rows"] == [row]
+
+
+@pytest.mark.parametrize(
+    ("key", "key_type", "written", "example"),
+    [
+        (datetime.date.min, Types.SQL_DATE(), "yesterday", "2020-01-02"),
+        (Instant(0, 0), Types.INSTANT(), "2020-01-02", "2020-01-02T03:04:05.678Z"),
+        (decimal.Decimal(1), Types.BIG_DEC(), "much", "1.50"),
+        ((datetime.date.min,), Types.TUPLE([Types.SQL_DATE()]), '["yesterday"]', "2020-01-02"),
+    ],
+    ids=str,
+)
+def test_a_key_that_is_written_otherwise_is_refused(tmp_path, run, key, key_type, written, example):
+    code, printed, err = run("show", write(tmp_path, {key: 1}, key_type=key_type), UID, "--key", written)
+    assert (code, printed) == (3, [])
+    assert f"is written like {example}, and" in err
 
 
 def test_diff(job, run):

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import json
 from argparse import Namespace
 from contextlib import suppress
 
 import attrs
 
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import JsonObject, Key
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointNotFoundError,
-    InvalidKeyError,
     UnknownOperatorError,
 )
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.command_line import exports, queries
 from pyflinkstate.state_access.command_line.printing import Printer, readable_row, readable_rows
+from pyflinkstate.state_access.command_line.written_keys import parsed_key
 from pyflinkstate.state_access.differences import diff as compare
 from pyflinkstate.state_access.history import history as history_of
 from pyflinkstate.state_access.locations import jobs_at, locate, retained
@@ -111,27 +110,6 @@ def _show_rows(checkpoint: Checkpoint, chosen: Namespace, printer: Printer) -> N
     printer.table(f"{chosen.uid} {chosen.state or ''}".strip(), rows[: chosen.limit])
     if len(rows) > chosen.limit:
         printer.note(f"  there are more rows: --limit is {chosen.limit}")
-
-
-def parsed_key(text: str, key_type: TypeInformation) -> Key:
-    """Return the key that a user has written: a text for keys that are texts, JSON for others.
-
-    A key without a declared type is JSON if it can be, and otherwise a text. Lists become tuples.
-    """
-    if key_type.kind in ("STRING", "CHAR"):
-        return text
-    try:
-        return _hashable(json.loads(text))
-    except ValueError as error:
-        if isinstance(key_type, PickledBytesTypeInfo):
-            return text
-        raise InvalidKeyError(
-            f"keys are of {key_type}, and {text!r} is not JSON: {error}", key=text
-        ) from error
-
-
-def _hashable(value: Key | list[Key]) -> Key:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def sql(chosen: Namespace, printer: Printer) -> bool:

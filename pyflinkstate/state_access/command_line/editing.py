@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.state_access.command_line.commands import parsed_key
 from pyflinkstate.state_access.command_line.printing import Printer
+from pyflinkstate.state_access.command_line.written_keys import parsed_key
 
 if TYPE_CHECKING:
     from pyflinkstate.state_access.writing import CheckpointEdit
