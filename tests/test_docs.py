@@ -131,6 +131,69 @@ def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
     assert [task for _, task, where in rows if not _LINK.search(where)] == []
 
 
+# --- tables that must not forget anything ----------------------------------------------------------------
+
+#: Settings that have no effect here, and second names of others.
+NOT_IN_THE_TABLE = {
+    "enable_unaligned_checkpoints",
+    "set_aligned_checkpoint_timeout",
+    "set_alignment_timeout",
+    "set_checkpoint_storage_dir",
+    "set_fail_on_checkpointing_errors",
+    "set_force_unaligned_checkpoints",
+}
+#: The methods by which a stream gets a sink that the user does not make.
+OUTPUTS = {"print", "execute_and_collect", "to_rdd", "to_dataframe", "foreach_epoch"}
+
+
+def named_in_table(page: str, head: str) -> set[str]:
+    """Return the names in the first column of the table whose head begins so."""
+    table = (DOCS / page).read_text(encoding="utf-8").partition(f"\n| {head} |")[2].partition("\n\n")[0]
+    cells = [line.split(" | ")[0] for line in table.splitlines()[2:]]
+    return {
+        name for cell in cells for code in re.findall(r"`([^`]+)`", cell) for name in re.findall(r"\w+", code)
+    }
+
+
+def test_the_table_of_types_has_every_type() -> None:
+    types = {name for name in vars(pyflinkstate.Types) if not name.startswith("_")}
+    assert types - named_in_table("state.md", "type") == set()
+
+
+def test_the_table_of_settings_has_every_setting_of_checkpoints() -> None:
+    methods = {name for name in vars(pyflinkstate.CheckpointConfig) if name.startswith(("set_", "enable_"))}
+    assert methods - named_in_table("checkpoints.md", "setting") == NOT_IN_THE_TABLE
+
+
+def test_the_table_of_outputs_has_every_sink() -> None:
+    public = [getattr(pyflinkstate, name) for name in pyflinkstate.__all__]
+    sinks = {one.__name__ for one in public if inspect.isclass(one) and hasattr(one, "rewind")}
+    interfaces = {"RunAwareSink", "Sink"}
+    assert interfaces <= sinks
+    assert (sinks - interfaces | OUTPUTS) - named_in_table("checkpoints.md", "sink") == set()
+
+
+GUIDES = [ROOT / "CONTRIBUTING.md", DOCS / "ARCHITECTURE.md"]
+#: A file, with its folder or without, or a folder.
+_NAMED_PATH = re.compile(
+    r"`([\w*/.-]+\.(?:py|md|toml|yml)|(?:pyflinkstate|tests|docs|scripts|runtime|monitor)/[\w*/.-]*)`"
+)
+
+
+def is_there(named: str) -> bool:
+    roots = [ROOT, ROOT / "pyflinkstate"]
+    folders = [ROOT / folder for folder in ("pyflinkstate", "tests", "scripts", "benchmarks")]
+    by_its_name = [] if "/" in named else [found for folder in folders for found in folder.rglob(named)]
+    return bool(by_its_name) or any(list(root.glob(named)) for root in roots)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=name_of)
+def test_files_that_a_guide_names_are_there(guide: Path) -> None:
+    named = set(_NAMED_PATH.findall(guide.read_text(encoding="utf-8")))
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not is_there(name)] == []
+
+
 # --- import paths ----------------------------------------------------------------------------------------
 
 #: What the reference shows and no program imports: public methods return it, or pass it to a function.
