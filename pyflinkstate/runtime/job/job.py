@@ -114,6 +114,8 @@ from pyflinkstate.runtime.tasks import DriverLink, TaskLink
 from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp, new_secret
 
 TICK_S = 0.5
+#: How often a job that waits for its restart checks whether it can restart at all.
+CHECK_INTERVAL_MS = 5_000
 CLOSE_TIMEOUT_S = 30
 #: The phases in which the job waits for messages.
 WAITING = (Phase.RESTORING, Phase.RUNNING, Phase.STOPPING, Phase.DRAINING, Phase.COMMITTING)
@@ -213,6 +215,8 @@ class Job(JobView):
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
         self._secret = new_secret(settings.is_encrypted)
+        #: The history of runs for sinks, if no checkpoints have one: a run may have to be begun again.
+        self._line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
         self._is_over = False
         #: Until when somebody looks at a stream; it is replaced as a whole, as other threads do that.
         self._sampled: dict[str, int] = {}
@@ -265,15 +269,15 @@ class Job(JobView):
         """Return what is known about the job so far."""
         history = () if self._checkpointing is None else tuple(self._checkpointing.history)
         return JobExecutionResult(
-            self.job_id,
-            self._accumulators.total(self._machine.epoch),
-            self._accumulators.rejected(self._machine.epoch),
-            tuple(stats for stats in history if stats.failure is None),
-            self._machine.epoch,
-            self._machine.attempt,
-            tuple(stats for stats in history if stats.failure is not None),
-            self._accumulators.metrics(),
-            self._runtime_ms(),
+            job_id=self.job_id,
+            accumulators=self._accumulators.total(self._machine.epoch),
+            rejected=self._accumulators.rejected(self._machine.epoch),
+            checkpoints=tuple(stats for stats in history if stats.failure is None),
+            epochs=self._machine.epoch,
+            restarts=self._machine.attempt,
+            failed_checkpoints=tuple(stats for stats in history if stats.failure is not None),
+            metrics=self._accumulators.metrics(),
+            net_runtime_ms=self._runtime_ms(),
         )
 
     def _runtime_ms(self) -> int:
@@ -340,6 +344,7 @@ class Job(JobView):
             self._ended_ms = self._clock.monotonic_ms()
             if machine.is_busy:
                 self._runner.cancel()
+            self._runner.close()
             self._control.close()
 
     def _tell_of_start(self) -> None:
@@ -410,10 +415,17 @@ class Job(JobView):
         if was_stopping and not has_come and self._is_stopping():
             self._runner.cancel()  # again: the first time it may not have begun
         self._check_runner()
-        assert self._control is not None
-        if not self._control.is_alive():
-            self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
+        self._check_alive()
         self._tick()
+
+    def _check_alive(self) -> None:
+        """Fail if what every attempt needs is gone, whatever the job is doing."""
+        assert self._control is not None
+        error = self._runner.gone()
+        if error is None and not self._control.is_alive():
+            error = DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended")
+        if error is not None:
+            self.fail(error)
 
     def _handle_next(self, timeout_s: float) -> bool:
         """Handle the next event; return whether one has come."""
@@ -541,24 +553,23 @@ class Job(JobView):
 
         Failures up to this point have left all checkpoints and all output as they were.
         """
-        line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
         if self._checkpointing is not None:
             self._checkpointing.take_over(self._restore)
-            line = self._checkpointing.line
-        self._open_sinks(line)
+            self._line = self._checkpointing.line
+        self._open_sinks()
         if self._logs_epochs and self._restore is not None and self._checkpointing is not None:
             planned = self._checkpointing.planned(self._restore.metadata.epoch)
             self._planner.remember(self._source.planned(planned))
         return JobTakenOver()
 
-    def _open_sinks(self, line: RunHistory) -> None:
+    def _open_sinks(self) -> None:
         """Open the sinks for a new run; a sink that does not know about runs is opened only once."""
         restored = None if self._restore is None else self._restore.metadata.epoch
         for sink in self._plan.sinks:
             self._check_run()
             if sink not in self._opened or isinstance(sink.sink, RunAwareSink):
                 with errors_of_sink(sink.name, "open"):
-                    open_sink(sink.sink, self.job_id, line, restored)
+                    open_sink(sink.sink, self.job_id, self._line, restored)
                 self._opened.add(sink)
             else:
                 self._go_back_to(sink, self._machine.epoch)
@@ -689,14 +700,14 @@ class Job(JobView):
         tell_each(self._settings.listeners, lambda one: one.on_epoch(stats))
         if self._timeline is not None:
             report = EpochReport(
-                stats,
-                self._timeline.prepared(),
-                self._accumulators.of_tasks(number),
-                self._accumulators.total(number),
-                self._event_time.at(number),
-                self._accumulators.metrics_of_tasks(),
-                self._timeline.statuses,
-                self._timeline.samples,
+                stats=stats,
+                phases_ms=self._timeline.prepared(),
+                counts=self._accumulators.of_tasks(number),
+                totals=self._accumulators.total(number),
+                watermarks=self._event_time.at(number),
+                metrics=self._accumulators.metrics_of_tasks(),
+                statuses=self._timeline.statuses,
+                samples=self._timeline.samples,
             )
             tell_each(self._observers, lambda one: one.on_epoch_report(report))
 
@@ -794,11 +805,12 @@ class Job(JobView):
     def _wait_for_restart(self) -> None:
         """Wait before the restart, but handle cancellation and requests for savepoints at once."""
         left_ms = self._pause_until_ms - self._clock.monotonic_ms()
-        mail = self._clock.receive(self._events, left_ms) if left_ms > 0 else None
+        mail = self._clock.receive(self._events, min(left_ms, CHECK_INTERVAL_MS)) if left_ms > 0 else None
         if mail is not None:
             self._handle(mail, self._tell)
             return
         self._take_mail()
+        self._check_alive()
         if left_ms <= 0 and self._machine.phase is Phase.PAUSED:
             self._tell(PauseEnded())
 
