@@ -579,26 +579,6 @@ class TestSavepoints:
         assert kinds(fail_once(made)) == ["AbandonCheckpoint", "FailJob"]
 
 
-class TestForgetting:
-    def test_a_forgotten_checkpoint_is_neither_kept_nor_deleted(self) -> None:
-        made = CheckpointCoordinator(attrs.evolve(TOLERANT, num_retained=1), 5, [2, 5])
-        made.forget(5)
-        assert (made.retained, made.latest_completed) == ((2,), 2)
-        made.forget(2)
-        assert (made.retained, made.latest_completed) == ((), None)
-        assert complete(made, begin(made)) == [NotifyComplete(6)], "the ids are not used again"
-
-    def test_what_is_not_kept_cannot_be_forgotten_and_nothing_changes(self) -> None:
-        made = coordinator()
-        complete(made, begin(made))
-        begin(made)
-        before = picture(made)
-        for checkpoint_id in (2, 9):
-            with pytest.raises(ValueError, match="not in list"):
-                made.forget(checkpoint_id)
-        assert picture(made) == before
-
-
 class TestSettings:
     @pytest.mark.parametrize("name", ["num_retained", "max_concurrent", "materialization_interval"])
     def test_there_is_at_least_one_of(self, name: str) -> None:

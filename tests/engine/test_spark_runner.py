@@ -12,8 +12,9 @@ from unittest.mock import MagicMock
 import pytest
 from support_runtime import PATIENCE_S, raising
 
-from pyflinkstate.errors import SparkJobError
+from pyflinkstate.errors import SparkJobError, SparkUnavailableError
 from pyflinkstate.runtime.engine.epochs import EpochEnded
+from pyflinkstate.runtime.sinks import DriverSink, RddSink
 from pyflinkstate.runtime.spark import spark
 from pyflinkstate.runtime.spark.spark import SparkRunner
 
@@ -106,3 +107,66 @@ def test_slots_are_not_started_for_a_job_that_is_cancelled(monkeypatch: pytest.M
     runner.cancel()
     may_go_on.set()
     assert "cancelled before Spark began" in str(ended.get(timeout=PATIENCE_S).error)
+
+
+def context_of(process: Any = None) -> Any:
+    """Return a Spark context whose JVM runs, or is what ``process`` says."""
+    context: Any = MagicMock()
+    context._gateway.proc = process
+    context._jsc.sc().isStopped.return_value = False
+    return context
+
+
+def test_it_is_gone_when_its_jvm_has_ended_or_its_session_was_stopped() -> None:
+    process = MagicMock()
+    process.poll.return_value = None
+    context = context_of(process)
+    runner = SparkRunner(context, "group", MagicMock())
+    assert runner.gone() is None
+    process.poll.return_value = -9
+    assert isinstance(runner.gone(), SparkUnavailableError)
+    process.poll.return_value = None
+    context._jsc = None
+    assert isinstance(runner.gone(), SparkUnavailableError)
+    runner.close()
+
+
+def ran(sink: Any) -> tuple[SparkRunner, Any]:
+    """Return a runner that has built the RDDs of an epoch, and the code that it has sent."""
+    context = context_of()
+    runner = SparkRunner(context, "group", MagicMock())
+    plan: Any = MagicMock(sinks=[SimpleNamespace(sink=sink)])
+    plan.heads.return_value = []
+    request: Any = SimpleNamespace(code=MagicMock(), plan=plan)
+    runner._graph(request)
+    return runner, context.broadcast.return_value
+
+
+def test_the_code_of_a_job_that_has_ended_is_destroyed() -> None:
+    runner, code = ran(DriverSink(lambda *_: None))
+    runner.close()
+    runner.close()
+    assert code.destroy.call_count == 1
+
+
+def test_the_code_of_results_that_are_kept_is_not() -> None:
+    runner, code = ran(RddSink())
+    runner.close()
+    assert code.destroy.call_count == 0
+
+
+def test_what_was_shuffled_ahead_of_the_end_is_released() -> None:
+    closed, graph = threading.Event(), MagicMock()
+    graph.close = closed.set
+    graph.shuffled_ahead.return_value = []
+    runner = SparkRunner(context_of(), "group", MagicMock())
+    runner._graph = lambda _: graph  # type: ignore[method-assign]
+    runner._enter = lambda *_: None  # type: ignore[method-assign]
+    runner._is_built.set()
+    request: Any = SimpleNamespace(description="orders: ahead for epoch 2", about="")
+    done = threading.Event()
+    runner.shuffle_ahead(request, done.set)
+    assert done.wait(PATIENCE_S)
+    assert not closed.is_set()
+    runner.close()
+    assert closed.is_set()

@@ -31,8 +31,10 @@ from pyflinkstate.errors import (
     BadRecordError,
     CheckpointFailuresExceededError,
     CheckpointNotFoundError,
+    CheckpointStorageError,
     CorruptCheckpointError,
     JobCancelledError,
+    JobFailedError,
     PyFlinkStateError,
     SinkError,
     SinkStorageError,
@@ -442,6 +444,17 @@ class TestNotifications:
         os.close(slots[0])
 
 
+def test_a_checkpoint_whose_commit_fails_is_told_of_all_the_same(storage: CheckpointStorage) -> None:
+    sink = StubbornSink(CheckpointStorageError("try again"))
+    run = JobRun(numbers(), sink, storage, restart=FixedDelayRestart(1, 0))
+    job = run.run()
+    told = [(stats.checkpoint_id, stats.epoch) for stats in run.heard.checkpoints]
+    assert told[0] == (1, 1)
+    assert [(stats.checkpoint_id, stats.epoch) for stats in job.result().checkpoints] == told
+    listed = json.loads((Path(storage.uri) / job.job_id / "checkpoints.json").read_text())
+    assert [stats["checkpoint_id"] for stats in reversed(listed)] == [number for number, _ in told]
+
+
 def fail_to_start(request: SlotsRequest) -> None:
     raise SPARK_FAILED
 
@@ -548,6 +561,28 @@ class TestFallBack:
         assert self.written(tmp_path) == [["a", number] for number in range(1, 6)]
         assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 4, 4, 3, 4, 5]
         assert [type(error) for _, error in run.heard.restarts] == [SparkJobError, CorruptCheckpointError]
+
+    @pytest.mark.parametrize("restarts", [1, 2])
+    def test_where_there_is_no_older_one_the_damaged_one_stays(
+        self, run: JobRun, storage: CheckpointStorage, restarts: int
+    ) -> None:
+        """What could not be read may be intact, as behind a disk that fails for a while."""
+
+        def before(request: EpochRequest) -> None:
+            if (request.link.driver.attempt, request.link.epoch) == (0, 4):
+                repairs.append(self.damage(storage, job.job_id, 3))
+                raise SPARK_FAILED
+
+        repairs: list[Callable[[], Any]] = []
+        run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=1)
+        run.fall_back, run.restart = True, FixedDelayRestart(restarts, 0)
+        run.runner.before = before
+        job = run.job()
+        with pytest.raises((CorruptCheckpointError, JobFailedError), match="chk-3"):
+            list(job.run())
+        assert storage.completed(job.job_id) == [3]
+        repairs[0]()
+        assert self.again(run, storage).run().result().epochs == 5
 
     def test_not_with_a_source_that_gives_nothing_old_again(
         self, run: JobRun, storage: CheckpointStorage

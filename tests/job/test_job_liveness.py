@@ -9,11 +9,12 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from slot_functions import Count
-from support_job import EVERY_EPOCH, JobRun, LocalRunner, numbers
+from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, numbers, once
 from support_runtime import PATIENCE_S, next_event, raising, receive
 from support_slots import SLOT, Driver, in_thread, outcome
 
@@ -23,10 +24,14 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
     SlotLostError,
     SparkJobError,
+    SparkUnavailableError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest
 from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.job.reports.observe import JobListener
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.program.job_client import JobClient
+from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.slots.control import SlotLost
@@ -144,6 +149,51 @@ def test_a_control_server_that_has_ended_is_an_error(
     runner.cancel = hold.set  # type: ignore[method-assign]
     with pytest.raises(DriverUnreachableError, match="'orders': its control server has ended"):
         run.run()
+
+
+GONE = SparkUnavailableError("the Spark application ended")
+
+
+def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do(
+    storage: CheckpointStorage,
+) -> None:
+    def when_idle(_: GrowingSource) -> None:
+        run.runner.gone = lambda: GONE  # type: ignore[method-assign]
+
+    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
+    with pytest.raises(SparkUnavailableError):
+        run.run()
+    assert run.heard.restarts == []
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_600_000])
+def test_nor_does_it_wait_for_its_restart(storage: CheckpointStorage, delay_ms: int) -> None:
+    class OnRestart(JobListener):
+        def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+            run.runner.gone = lambda: GONE  # type: ignore[method-assign]
+
+    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run.restart = FixedDelayRestart(5, delay_ms)
+    run.listeners = (OnRestart(),)
+    run.runner.before = once(SparkJobError("an executor was lost"), 2)
+    with pytest.raises(SparkUnavailableError):
+        run.run()
+    assert [attempt for attempt, _ in run.heard.restarts] == [1]
+    assert sum(run.clock.slept) < 60_000
+    assert run.heard.ended == [JobStatus.FAILED]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_that_has_ended_closes_its_engine(storage: CheckpointStorage, fails: bool) -> None:
+    closed: list[None] = []
+    run = run_of(LocalRunner(), storage, [], restarts=0)
+    run.runner.close = lambda: closed.append(None)  # type: ignore[method-assign]
+    if fails:
+        run.runner.before = once(SparkJobError("an executor was lost"), 2)
+    with pytest.raises(SparkJobError) if fails else nullcontext():
+        run.run()
+    assert closed == [None]
 
 
 def test_a_client_whose_result_cannot_be_made_is_told_so(storage: CheckpointStorage) -> None:

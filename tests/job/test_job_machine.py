@@ -22,6 +22,7 @@ from pyflinkstate.errors import (
     RuntimeFailure,
     SlotLostError,
     SparkJobError,
+    SparkUnavailableError,
     UserFunctionError,
 )
 from pyflinkstate.runtime.checkpoints import SavepointRequest
@@ -355,13 +356,15 @@ class TestFailures:
         assert machine.handle(late) == []
         assert machine.handle(real) == [CancelEpoch()]
 
-    def test_such_a_copy_may_end_once_more(self) -> None:
+    def test_such_a_copy_may_end_once_more_and_counts_for_nothing(self) -> None:
         machine = running()
         asked, again = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
-        walked(machine, asked, ended(machine), OutputPrepared())
-        assert machine.handle(asked) == [CountReport(asked)]
+        walked(machine, asked, ended(machine))
+        assert machine.handle(asked) == []
+        machine.handle(OutputPrepared())
+        assert machine.handle(asked) == []
         walked(machine, SourceAsked(NEXT), NO_BARRIER)
-        assert machine.handle(asked) == [CountReport(asked)]
+        assert machine.handle(asked) == []
         assert machine.handle(again) == [CountReport(again)]
 
     def test_a_task_that_starts_a_slot_fails_the_attempt(self) -> None:
@@ -383,6 +386,14 @@ class TestFailures:
         assert machine.handle(Failed(SlotLostError("gone"))) == [], "it is gone with its attempt"
         assert machine.handle(PauseEnded()) == [BeginAttempt(1)]
         assert machine.handle(InstructionFailed(BROKEN)) == [EndAttempt(BROKEN)]
+
+    def test_what_cannot_restart_any_more_does_not_wait_for_it(self) -> None:
+        machine = idle()
+        walked(machine, Failed(BROKEN), ATTEMPT_ENDED)
+        gone = SparkUnavailableError("gone")
+        assert machine.handle(Failed(gone)) == [EndAttempt(gone)]
+        machine.handle(AttemptEnded(gone, falls_back=False, now_ms=0))
+        assert (machine.phase, machine.error) == (Phase.ENDED, gone)
 
     def test_an_engine_that_does_not_begin_need_not_be_waited_for(self) -> None:
         machine = running()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import shutil
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.sources.sources import Available, CollectionSource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import AbortCheckpoint, NotifyCheckpointComplete
@@ -505,6 +506,55 @@ class TestBesideCheckpoints:
         assert found_at(storage, asked[0]).metadata.epoch == 2
         assert job.status is JobStatus.FINISHED
         assert [request.link.epoch for request in run.runner.requests] == [1, 2]
+
+
+class Growing(GrowingSource):
+    """Notes when it has said that it is over."""
+
+    has_said_so = False
+
+    def latest_offset(self, start: int, whole: bool) -> Available:
+        self.has_said_so = self.is_over
+        return super().latest_offset(start, whole)
+
+
+@attrs.define(slots=False)
+class LateMail(queue.SimpleQueue[Any]):
+    """A mailbox that does something when the job waits for mail, if it is time for that."""
+
+    is_time: Callable[[], bool]
+    do: Callable[[], object]
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if timeout is not None and self.is_time():
+            self.do()
+        return super().get(block, timeout)
+
+
+def test_a_savepoint_that_is_on_its_way_when_the_source_turns_out_to_be_over_is_waited_for(
+    storage: CheckpointStorage, directory: Path
+) -> None:
+    """Its checkpoint is complete, and all is committed; the slots still write the savepoint."""
+
+    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+        acknowledge(without_savepoint(request), slots)
+
+    def when_idle(source: GrowingSource) -> None:
+        source.is_over = bool(run.heard.checkpoints)
+
+    def write() -> None:
+        for slot in run.runner.slots[0]:
+            slot.connection.send(ack(2, slot.slot_id))
+
+    run = acted(storage, act, checkpoints=RARELY)
+    source = Growing(3, when_idle)
+    run.end = attrs.evolve(run.end, parent=SourceNode(source, "numbers"))
+    run.mailbox = LateMail(lambda: source.has_said_so, write)
+    job = run.job()
+    request = ask(job, directory)
+    list(job.run())
+    assert found_at(storage, request).metadata.epoch == 1
+    assert [stats.checkpoint_id for stats in run.heard.checkpoints] == [1, 2]
 
 
 # --- real slots ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import threading
@@ -670,3 +671,27 @@ def test_a_chain_of_operators_without_state_needs_no_slots(storage: CheckpointSt
     again = attrs.evolve(run, restore=latest(storage), runner=LocalRunner())
     again.run()
     assert again.runner.started == []
+
+
+class SlowToOpen(FileSink):
+    """A file sink that has taken its directory when its storage goes away for a moment."""
+
+    has_failed = False
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+        super().open_run(job_id, history, restored_epoch)
+        if not self.has_failed:
+            self.has_failed = True
+            raise OSError("try again")
+
+
+def test_a_job_without_checkpoints_that_begins_again_does_not_refuse_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that begin at the same time are told apart, and put in order, by random numbers."""
+    tokens = itertools.chain(["ffffffff", "00000000"], itertools.repeat("80000000"))
+    monkeypatch.setattr(job_module.secrets, "token_hex", lambda _: next(tokens))
+    run = JobRun(numbers(), SlowToOpen(str(tmp_path / "out")), restart=FixedDelayRestart(1, 0))
+    assert run.run().result().restarts == 1
+    (file,) = tmp_path.glob("out/epoch=*/part-*")
+    assert file.read_text().split() == [str(number) for number in range(10)]

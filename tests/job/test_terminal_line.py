@@ -11,11 +11,13 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import attrs
 import pytest
+from support_runtime import PATIENCE_S
 
 from pyflinkstate.runtime.job.reports.terminal import TerminalLine
 
@@ -154,6 +156,53 @@ class TestLogs:
         line.leave("FINISHED")
         logger.warning("and at that")
         assert terminal.rows == ["look at this", "FINISHED", "and at that", ""]
+
+
+class Printing(logging.StreamHandler[Any]):
+    """Prints with its lock held, as handlers write, but not before another thread asks for that lock."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.stderr)
+        self._program = program
+        self.emits, self.is_wanted = threading.Event(), threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        before = self._program.stdout
+        self.emits.set()
+        assert self.is_wanted.wait(PATIENCE_S)
+        for stream in (before, self._program.stdout):
+            print(record.getMessage(), file=stream)
+
+    def setStream(self, stream: Any) -> Any:
+        self.is_wanted.set()
+        return super().setStream(stream)
+
+
+@pytest.mark.parametrize("call", ["show", "leave"])
+def test_a_thread_that_logs_and_the_line_do_not_wait_for_each_other(
+    line: TerminalLine, terminal: Terminal, program: Program, call: str
+) -> None:
+    logger = logging.getLogger("of.a.program")
+    handler = Printing(program)
+    logger.addHandler(handler)
+    try:
+        if call == "leave":
+            line.show("epoch 1")
+        handler.is_wanted.clear()
+        threads = [
+            threading.Thread(target=logger.warning, args=("look at this",), daemon=True),
+            threading.Thread(target=getattr(line, call), args=("epoch 2",), daemon=True),
+        ]
+        threads[0].start()
+        assert handler.emits.wait(PATIENCE_S)
+        threads[1].start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert not any(thread.is_alive() for thread in threads)
+        assert "look at this" in terminal.rows
+        line.leave("FINISHED")
+    finally:
+        logger.removeHandler(handler)
 
 
 class TestWhereThereIsNoTerminal:

@@ -66,7 +66,6 @@ REMARKABLE = {
     "several expired",
     "failed",
     "job failed",
-    "forgotten",
 }
 
 
@@ -125,10 +124,9 @@ class Simulation:
             self.decline,
             *[self.tick] * 2,
         ]
-        rarely = [self.end_attempt, self.forget]
         for _ in range(STEPS):
             self.now += self.rng.choice([0, 1, 5, 40])
-            self.rng.choice(steps if self.rng.random() < 0.97 else rarely)()
+            (self.rng.choice(steps) if self.rng.random() < 0.97 else self.end_attempt)()
             self.check()
         return self.seen
 
@@ -238,15 +236,6 @@ class Simulation:
     def end_attempt(self) -> None:
         instructions = self.coordinator.handle(PendingAborted(RuntimeFailure("restart")))
         self.abandon(instructions, list(self.pending))
-
-    def forget(self) -> None:
-        """One of those that are kept turned out damaged on a restart."""
-        self.end_attempt()
-        if self.retained:
-            damaged = self.rng.choice(self.retained)
-            self.retained.remove(damaged)
-            self.coordinator.forget(damaged)
-            self.seen["forgotten"] += 1
 
     def publish(self) -> None:
         """What was being written is written, or is not."""

@@ -235,6 +235,24 @@ class EngineContract:
         assert epochs.rows() == RECORDS
         epochs.engine.cancel()
 
+    def test_it_is_not_gone_whether_something_runs_or_not(self, epochs: Epochs, tmp_path: Path) -> None:
+        assert epochs.engine.gone() is None
+        go_on = tmp_path / "go on"
+        epochs.start(("map", waiting_for(str(go_on))))
+        assert epochs.engine.gone() is None
+        go_on.touch()
+        assert epochs.rows() == RECORDS
+        assert epochs.engine.gone() is None
+
+    def test_when_the_job_has_ended_it_is_closed_once_or_twice(self, epochs: Epochs) -> None:
+        epochs.start(("map", lambda number: number))
+        assert epochs.rows() == RECORDS
+        epochs.engine.close()
+        epochs.engine.close()
+
+    def test_it_is_closed_where_nothing_has_run(self, epochs: Epochs) -> None:
+        epochs.engine.close()
+
     @pytest.fixture
     def gate(self, epochs: Epochs, tmp_path: Path) -> Iterator[Path]:
         """An epoch runs, and goes on when the file is there."""

@@ -396,10 +396,12 @@ class Checkpointing:
         self._storage.discard_shared(self._job_id, sorted(self._unneeded(shared - self._registry.needed())))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
-        """Return the newest retained checkpoint before ``damaged``; going on from there is a new run."""
+        """Return the newest retained checkpoint before ``damaged``; going on from there is a new run.
+
+        That run finds anew which checkpoints there are. Without an older one, the damaged one stays: whoever
+        could not read it may be able to later.
+        """
         for checkpoint_id in reversed(self.coordinator.retained):
-            if checkpoint_id == damaged.metadata.checkpoint_id:
-                self.coordinator.forget(checkpoint_id)
             if checkpoint_id >= damaged.metadata.checkpoint_id:
                 continue
             uri = self._storage.uri_of(self._job_id, checkpoint_id)
@@ -591,7 +593,7 @@ class Checkpointing:
             self._tell_job(RestorePoint(metadata, uri), savepoint)
         finally:
             self._carry_out(instructions)
-        self._tell_of(pending, states, uri)
+            self._tell_of(pending, states, uri)
         if savepoint is None:
             self._tell(EpochCommitted(pending.epoch))
 

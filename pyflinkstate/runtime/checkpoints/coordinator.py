@@ -367,10 +367,6 @@ class CheckpointCoordinator:
         pending, self._pending = self._pending, {}
         return [AbandonCheckpoint(checkpoint, event.error, False) for checkpoint in pending.values()]
 
-    def forget(self, checkpoint_id: int) -> None:
-        """Forget a completed checkpoint that was damaged; the job goes on from an older one."""
-        self._completed.remove(checkpoint_id)
-
     def _try_to_complete(self, pending: PendingCheckpoint) -> list[Instruction]:
         if pending.missing or pending.aligned_ms is None or pending.state is not _State.TRIGGERED:
             return []

@@ -208,18 +208,18 @@ class EpochGraph(ABC, Generic[D]):
         chain = self._chain(branch, data)
         assert branch.input is not None
         router = Router(
-            operator.name,
-            self.shipped(branch.input.select_key),
-            branch.input.key_type,
-            operator.parallelism,
-            operator.max_parallelism,
-            branch.input.partitioning,
-            branch.input_number,
-            number,
-            chain.event_time,
-            operator.operator_id,
-            self.request.link.epoch,
-            chain.parallelism,
+            operator=operator.name,
+            select_key=self.shipped(branch.input.select_key),
+            key_type=branch.input.key_type,
+            parallelism=operator.parallelism,
+            max_parallelism=operator.max_parallelism,
+            partitioning=branch.input.partitioning,
+            input=branch.input_number,
+            branch=number,
+            event_time=chain.event_time,
+            operator_id=operator.operator_id,
+            epoch=self.request.link.epoch,
+            partitions=chain.parallelism,
         )
         task = RouteTask(chain, operator.operator_id, router)
         return self.transform(data, task, f"{branch.stage.name} -> {operator.name}")

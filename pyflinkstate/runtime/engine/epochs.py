@@ -123,3 +123,13 @@ class EpochRunner:
         error, ``done`` was called before or will not be called any more.
         """
         raise NotImplementedError
+
+    def gone(self) -> PyFlinkStateError | None:
+        """Return why the engine can run nothing any more, or None as long as it can.
+
+        The job master calls this whenever it waits, also while nothing runs, so it must not block.
+        """
+        return None
+
+    def close(self) -> None:
+        """Release what was kept for the job, which has ended; results that were handed over stay."""

@@ -113,6 +113,8 @@ from pyflinkstate.runtime.wire import (
 )
 
 TICK_S = 0.5
+#: How often a job that waits for its restart checks whether it can restart at all.
+CHECK_INTERVAL_MS = 5_000
 CLOSE_TIMEOUT_S = 30
 #: The phases in which the job waits for messages.
 WAITING = (Phase.RESTORING, Phase.RUNNING, Phase.STOPPING, Phase.DRAINING, Phase.COMMITTING)
@@ -199,6 +201,8 @@ class Job(JobView):
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
         self._secret = new_secret(settings.is_encrypted)
+        #: The history of runs for sinks, if no checkpoints have one: a run may have to be begun again.
+        self._line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
         self._is_over = False
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
@@ -308,6 +312,7 @@ class Job(JobView):
             self._reporter.end()
             if machine.is_busy:
                 self._runner.cancel()
+            self._runner.close()
             self._control.close()
 
     def _take_turn(self) -> None:
@@ -345,10 +350,17 @@ class Job(JobView):
         if was_stopping and not has_come and self._is_stopping():
             self._runner.cancel()  # again: the first time it may not have begun
         self._check_runner()
-        assert self._control is not None
-        if not self._control.is_alive():
-            self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
+        self._check_alive()
         self._tick()
+
+    def _check_alive(self) -> None:
+        """Fail if what every attempt needs is gone, whatever the job is doing."""
+        assert self._control is not None
+        error = self._runner.gone()
+        if error is None and not self._control.is_alive():
+            error = DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended")
+        if error is not None:
+            self.fail(error)
 
     def _handle_next(self, timeout_s: float) -> bool:
         """Handle the next event; return whether one has come."""
@@ -454,12 +466,11 @@ class Job(JobView):
 
         Failures up to this point have left all checkpoints and all output as they were.
         """
-        line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
         if self._checkpointing is not None:
             self._checkpointing.take_over(self._restore)
-            line = self._checkpointing.line
+            self._line = self._checkpointing.line
         restored = None if self._restore is None else self._restore.metadata.epoch
-        self._sinks.open(line, restored, self._machine.epoch)
+        self._sinks.open(self._line, restored, self._machine.epoch)
         if self._sinks.rely_on_numbers and self._restore is not None and self._checkpointing is not None:
             planned = self._checkpointing.planned(self._restore.metadata.epoch)
             self._planner.remember(self._source.planned(planned))
@@ -658,11 +669,12 @@ class Job(JobView):
     def _wait_for_restart(self) -> None:
         """Wait before the restart, but handle cancellation and requests for savepoints at once."""
         left_ms = self._pause_until_ms - self._clock.monotonic_ms()
-        mail = self._clock.receive(self._events, left_ms) if left_ms > 0 else None
+        mail = self._clock.receive(self._events, min(left_ms, CHECK_INTERVAL_MS)) if left_ms > 0 else None
         if mail is not None:
             self._handle(mail, self._dispatcher.tell)
             return
         self._take_mail()
+        self._check_alive()
         if left_ms <= 0 and self._machine.phase is Phase.PAUSED:
             self._dispatcher.tell(PauseEnded())
 

@@ -325,7 +325,7 @@ class JobMachine:
             return self._begin_epoch(asked.step)
         if self._wants_empty_epoch(asked):
             return [PlanEmptyEpoch()]
-        if asked.is_over and self.committed == self.epoch:
+        if asked.is_over and self.committed == self.epoch and not asked.has_pending:
             return self._close(JobStatus.FINISHED)
         return [Rest()]
 
@@ -443,27 +443,26 @@ class JobMachine:
         self._announced = max(self._announced, epoch)
 
     def _reported(self, report: TaskReport) -> Instructions:
-        if report.attempt != self.attempt:
+        if report.attempt != self.attempt or self._is_left_over(report.epoch):
             return []
         if report.error is not None:
             return self._task_failed(report.epoch, report.error)
-        ends_once = report.is_only_run and not self._is_left_over(report.epoch)
-        if ends_once and report.task in self._only_runs:
+        if report.is_only_run and report.task in self._only_runs:
             return self.handle(Failed(_ran_twice(report.task)))
-        if ends_once:
+        if report.is_only_run:
             self._only_runs.add(report.task)
         return [CountReport(report)]
 
     def _task_failed(self, epoch: int, error: PyFlinkStateError) -> Instructions:
-        """Fail, unless nobody waits for the task.
-
-        What was shuffled ahead is done again when its epoch runs, and may fail then.
-        """
+        """Fail, unless it was shuffled ahead: that is done again when its epoch runs, and may fail then."""
         is_ahead = self._begun < epoch <= self._asked_ahead
-        return [] if is_ahead or self._is_left_over(epoch) else self.handle(Failed(error))
+        return [] if is_ahead else self.handle(Failed(error))
 
     def _is_left_over(self, epoch: int) -> bool:
-        """Return whether an epoch has ended: what is left of it are copies of tasks that Spark ends late."""
+        """Return whether an epoch has ended: what is left of it are copies of tasks that Spark ends late.
+
+        A task waits until its report is in the mailbox, so that those that count come before the end.
+        """
         return epoch < self._begun or (epoch == self._begun and not self.is_running)
 
     def _slot_lost(self, event: SlotLost) -> Instructions:
@@ -512,8 +511,14 @@ class JobMachine:
         return []
 
     def _failed_while_paused(self, event: Failed) -> Instructions:
-        """End the job if it is cancelled; other failures are consequences of the one that has been told."""
-        return self._fail(event.error) if isinstance(event.error, JobCancelledError) else []
+        """End the job if there is nothing to wait for any more, as when it is cancelled or Spark is gone.
+
+        Other failures are consequences of the one that has been told.
+        """
+        if event.error.recoverable:
+            return []
+        self._failure = None
+        return self._fail(event.error)
 
     def _pause_ended(self, _: PauseEnded) -> Instructions:
         self._failure = None

@@ -89,12 +89,21 @@ class Ahead(Generic[G]):
             graph.close()
         return None
 
+    def close(self) -> None:
+        """Release what is kept as soon as the RDDs are built, as no epoch will ask for them."""
+        self._graph.add_done_callback(_released)
+
     def _is_same(self, request: EpochRequest) -> bool:
         """Return whether it is the same epoch of the same attempt, and nobody wants to see more of it now."""
         own, other = self._request, request
         is_same_link = own.link == attrs.evolve(other.link, sampled=own.link.sampled)
         is_same_epoch = own.epoch is other.epoch and own.plan is other.plan
         return is_same_link and is_same_epoch and other.link.sampled <= own.link.sampled
+
+
+def _released(graph: Future[G]) -> None:
+    with suppress(Exception):  # the RDDs were not built, or Spark is gone
+        graph.result().close()
 
 
 def shuffle_dependency(rdd: SparkObject) -> SparkObject:

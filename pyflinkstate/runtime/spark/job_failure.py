@@ -5,6 +5,9 @@ belong together, and a directory that nobody writes to any more looks like one t
 the job has failed, its driver looks for the session's queries that read the directory, lets each read what
 the job has committed, and ends it with the error. A listener does the same for queries that start later.
 
+A query may read other sources too, of which there is always more. Spark cannot wait for one source alone, so
+such a query is ended after a while.
+
 Spark has no public way to end a query with an error. The error is put where Spark itself keeps the cause of a
 query's end, and the query is stopped. Where a release of Spark has no such place the query is just stopped,
 and the log says why.
@@ -29,6 +32,8 @@ _log = logging.getLogger("pyflinkstate.job")
 #: Queries with these triggers end by themselves when they have read what there is.
 _ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 _ERROR_CLASS = "STREAM_FAILED"
+#: How long a query may go on to read what the job has committed.
+READ_TIMEOUT_S = 600
 
 
 class ResultQueries(StreamingQueryListener):
@@ -98,8 +103,13 @@ class ResultQueries(StreamingQueryListener):
 
     def _end(self, query: SparkObject) -> None:
         """Let a query read what is committed, and end it, unless it has ended for a reason of its own."""
-        with suppress(PySparkException, Py4JError):
-            query.processAllAvailable()
+        reading = threading.Thread(target=_read_all, args=(query,), name="failed job", daemon=True)
+        reading.start()
+        reading.join(READ_TIMEOUT_S)
+        if reading.is_alive():
+            _log.warning(
+                "query %s still reads %d s after the job has failed, and is ended", query.id, READ_TIMEOUT_S
+            )
         with suppress(PySparkException, Py4JError):
             if query.isActive:
                 self._set_cause(query)
@@ -117,6 +127,11 @@ class ResultQueries(StreamingQueryListener):
                 type(error).__name__,
                 self._text,
             )
+
+
+def _read_all(query: SparkObject) -> None:
+    with suppress(PySparkException, Py4JError):
+        query.processAllAvailable()
 
 
 def _query_exception(session: SparkSession, text: str) -> SparkObject:

@@ -184,7 +184,7 @@ class PythonFiles:
         copy = kept_folder() / f"{_digest(archive)}-{target}.zip"
         if not copy.exists():
             shutil.copy(archive, copy)
-            self._context.addArchive(f"{copy}#{target}")
+        self._context.addArchive(f"{copy}#{target}")
 
 
 @cache

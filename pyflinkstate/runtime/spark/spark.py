@@ -188,6 +188,8 @@ _INTERRUPTED = (
 )
 #: A query that is being stopped interrupts the thread of its batch at once.
 _INTERRUPT_TIMEOUT_MS = 30_000
+#: How long to wait for a thread whose Spark job has ended or was cancelled.
+_END_TIMEOUT_S = 5
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -308,6 +310,9 @@ class SparkRunner(EpochRunner):
         self._codes: SparkObject = None
         self._description = ""
         self._thread: threading.Thread | None = None
+        self._thread_ahead: threading.Thread | None = None
+        #: Results that outlive the job read the code: Spark sends it with each task that reads them.
+        self._keeps_results = False
         #: The context in the JVM, and a copy of the properties of Spark jobs that the job's thread has made.
         self._java_context: SparkObject = None
         self._properties: SparkObject = None
@@ -360,9 +365,10 @@ class SparkRunner(EpochRunner):
                 done()
 
         try:
-            threading.Thread(target=run, daemon=True).start()
+            self._thread_ahead = threading.Thread(target=run, daemon=True)
+            self._thread_ahead.start()
         except RuntimeError as error:  # the system has no thread left
-            self._ahead = None
+            self._ahead = self._thread_ahead = None
             raise SparkJobError(f"{request.description}: {error}") from error
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
@@ -405,6 +411,31 @@ class SparkRunner(EpochRunner):
         if self._thread.is_alive():
             return None
         return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
+
+    def gone(self) -> PyFlinkStateError | None:
+        """See :class:`EpochRunner`: the JVM has ended, or this program has stopped its session."""
+        is_gone = self._context._jsc is None or _has_ended(self._context)
+        return _unavailable() if is_gone else None
+
+    def close(self) -> None:
+        """See :class:`EpochRunner`. What does not end in time keeps its code."""
+        if self.gone() is not None:
+            return
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
+        if self._codes is None or self._keeps_results or not self._have_ended():
+            return
+        codes, self._code, self._codes = self._codes, None, None
+        with suppress(Exception):  # Spark may end at this moment
+            codes.destroy()
+
+    def _have_ended(self) -> bool:
+        """Wait for the threads, which end as soon as they have told of it, or were cancelled."""
+        threads = [thread for thread in (self._thread, self._thread_ahead) if thread is not None]
+        for thread in threads:
+            thread.join(_END_TIMEOUT_S)
+        return not any(thread.is_alive() for thread in threads)
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
@@ -458,6 +489,7 @@ class SparkRunner(EpochRunner):
         if self._code is not request.code:
             self._view = ContextView(self._context)
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
+            self._keeps_results = any(isinstance(sink.sink, KeptRddSink) for sink in request.plan.sinks)
         return _SparkGraph(self._context, self._view, request, self._codes, self._files)
 
     def _started(self, request: SlotsRequest, is_cancelled: threading.Event) -> list[list[Reported]]:
@@ -497,10 +529,10 @@ def _local_properties(java_context: SparkObject) -> SparkObject:
     return java_context.getLocalProperties().clone()
 
 
-def _unavailable(description: str) -> SparkUnavailableError:
+def _unavailable(description: str = "") -> SparkUnavailableError:
+    where = f" in {description}" if description else ""
     return SparkUnavailableError(
-        f"the Spark application ended in {description}; start another session, and "
-        f"restore_from() the last checkpoint"
+        f"the Spark application ended{where}; start another session, and restore_from() the last checkpoint"
     )
 
 

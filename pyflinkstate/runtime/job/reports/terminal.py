@@ -27,6 +27,9 @@ class TerminalLine:
 
     Where the stream cannot be written to any more (a closed terminal, a broken pipe), nothing is shown.
 
+    A handler of ``logging`` writes while it has its own lock, and then waits for that of the line. So whoever
+    has the lock of the line must not ask for that of a handler: streams are led, and given back, without it.
+
     Args:
         stream: where the line is shown; if that is no terminal, all others are left alone.
         shared: has the streams that others write to, ``stdout`` and ``stderr``; by default ``sys``.
@@ -44,9 +47,9 @@ class TerminalLine:
 
     def show(self, text: str) -> None:
         """Show ``text`` in place of what was there."""
+        if not self._text:
+            self._lead_others()
         with self._lock:
-            if not self._text:
-                self._lead_others()
             self._text = text
             self._draw()
 
@@ -55,9 +58,9 @@ class TerminalLine:
         with self._lock:
             self._text = ""
             self._write(("" if self._is_free else "\n") + ERASE + text + "\n")
-            for led in self._led:
-                led.give_back()
-            self._led.clear()
+            given_back, self._led = self._led, []
+        for led in given_back:
+            led.give_back()
 
     def write_above(self, write: Callable[[str], Any], flush: Callable[[], None], text: str) -> Any:
         """Have ``write`` write ``text`` where the line is."""

@@ -1,0 +1,32 @@
+"""Queries over the results of a job that has failed, where no Spark is needed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from support_runtime import PATIENCE_S
+
+from pyflinkstate.runtime.spark import job_failure
+from pyflinkstate.runtime.spark.job_failure import ResultQueries
+
+
+def test_a_query_that_always_has_more_to_read_is_ended_nevertheless(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reads another source too, which never ends."""
+    monkeypatch.setattr(job_failure, "READ_TIMEOUT_S", 0)
+    stopped = threading.Event()
+    query: Any = MagicMock(id="42", processAllAvailable=lambda: stopped.wait(PATIENCE_S), stop=stopped.set)
+    queries = ResultQueries(MagicMock(), "file:/out")
+    causes: list[bool] = []
+    queries._set_cause = lambda _: causes.append(stopped.is_set())  # type: ignore[method-assign]
+    ending = threading.Thread(target=queries._end, args=(query,), daemon=True)
+    ending.start()
+    ending.join(PATIENCE_S / 2)
+    assert not ending.is_alive()
+    assert stopped.is_set()
+    assert causes == [False]
+    assert "query 42 still reads" in caplog.text
