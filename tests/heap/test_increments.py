@@ -187,7 +187,9 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
             entries[name] = value
         elif how == "remove":
             state.remove(name)
-            entries.pop(name, None)
+            if name not in entries:
+                return  # nothing has changed, and nothing counts as changed
+            del entries[name]
         elif (found := state.get(name)) is not None:
             found.extend(value)
             entries[name] = entries[name] + value
