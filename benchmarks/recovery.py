@@ -28,7 +28,7 @@ from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
-from pyflinkstate.runtime.storage.streams import CheckpointFolder, open_checkpoint
+from pyflinkstate.runtime.storage.streams import CheckpointFolder, open_folder
 
 
 @attrs.define
@@ -78,7 +78,7 @@ def restored(uri: str, parallelism: int) -> tuple[float, int, int]:
     """Restore all subtasks, one after the other; return seconds, entries and bytes read."""
     metadata, folder = load_checkpoint(uri)
     operator = metadata.operators[0]
-    reader = CountingReader(open_checkpoint(folder))
+    reader = CountingReader(open_folder(folder))
     seconds, entries = 0.0, 0
     for subtask, state in enumerate(assign_state(operator.subtasks, parallelism, operator.max_parallelism)):
         owned = key_group_range(operator.max_parallelism, parallelism, subtask)

@@ -43,7 +43,7 @@ from pyflinkstate.backends.format import (
 )
 from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types import RegisteredStateMeta
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.state_access import diff, open_checkpoint
 
 # pyarrow imports pandas, if it is there, when it converts something for the first time.
@@ -150,7 +150,7 @@ def _count(number: Any) -> Any:
 
 
 def _write(folder: str, checkpoint_id: int, rows: pa.RecordBatch, bounds: Any) -> str:
-    storage = CheckpointStorage(folder)
+    storage = CheckpointFolders(folder)
     path = storage.begin(JOB_ID, checkpoint_id)
     meta = RegisteredStateMeta(STATE, StateKind.VALUE, Types.LONG())
     head = StateFileHead(Types.STRING(), KeyGroupRange(0, KEY_GROUPS - 1), KEY_GROUPS, (meta,))

@@ -21,7 +21,7 @@ from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.storage import (
-    CheckpointStorage,
+    CheckpointFolders,
     absolute,
     child_uri,
     open_file_system,
@@ -76,7 +76,7 @@ class JobInFolder:
 
     def __init__(self, directory: str, job_id: str) -> None:
         self.place = (directory, job_id)
-        self._storage, self._job_id = CheckpointStorage(directory), job_id
+        self._storage, self._job_id = CheckpointFolders(directory), job_id
         self._folder = child_uri(self._storage.uri, job_id)
         self._journal = JournalReader(self._folder)
         self._history = _fingerprint(self._folder)
@@ -122,10 +122,10 @@ def job_ids_at(path: str) -> list[Place]:
     above, job_id = parent_uri(parent)
     if is_job_id(job_id):
         return [(above, job_id)]
-    return [(whole, job_id) for job_id in CheckpointStorage(whole).job_ids()]
+    return [(whole, job_id) for job_id in CheckpointFolders(whole).job_ids()]
 
 
-def _story(storage: CheckpointStorage, job_id: str, events: list[JsonObject]) -> JobStory:
+def _story(storage: CheckpointFolders, job_id: str, events: list[JsonObject]) -> JobStory:
     folder = child_uri(storage.uri, job_id)
     metadata = _newest(storage, job_id)
     story = _told(job_id, events)
@@ -166,7 +166,7 @@ def _makes_sense(story: JobStory, job_id: str) -> bool:
         return False
 
 
-def _newest(storage: CheckpointStorage, job_id: str) -> CheckpointMetadata | None:
+def _newest(storage: CheckpointFolders, job_id: str) -> CheckpointMetadata | None:
     try:
         return storage.load_newest(job_id, fall_back=True)
     except CheckpointError as error:

@@ -22,8 +22,7 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import UnknownOperatorError, UnknownStateError
-from pyflinkstate.runtime.storage import AnyPath, path_text
-from pyflinkstate.runtime.storage import open_checkpoint as open_folder
+from pyflinkstate.runtime.storage import AnyPath, open_folder, path_text
 from pyflinkstate.state_access.expiry import expires
 from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo, nearest
 from pyflinkstate.state_access.key_filter import key_filter

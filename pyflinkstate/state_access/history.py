@@ -17,8 +17,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.runtime.storage import AnyPath, path_text
-from pyflinkstate.runtime.storage import open_checkpoint as open_folder
+from pyflinkstate.runtime.storage import AnyPath, open_folder, path_text
 from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
 from pyflinkstate.state_access.facts import nearest
 from pyflinkstate.state_access.locations import jobs_at, retained

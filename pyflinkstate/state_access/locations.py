@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
 from pyflinkstate.errors import CheckpointNotFoundError
-from pyflinkstate.runtime.storage import CheckpointStorage, absolute, load_checkpoint, parent_uri
+from pyflinkstate.runtime.storage import CheckpointFolders, absolute, load_checkpoint, parent_uri
 
 #: The metadata of a checkpoint, and the URI or path of its folder.
 Located = tuple[CheckpointMetadata, str]
@@ -49,20 +49,20 @@ def _newest(path: str) -> Located | None:
     return None if newest is None else (newest, storage.uri_of(newest.job_id, newest.checkpoint_id))
 
 
-def jobs_at(path: str) -> tuple[CheckpointStorage, list[str]]:
+def jobs_at(path: str) -> tuple[CheckpointFolders, list[str]]:
     """Return the storage that a path belongs to, and the ids of the jobs that it means.
 
     These are one job for its folder, and all jobs for a checkpoint directory.
     """
     parent, name = parent_uri(absolute(path))
     if is_job_id(name):
-        storage = CheckpointStorage(parent)
+        storage = CheckpointFolders(parent)
         return storage, [name] if storage.checkpoint_ids(name) else []
-    storage = CheckpointStorage(path)
+    storage = CheckpointFolders(path)
     return storage, storage.job_ids()
 
 
-def retained(storage: CheckpointStorage, job_id: str) -> Iterator[Located]:
+def retained(storage: CheckpointFolders, job_id: str) -> Iterator[Located]:
     """Yield the completed checkpoints that led to a job's newest one, and that one, the newest first."""
     newest = storage.load_newest(job_id)
     if newest is not None:

@@ -24,11 +24,11 @@ from pyflinkstate.runtime.storage import (
     METADATA,
     AnyPath,
     CheckpointFolder,
-    CheckpointStorage,
+    CheckpointFolders,
     child_uri,
+    open_folder,
     path_text,
 )
-from pyflinkstate.runtime.storage import open_checkpoint as open_folder
 from pyflinkstate.state_access.checkpoint import CountingReader, OnRead
 from pyflinkstate.state_access.keyed_state import opened_file
 from pyflinkstate.state_access.locations import Located, jobs_at, locate
@@ -88,7 +88,7 @@ def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
 
 
 def _verify_job(
-    storage: CheckpointStorage, job_id: str, result: Verification, on_read: OnRead | None
+    storage: CheckpointFolders, job_id: str, result: Verification, on_read: OnRead | None
 ) -> None:
     needed: set[str] = set()
     completed = storage.completed(job_id)
@@ -105,7 +105,7 @@ def _verify_job(
             result.unneeded.append(storage.uri_of(job_id, checkpoint_id))
 
 
-def _checked(storage: CheckpointStorage, uri: str, result: Verification, on_read: OnRead | None) -> set[str]:
+def _checked(storage: CheckpointFolders, uri: str, result: Verification, on_read: OnRead | None) -> set[str]:
     """Check a checkpoint of a job; return the paths of its files."""
     try:
         return _check((storage.load(uri), uri), result, on_read)

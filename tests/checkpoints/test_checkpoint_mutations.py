@@ -38,7 +38,7 @@ from pyflinkstate.backends.types import (
     pickles,
 )
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 OTHER_JOB = "f" * 32
 
@@ -253,7 +253,7 @@ def test_a_directory_that_is_reached_through_a_link_works(checkpoint: Checkpoint
     """The link is the user's choice: only what lies below the directory must be the job's own."""
     (tmp_path / "link").symlink_to(tmp_path / "root")
     through = Checkpoint(
-        CheckpointStorage(str(tmp_path / "link")), tmp_path / "link" / JOB / "chk-2", checkpoint.files
+        CheckpointFolders(str(tmp_path / "link")), tmp_path / "link" / JOB / "chk-2", checkpoint.files
     )
     assert through.restore() == checkpoint.restore()
     through.subsume()

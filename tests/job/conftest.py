@@ -11,7 +11,7 @@ from support_slots import close_opened
 
 from pyflinkstate.runtime.plan.nodes import ChainNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def out() -> list[Any]:
 
 
 @pytest.fixture
-def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
+def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job with checkpoints: of 0..9, three an epoch, the even ones times ten."""
     even = ChainNode(numbers(), "filter", lambda n: n % 2 == 0, "even")
     tens = ChainNode(even, "map", lambda n: n * 10, "tens")

@@ -23,7 +23,7 @@ from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -65,7 +65,7 @@ class Program:
 
 
 def program(
-    storage: CheckpointStorage | None, source: SourceNode | None = None, last: int = LAST, **settings: Any
+    storage: CheckpointFolders | None, source: SourceNode | None = None, last: int = LAST, **settings: Any
 ) -> Program:
     read: list[int] = []
     results: list[int] = []
@@ -93,7 +93,7 @@ def program(
 
 
 def test_all_epochs_but_the_first_are_shuffled_while_one_runs(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     made = program(storage)
     orders: list[list[int]] = []
@@ -107,7 +107,7 @@ def test_all_epochs_but_the_first_are_shuffled_while_one_runs(
     assert [stats.records for stats in made.run.heard.epochs] == [3, 3, 3, 1]
 
 
-def test_a_checkpoint_has_the_position_and_the_counts_of_its_own_epoch(storage: CheckpointStorage) -> None:
+def test_a_checkpoint_has_the_position_and_the_counts_of_its_own_epoch(storage: CheckpointFolders) -> None:
     made = program(storage)
     made.run.run()
     found = [storage.load(stats.uri) for stats in made.run.heard.checkpoints]
@@ -116,7 +116,7 @@ def test_a_checkpoint_has_the_position_and_the_counts_of_its_own_epoch(storage: 
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failure_throws_the_next_epoch_away(storage: CheckpointStorage, when: str) -> None:
+def test_a_failure_throws_the_next_epoch_away(storage: CheckpointFolders, when: str) -> None:
     made = program(storage, restart=FixedDelayRestart(1, 0))
     wait, fail = made.runner.before, once(SparkJobError("bad"), 2)
     if when == "after":
@@ -131,7 +131,7 @@ def test_a_failure_throws_the_next_epoch_away(storage: CheckpointStorage, when: 
     assert job.result().get_accumulator_result("numbers.records_out") == 10
 
 
-def test_the_job_waits_until_what_is_ahead_of_a_failed_attempt_has_ended(storage: CheckpointStorage) -> None:
+def test_the_job_waits_until_what_is_ahead_of_a_failed_attempt_has_ended(storage: CheckpointFolders) -> None:
     made = program(storage, last=0, restart=FixedDelayRestart(1, 0))
     begun: queue.SimpleQueue[None] = queue.SimpleQueue()
     alive: list[int] = []
@@ -156,7 +156,7 @@ def test_the_job_waits_until_what_is_ahead_of_a_failed_attempt_has_ended(storage
 
 
 def test_a_record_that_fails_ahead_fails_the_job_in_its_own_epoch(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     def bite(number: int) -> int:
         if number == 7:
@@ -180,7 +180,7 @@ def test_a_record_that_fails_ahead_fails_the_job_in_its_own_epoch(
     assert made.results == SUMS[:6]
 
 
-def test_what_was_only_planned_ahead_is_not_written_down(storage: CheckpointStorage) -> None:
+def test_what_was_only_planned_ahead_is_not_written_down(storage: CheckpointFolders) -> None:
     """The epoch that ran is cut as it was, and the one ahead of it as the source gives it now."""
     rows: dict[int, list[int]] = {}
     made = program(storage, checkpoints=RARELY)
@@ -193,7 +193,7 @@ def test_what_was_only_planned_ahead_is_not_written_down(storage: CheckpointStor
     assert rows == {1: SUMS[:3], 2: SUMS[3:6], 3: SUMS[6:]}
 
 
-def test_what_has_run_is_planned_ahead_as_it_was(storage: CheckpointStorage) -> None:
+def test_what_has_run_is_planned_ahead_as_it_was(storage: CheckpointFolders) -> None:
     rows: dict[int, list[int]] = {}
     made = program(storage, checkpoints=RARELY)
     made.run.sink = Table(rows)
@@ -218,7 +218,7 @@ class Restless(CollectionSource):
         return super().latest_offset(start, whole)
 
 
-def test_a_source_that_cannot_plan_ahead_is_asked_in_its_turn(storage: CheckpointStorage) -> None:
+def test_a_source_that_cannot_plan_ahead_is_asked_in_its_turn(storage: CheckpointFolders) -> None:
     source = Restless(list(range(10)), 3)
     made = program(storage, SourceNode(source, "numbers"), last=0)
     job = made.run.job()
@@ -228,7 +228,7 @@ def test_a_source_that_cannot_plan_ahead_is_asked_in_its_turn(storage: Checkpoin
     assert made.results == SUMS
 
 
-def test_a_source_that_may_have_more_later_is_not_asked_before(storage: CheckpointStorage) -> None:
+def test_a_source_that_may_have_more_later_is_not_asked_before(storage: CheckpointFolders) -> None:
     def end(source: GrowingSource) -> None:
         source.is_over = True
 
@@ -238,7 +238,7 @@ def test_a_source_that_may_have_more_later_is_not_asked_before(storage: Checkpoi
     assert made.results == SUMS
 
 
-def test_with_the_setting_off_nothing_is_shuffled_ahead(storage: CheckpointStorage) -> None:
+def test_with_the_setting_off_nothing_is_shuffled_ahead(storage: CheckpointFolders) -> None:
     made = program(storage, last=0, epochs_ahead=0)
     made.run.run()
     assert made.ahead() == []

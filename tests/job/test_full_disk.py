@@ -25,7 +25,7 @@ from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(120)]
 
@@ -94,7 +94,7 @@ def counting(padding: int) -> StatefulNode:
 
 def job_of(folder: Path, padding: int, out: list[Any]) -> JobRun:
     """Return a job whose epochs are too slow to be over before three checkpoints have failed."""
-    storage = CheckpointStorage(str(folder / "checkpoints"))
+    storage = CheckpointFolders(str(folder / "checkpoints"))
     sink = DriverSink(lambda _, values: out.extend(values))
     return JobRun(counting(padding), sink, storage, epochs_ahead=0)
 
@@ -122,7 +122,7 @@ def test_failures_that_are_tolerated_cost_nothing_once_there_is_room(
     assert job.result().restarts == 0
     assert sorted(out) == EXPECTED
     assert left_behind(small) == []
-    storage = CheckpointStorage(str(small / "checkpoints"))
+    storage = CheckpointFolders(str(small / "checkpoints"))
     (completed,) = storage.completed(job.job_id)
     history = json.loads((small / "checkpoints" / job.job_id / "checkpoints.json").read_text())
     assert history[0]["checkpoint_id"] == completed
@@ -157,7 +157,7 @@ class QuietForeach(ForeachEpochSink):
 
 
 def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path) -> None:
-    storage = CheckpointStorage(str(small / "checkpoints"))
+    storage = CheckpointFolders(str(small / "checkpoints"))
     sink = QuietForeach()
     run = JobRun(ChainNode(numbers(EPOCHS * 3), "map", abs, "abs"), sink, storage)
     run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=20)

@@ -26,7 +26,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.sources.sources import DirectorySource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -50,7 +50,7 @@ def test_without_checkpoints_a_bounded_input_is_one_epoch(run: JobRun, out: list
 
 
 def test_with_checkpoints_each_epoch_is_committed_by_one(
-    run: JobRun, storage: CheckpointStorage, out: list[Any]
+    run: JobRun, storage: CheckpointFolders, out: list[Any]
 ) -> None:
     job = run.job()
     seen = [(epoch, list(out)) for epoch in job.run()]
@@ -81,7 +81,7 @@ def test_listeners_hear_of_epochs_and_checkpoints(run: JobRun) -> None:
     ]
 
 
-def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: CheckpointStorage) -> None:
+def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: CheckpointFolders) -> None:
     run.clock.time_ms = 1_000_000
     job = run.run()
     found = storage.load_latest("orders")
@@ -100,14 +100,14 @@ def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: Checkpoi
     assert storage.checkpoint_ids(job.job_id) == [4], "older ones are subsumed"
 
 
-def test_several_checkpoints_are_kept_if_asked_for(run: JobRun, storage: CheckpointStorage) -> None:
+def test_several_checkpoints_are_kept_if_asked_for(run: JobRun, storage: CheckpointFolders) -> None:
     run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=3)
     job = run.run()
     assert storage.completed(job.job_id) == [2, 3, 4]
 
 
 def test_within_the_interval_epochs_have_no_barrier_but_the_last_has(
-    run: JobRun, storage: CheckpointStorage, out: list[Any]
+    run: JobRun, storage: CheckpointFolders, out: list[Any]
 ) -> None:
     run.checkpoints = CheckpointSettings(interval_ms=10**6)
     job = run.job()
@@ -137,7 +137,7 @@ def test_each_task_is_told_of_its_epoch_and_attempt(run: JobRun) -> None:
     assert run.runner.requests[0].description == "orders: epoch 1"
 
 
-def test_a_consumer_that_stops_ends_the_job(run: JobRun, storage: CheckpointStorage, out: list[Any]) -> None:
+def test_a_consumer_that_stops_ends_the_job(run: JobRun, storage: CheckpointFolders, out: list[Any]) -> None:
     job = run.job()
     epochs = job.run()
     assert next(epochs) == 1

@@ -52,7 +52,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import TaskReport
 
@@ -73,7 +73,7 @@ def block_publication(checkpoint_id: int) -> Any:
 
 
 def test_a_tolerated_failure_of_a_checkpoint_leaves_its_epoch_to_the_next(
-    run: JobRun, storage: CheckpointStorage, out: list[Any]
+    run: JobRun, storage: CheckpointFolders, out: list[Any]
 ) -> None:
     run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
     run.runner.before = block_publication(2)
@@ -100,7 +100,7 @@ def test_a_last_checkpoint_that_fails_is_taken_again(run: JobRun, out: list[Any]
 
 
 def test_a_failed_checkpoint_that_is_not_tolerated_fails_the_job(
-    run: JobRun, storage: CheckpointStorage, out: list[Any]
+    run: JobRun, storage: CheckpointFolders, out: list[Any]
 ) -> None:
     run.runner.before = block_publication(2)
     with pytest.raises(CheckpointFailuresExceededError, match="1 in a row failed, tolerated are 0"):
@@ -135,7 +135,7 @@ def test_a_checkpoint_that_cannot_even_begin_is_one_that_failed(run: JobRun, out
 
 @pytest.mark.parametrize("error", [SinkError("disk full"), OSError("disk full")], ids=repr)
 def test_a_commit_that_fails_leaves_the_completed_checkpoint_in_place(
-    run: JobRun, storage: CheckpointStorage, error: Any
+    run: JobRun, storage: CheckpointFolders, error: Any
 ) -> None:
     run.sink = StubbornSink(error)
     job = run.job()
@@ -146,7 +146,7 @@ def test_a_commit_that_fails_leaves_the_completed_checkpoint_in_place(
 
 @pytest.mark.parametrize("error", [SinkStorageError("try again"), LookupError("the table is gone")], ids=repr)
 def test_a_job_restarts_from_the_checkpoint_whose_commit_failed(
-    run: JobRun, storage: CheckpointStorage, error: Any
+    run: JobRun, storage: CheckpointFolders, error: Any
 ) -> None:
     run.sink = sink = StubbornSink(error)
     run.restart = FixedDelayRestart(1, 0)
@@ -182,7 +182,7 @@ def test_a_program_that_cannot_take_its_results_ends_the_job(run: JobRun) -> Non
     assert run.heard.restarts == []
 
 
-def test_no_checkpoint_is_left_half_way_when_the_job_ends(run: JobRun, storage: CheckpointStorage) -> None:
+def test_no_checkpoint_is_left_half_way_when_the_job_ends(run: JobRun, storage: CheckpointFolders) -> None:
     run.runner.after = once(BadRecordError("no key"), 3)
     job = run.job()
     with pytest.raises(BadRecordError):
@@ -190,7 +190,7 @@ def test_no_checkpoint_is_left_half_way_when_the_job_ends(run: JobRun, storage: 
     assert storage.checkpoint_ids(job.job_id) == storage.completed(job.job_id) == [2]
 
 
-def test_a_first_epoch_that_fails_leaves_nothing_to_restore(run: JobRun, storage: CheckpointStorage) -> None:
+def test_a_first_epoch_that_fails_leaves_nothing_to_restore(run: JobRun, storage: CheckpointFolders) -> None:
     run.runner.after = once(BadRecordError("no key"), 1)
     with pytest.raises(BadRecordError):
         run.run()
@@ -223,7 +223,7 @@ KEEPING: dict[JobStatus, set[Any]] = {
 @pytest.mark.parametrize("status", KEEPING, ids=lambda status: status.name)
 @pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
 def test_retention_says_what_stays_after_each_way_to_end(
-    run: JobRun, storage: CheckpointStorage, status: JobStatus, retention: Any
+    run: JobRun, storage: CheckpointFolders, status: JobStatus, retention: Any
 ) -> None:
     run.retention = retention
     run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=2)
@@ -242,7 +242,7 @@ def test_retention_says_what_stays_after_each_way_to_end(
 
 @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
 def test_a_consumer_that_stops_is_one_that_cancels(
-    run: JobRun, storage: CheckpointStorage, retention: Any
+    run: JobRun, storage: CheckpointFolders, retention: Any
 ) -> None:
     run.retention = retention
     job = run.job()
@@ -314,7 +314,7 @@ class TestCancel:
             list(job.run())
         assert job.status is JobStatus.CANCELED
 
-    def test_functions_in_slots_are_closed(self, storage: CheckpointStorage, tmp_path: Path) -> None:
+    def test_functions_in_slots_are_closed(self, storage: CheckpointFolders, tmp_path: Path) -> None:
         path = tmp_path / "heard"
         source = GrowingSource(3, lambda _: None if run.heard.checkpoints == [] else job.cancel())
         run = hearing(SourceNode(source, "numbers"), storage, HearOfCheckpoints(str(path)))
@@ -329,7 +329,7 @@ class TestCancel:
 
 class TestSourceThatHasNothing:
     def test_what_waits_is_committed_by_an_empty_epoch_when_a_checkpoint_is_due(
-        self, run: JobRun, out: list[Any], storage: CheckpointStorage
+        self, run: JobRun, out: list[Any], storage: CheckpointFolders
     ) -> None:
         def when_idle(source: GrowingSource) -> None:
             asked.append(len(out))
@@ -402,7 +402,7 @@ class TestSourceThatHasNothing:
 # --- real slots: what functions hear -------------------------------------------------------------------
 
 
-def hearing(parent: Any, storage: CheckpointStorage, function: HearOfCheckpoints) -> JobRun:
+def hearing(parent: Any, storage: CheckpointFolders, function: HearOfCheckpoints) -> JobRun:
     node = StatefulNode(parent, lambda n: 0, PICKLED, function, "process")
     return JobRun(node, DriverSink(lambda *_: None), storage)
 
@@ -414,7 +414,7 @@ def paced(run: JobRun, *records: Any) -> SourceNode:
 
 class TestNotifications:
     def test_a_function_hears_what_became_of_each_checkpoint_in_order(
-        self, storage: CheckpointStorage, tmp_path: Path
+        self, storage: CheckpointFolders, tmp_path: Path
     ) -> None:
         path = tmp_path / "heard"
         run = hearing(numbers(0), storage, HearOfCheckpoints(str(path)))
@@ -426,7 +426,7 @@ class TestNotifications:
         assert path.read_text().split("\n")[:-1] == heard
 
     def test_an_error_in_a_notification_fails_the_job(
-        self, storage: CheckpointStorage, tmp_path: Path
+        self, storage: CheckpointFolders, tmp_path: Path
     ) -> None:
         run = hearing(numbers(0), storage, HearOfCheckpoints(str(tmp_path / "heard"), fails_at=1))
         run.end.parent = paced(run, *range(4))
@@ -444,7 +444,7 @@ class TestNotifications:
         os.close(slots[0])
 
 
-def test_a_checkpoint_whose_commit_fails_is_told_of_all_the_same(storage: CheckpointStorage) -> None:
+def test_a_checkpoint_whose_commit_fails_is_told_of_all_the_same(storage: CheckpointFolders) -> None:
     sink = StubbornSink(CheckpointStorageError("try again"))
     run = JobRun(numbers(), sink, storage, restart=FixedDelayRestart(1, 0))
     job = run.run()
@@ -466,18 +466,18 @@ class TestFallBack:
     """Counts in epochs of one record each, whose files a damage can be done to."""
 
     @pytest.fixture
-    def storage(self, tmp_path: Path) -> CheckpointStorage:
-        return CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
+    def storage(self, tmp_path: Path) -> CheckpointFolders:
+        return CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
 
     @pytest.fixture
-    def run(self, storage: CheckpointStorage, tmp_path: Path) -> JobRun:
+    def run(self, storage: CheckpointFolders, tmp_path: Path) -> JobRun:
         run = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage)
         run.end = StatefulNode(paced(run, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
         run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=2)
         return run
 
     @staticmethod
-    def damage(storage: CheckpointStorage, job_id: str, checkpoint_id: int) -> Callable[[], Any]:
+    def damage(storage: CheckpointFolders, job_id: str, checkpoint_id: int) -> Callable[[], Any]:
         """Cut the state file of a checkpoint short; returns what repairs it."""
         folder = Path(storage.uri_of(job_id, checkpoint_id))
         (file,) = (path for path in folder.iterdir() if path.name != "_metadata")
@@ -490,14 +490,14 @@ class TestFallBack:
         files = [file for folder in sorted((tmp_path / "out").glob("epoch=*")) for file in folder.iterdir()]
         return [json.loads(line) for file in files for line in file.read_text().split("\n")[:-1]]
 
-    def again(self, run: JobRun, storage: CheckpointStorage, **changes: Any) -> JobRun:
+    def again(self, run: JobRun, storage: CheckpointFolders, **changes: Any) -> JobRun:
         made = attrs.evolve(run, runner=LocalRunner(), heard=Heard(), restore=latest(storage), **changes)
         made.end = StatefulNode(paced(made, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
         made.sink = FileSink(run.sink.directory)
         return made
 
     def test_a_restore_goes_on_from_the_newest_that_is_not_damaged_if_that_is_wanted(
-        self, run: JobRun, storage: CheckpointStorage, tmp_path: Path
+        self, run: JobRun, storage: CheckpointFolders, tmp_path: Path
     ) -> None:
         run.runner.before = once(BadRecordError("bad input"), 4)
         job = run.job()
@@ -527,7 +527,7 @@ class TestFallBack:
         assert again.restart is NO_RESTART, "it is not the strategy that allows it"
 
     def test_a_run_that_has_restored_nothing_leaves_what_may_be_fallen_back_to(
-        self, run: JobRun, storage: CheckpointStorage
+        self, run: JobRun, storage: CheckpointFolders
     ) -> None:
         """One more than shall be kept, as where the run before was killed before it deleted that."""
         run.runner.before = once(BadRecordError("bad input"), 4)
@@ -546,7 +546,7 @@ class TestFallBack:
             again.run()
         assert len(storage.completed(job_id)) == 1
 
-    def test_so_does_a_restart(self, run: JobRun, storage: CheckpointStorage, tmp_path: Path) -> None:
+    def test_so_does_a_restart(self, run: JobRun, storage: CheckpointFolders, tmp_path: Path) -> None:
         def before(request: EpochRequest) -> None:
             begun = (request.link.driver.attempt, request.link.epoch)
             if begun == (0, 4):
@@ -564,7 +564,7 @@ class TestFallBack:
 
     @pytest.mark.parametrize("restarts", [1, 2])
     def test_where_there_is_no_older_one_the_damaged_one_stays(
-        self, run: JobRun, storage: CheckpointStorage, restarts: int
+        self, run: JobRun, storage: CheckpointFolders, restarts: int
     ) -> None:
         """What could not be read may be intact, as behind a disk that fails for a while."""
 
@@ -585,7 +585,7 @@ class TestFallBack:
         assert self.again(run, storage).run().result().epochs == 5
 
     def test_not_with_a_source_that_gives_nothing_old_again(
-        self, run: JobRun, storage: CheckpointStorage
+        self, run: JobRun, storage: CheckpointFolders
     ) -> None:
         run.runner.before = once(BadRecordError("bad input"), 4)
         job = run.job()

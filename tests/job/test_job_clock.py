@@ -25,7 +25,7 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import RateSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.clock import SystemClock, steady
 from pyflinkstate.runtime.wire.metrics import OperatorMetrics
 
@@ -43,7 +43,7 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_of(
-    storage: CheckpointStorage | None, before: Callable[[EpochRequest], None], **settings: Any
+    storage: CheckpointFolders | None, before: Callable[[EpochRequest], None], **settings: Any
 ) -> JobRun:
     runner = LocalRunner()
     runner.before = before
@@ -51,7 +51,7 @@ def run_of(
 
 
 @jumps
-def test_checkpoints_come_at_their_interval(storage: CheckpointStorage, jump_ms: int) -> None:
+def test_checkpoints_come_at_their_interval(storage: CheckpointFolders, jump_ms: int) -> None:
     def before(request: EpochRequest) -> None:
         run.clock.time_ms += 400
         if request.link.epoch == 4:
@@ -65,7 +65,7 @@ def test_checkpoints_come_at_their_interval(storage: CheckpointStorage, jump_ms:
 
 @jumps
 def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
-    storage: CheckpointStorage, jump_ms: int
+    storage: CheckpointFolders, jump_ms: int
 ) -> None:
     def before(request: EpochRequest) -> None:
         if request.link.epoch == 4:
@@ -78,7 +78,7 @@ def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
     assert storage.load_latest("orders").timestamp_ms == began_ms + jump_ms
 
 
-def acted(storage: CheckpointStorage, act: Any, timeout_ms: int) -> JobRun:
+def acted(storage: CheckpointFolders, act: Any, timeout_ms: int) -> JobRun:
     keyed = StatefulNode(numbers(), lambda n: n % 4, PICKLED, None, "process")  # type: ignore[arg-type]
     settings = CheckpointSettings(interval_ms=10**9, timeout_ms=timeout_ms)
     sink = DriverSink(lambda *_: None)
@@ -86,7 +86,7 @@ def acted(storage: CheckpointStorage, act: Any, timeout_ms: int) -> JobRun:
 
 
 def test_a_checkpoint_that_nobody_acknowledges_expires_though_the_clock_is_set_back(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
         if request.link.epoch == 2:
@@ -99,7 +99,7 @@ def test_a_checkpoint_that_nobody_acknowledges_expires_though_the_clock_is_set_b
     assert run.clock.time_ms < ManualClock().time_ms, "no hour has passed"
 
 
-def test_a_checkpoint_does_not_expire_because_the_clock_is_set_forward(storage: CheckpointStorage) -> None:
+def test_a_checkpoint_does_not_expire_because_the_clock_is_set_forward(storage: CheckpointFolders) -> None:
     def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
         if request.barrier is not None:
             waiting.append(request)
@@ -116,7 +116,7 @@ def test_a_checkpoint_does_not_expire_because_the_clock_is_set_forward(storage: 
 
 
 @jumps
-def test_a_restart_waits_for_its_delay_and_no_longer(storage: CheckpointStorage, jump_ms: int) -> None:
+def test_a_restart_waits_for_its_delay_and_no_longer(storage: CheckpointFolders, jump_ms: int) -> None:
     run = run_of(storage, failing(2), restart=FixedDelayRestart(1, 250))
     run.clock.on_sleep = lambda _: run.clock.set(jump_ms)
     assert run.run().result().restarts == 1
@@ -136,7 +136,7 @@ def failing(*calls: int, passes: Callable[[], None] = lambda: None) -> Callable[
 
 
 def restarts(
-    storage: CheckpointStorage, strategy: RestartStrategy, passing_ms: int, jump_ms: int
+    storage: CheckpointFolders, strategy: RestartStrategy, passing_ms: int, jump_ms: int
 ) -> list[int]:
     """Return the delays of two restarts; so long after the first the second failure comes, the clock set."""
 
@@ -151,12 +151,12 @@ def restarts(
 
 
 @jumps
-def test_failures_that_lie_far_apart_do_not_count_together(storage: CheckpointStorage, jump_ms: int) -> None:
+def test_failures_that_lie_far_apart_do_not_count_together(storage: CheckpointFolders, jump_ms: int) -> None:
     assert restarts(storage, FailureRateRestart(1, 60_000, 5), 120_000, jump_ms) == [5, 5]
 
 
 @jumps
-def test_failures_that_lie_close_together_count_together(storage: CheckpointStorage, jump_ms: int) -> None:
+def test_failures_that_lie_close_together_count_together(storage: CheckpointFolders, jump_ms: int) -> None:
     with pytest.raises(JobFailedError):
         restarts(storage, FailureRateRestart(1, 60_000, 5), 1_000, jump_ms)
 
@@ -164,7 +164,7 @@ def test_failures_that_lie_close_together_count_together(storage: CheckpointStor
 @jumps
 @pytest.mark.parametrize(("passing_ms", "delays"), [(1_000, [100, 200]), (700_000, [100, 100])])
 def test_a_delay_that_grows_is_small_again_after_a_quiet_time_and_not_before(
-    storage: CheckpointStorage, jump_ms: int, passing_ms: int, delays: list[int]
+    storage: CheckpointFolders, jump_ms: int, passing_ms: int, delays: list[int]
 ) -> None:
     strategy = ExponentialDelayRestart(100, 10_000, 2.0, reset_threshold_ms=600_000, jitter_factor=0.0)
     assert restarts(storage, strategy, passing_ms, jump_ms) == delays

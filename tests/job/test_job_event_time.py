@@ -26,7 +26,7 @@ from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire import frames as frames_module
 
 pytestmark = pytest.mark.timeout(120)
@@ -171,7 +171,7 @@ def crashing(epoch: int = 3, after: bool = False) -> LocalRunner:
 
 
 def result_of(
-    stream: DataStream, storage: CheckpointStorage | None, parallelism: int = 1, **options: Any
+    stream: DataStream, storage: CheckpointFolders | None, parallelism: int = 1, **options: Any
 ) -> Counter[Any]:
     out: list[Any] = []
     sink = DriverSink(lambda _, values: out.extend(values))
@@ -187,12 +187,12 @@ def result_of(
 class TestResults:
     @pytest.mark.parametrize("parallelism", cases([1, 2, 3], quick=[3]))
     def test_they_are_the_same_at_any_parallelism(
-        self, name: str, parallelism: int, storage: CheckpointStorage
+        self, name: str, parallelism: int, storage: CheckpointFolders
     ) -> None:
         build, expected = PROGRAMS[name]
         assert result_of(build(), storage, parallelism) == Counter(expected)
 
-    def test_they_are_the_same_with_a_crash_half_way(self, name: str, storage: CheckpointStorage) -> None:
+    def test_they_are_the_same_with_a_crash_half_way(self, name: str, storage: CheckpointFolders) -> None:
         build, expected = PROGRAMS[name]
         assert result_of(build(), storage, 2, runner=crashing(after=True)) == Counter(expected)
 
@@ -223,20 +223,20 @@ class TestAlignment:
         epochs = [request.epoch.epochs for request in runner.requests if request.epoch is not None]  # type: ignore[union-attr]
         return [(epoch["fast-0"] is not None, epoch["slow-1"] is not None) for epoch in epochs]
 
-    def test_the_fast_one_waits_until_the_slow_one_has_ended(self, storage: CheckpointStorage) -> None:
+    def test_the_fast_one_waits_until_the_slow_one_has_ended(self, storage: CheckpointFolders) -> None:
         runner = LocalRunner()
         JobRun(aligned(50).node, DriverSink(lambda *_: None), storage, runner=runner).run()
         both, slow, fast = (True, True), (False, True), (True, False)
         # 59 to 5, 59 to 13, 139 to 21: from then on only the end of the slow one lets the fast one go on.
         assert self.read_together(runner) == [both, slow, both, *[slow] * 7, *[fast] * 8]
 
-    def test_without_an_alignment_nobody_waits(self, storage: CheckpointStorage) -> None:
+    def test_without_an_alignment_nobody_waits(self, storage: CheckpointFolders) -> None:
         runner = LocalRunner()
         JobRun(aligned(None).node, DriverSink(lambda *_: None), storage, runner=runner).run()
         assert set(self.read_together(runner)) == {(True, True)}
 
     @pytest.mark.parametrize("crashes", cases([False, True], quick=[True]))
-    def test_results_are_the_same(self, storage: CheckpointStorage, crashes: bool) -> None:
+    def test_results_are_the_same(self, storage: CheckpointFolders, crashes: bool) -> None:
         options = {"runner": crashing(5)} if crashes else {}
         found: dict[tuple[str, int], list[int]] = defaultdict(list)
         for key, number, time in FAST + SLOW:
@@ -264,7 +264,7 @@ def late() -> DataStream:
 
 
 class TestLateData:
-    def test_a_record_is_in_its_window_or_late(self, storage: CheckpointStorage) -> None:
+    def test_a_record_is_in_its_window_or_late(self, storage: CheckpointFolders) -> None:
         found = result_of(late(), storage, 2)
         dropped = [result[1][1] for result in found.elements() if result[0] == "late"]
         kept = [number for result in found.elements() if result[0] != "late" for number in result[2]]
@@ -277,7 +277,7 @@ class TestLateData:
         found = [
             result_of(
                 late(),
-                CheckpointStorage(str(tmp_path / str(number))),
+                CheckpointFolders(str(tmp_path / str(number))),
                 parallelism,
                 **({} if epoch is None else {"runner": crashing(epoch, after=number % 2 == 0)}),
             )
@@ -288,7 +288,7 @@ class TestLateData:
 
 @pytest.mark.parametrize("order", ["ab", "ba", "cba"])
 def test_a_watermark_follows_its_source_to_another_place(
-    storage: CheckpointStorage, out: list[Any], order: str
+    storage: CheckpointFolders, out: list[Any], order: str
 ) -> None:
     """Records would be late otherwise."""
     of = {
@@ -339,7 +339,7 @@ UIDS: dict[str, tuple[tuple[str | None, ...], tuple[str | None, ...]]] = {
 
 @pytest.mark.parametrize("name", UIDS)
 def test_watermarks_do_not_depend_on_a_uid_where_positions_do_not(
-    name: str, storage: CheckpointStorage, out: list[Any]
+    name: str, storage: CheckpointFolders, out: list[Any]
 ) -> None:
     """What was late would be on time otherwise."""
 
@@ -390,7 +390,7 @@ def count_of_windows(out: list[Any]) -> set[int]:
 class TestStopWithSavepoint:
     """The job has records left; what has come so far is in windows that have not fired."""
 
-    def stopped(self, storage: CheckpointStorage, directory: Path, drains: bool) -> tuple[list[Any], JobRun]:
+    def stopped(self, storage: CheckpointFolders, directory: Path, drains: bool) -> tuple[list[Any], JobRun]:
         out: list[Any] = []
         program = Program()
         stream = program.stream(ONE, "one", 10**6).key_by(key_of).window(WINDOWS).process(Contents())
@@ -411,7 +411,7 @@ class TestStopWithSavepoint:
 
     @pytest.mark.parametrize("drains", [False, True])
     def test_windows_fire_if_event_time_is_advanced_to_its_end(
-        self, storage: CheckpointStorage, tmp_path: Path, drains: bool
+        self, storage: CheckpointFolders, tmp_path: Path, drains: bool
     ) -> None:
         out, run = self.stopped(storage, tmp_path / "savepoints", drains)
         assert [request.is_final for request in run.runner.requests] == [False, False, drains]
@@ -419,7 +419,7 @@ class TestStopWithSavepoint:
         assert numbers == (list(range(24)) if drains else [])
 
     def test_a_savepoint_that_fails_after_event_time_has_ended_is_undone(
-        self, storage: CheckpointStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, storage: CheckpointFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The records after it must not be late."""
         out: list[Any] = []
@@ -467,7 +467,7 @@ WAYS: dict[str, Callable[[DataStream], DataStream]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_job_restored_from_the_end_of_its_input_has_the_watermark_from_before_the_end(
-    way: str, storage: CheckpointStorage
+    way: str, storage: CheckpointFolders
 ) -> None:
     """Or what is late would fire a window twice, if it comes in the first frame."""
 

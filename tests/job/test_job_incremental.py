@@ -29,7 +29,7 @@ from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import CheckpointAck, StateMaterialized
 
@@ -42,14 +42,14 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
+def storage(tmp_path: Path) -> CheckpointFolders:
     return without_inline_state(tmp_path)
 
 
-def without_inline_state(folder: Path) -> CheckpointStorage:
+def without_inline_state(folder: Path) -> CheckpointFolders:
     """Return storage that puts state of any size into files, so that a test can look at them."""
     settings = FileSystemCheckpointStorage(str(folder / "checkpoints"), 0, write_buffer_size=0)
-    return CheckpointStorage(settings)
+    return CheckpointFolders(settings)
 
 
 def incremental(**settings: Any) -> CheckpointSettings:
@@ -58,12 +58,12 @@ def incremental(**settings: Any) -> CheckpointSettings:
     )
 
 
-def lies_in_shared(storage: CheckpointStorage, job_id: str) -> set[str]:
+def lies_in_shared(storage: CheckpointFolders, job_id: str) -> set[str]:
     folder = Path(storage.uri, job_id, "shared")
     return {f"../shared/{path.name}" for path in folder.iterdir()} if folder.exists() else set()
 
 
-def needed(storage: CheckpointStorage, job_id: str, checkpoint_ids: Iterable[int] | None = None) -> set[str]:
+def needed(storage: CheckpointFolders, job_id: str, checkpoint_ids: Iterable[int] | None = None) -> set[str]:
     """Return what the completed checkpoints of a job, or certain ones, need of ``shared/``."""
     ids = storage.completed(job_id) if checkpoint_ids is None else checkpoint_ids
     loaded = [storage.load(storage.uri_of(job_id, checkpoint_id)) for checkpoint_id in ids]
@@ -72,7 +72,7 @@ def needed(storage: CheckpointStorage, job_id: str, checkpoint_ids: Iterable[int
     )
 
 
-def chains(storage: CheckpointStorage, job_id: str, checkpoint_id: int) -> list[list[int]]:
+def chains(storage: CheckpointFolders, job_id: str, checkpoint_id: int) -> list[list[int]]:
     """Return, for each subtask, the checkpoints at which the files of its chain were written."""
     (operator,) = storage.load(storage.uri_of(job_id, checkpoint_id)).operators
     handles = [subtask.managed_keyed for subtask in operator.subtasks]
@@ -126,7 +126,7 @@ class Observed:
 class Shop:
     """A job over ``RECORDS`` that waits for each checkpoint and looks at ``shared/`` then."""
 
-    storage: CheckpointStorage
+    storage: CheckpointFolders
     out: list[Any] = attrs.Factory(list)
     observed: list[Observed] = attrs.Factory(list)
 
@@ -155,7 +155,7 @@ class Shop:
         )
 
 
-def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: CheckpointStorage) -> None:
+def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: CheckpointFolders) -> None:
     shop = Shop(storage)
     stopped = shop.run(parallelism=2, checkpoints=incremental(num_retained=2))
     stopped.runner.after = once(BadRecordError("bad input"), 6)
@@ -182,7 +182,7 @@ def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: Checkp
     assert storage.completed(job.job_id) == [8]
 
 
-def test_state_that_was_written_anew_takes_the_place_of_its_chain(storage: CheckpointStorage) -> None:
+def test_state_that_was_written_anew_takes_the_place_of_its_chain(storage: CheckpointFolders) -> None:
     shop = Shop(storage)
     mailbox = Mailbox(StateMaterialized)
     run = shop.run(parallelism=2, checkpoints=incremental(materialization_interval=2), mailbox=mailbox)
@@ -221,7 +221,7 @@ COUNTED = [*((key, number) for key in "ab" for number in range(1, 5)), ("c", 1),
 
 
 def poisoned(
-    storage: CheckpointStorage, gate: str | None = None, **settings: Any
+    storage: CheckpointFolders, gate: str | None = None, **settings: Any
 ) -> tuple[JobRun, list[Any]]:
     """Return a job over these records, and its output."""
     out: list[Any] = []
@@ -234,7 +234,7 @@ def poisoned(
 
 
 def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     run, out = poisoned(storage, parallelism=2, checkpoints=incremental(tolerable_failures=1))
     seen: list[tuple[set[str], set[str]]] = []
@@ -259,7 +259,7 @@ def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
 
 
 def test_what_a_killed_slot_left_is_gone_when_the_next_attempt_begins(
-    storage: CheckpointStorage, tmp_path: Path
+    storage: CheckpointFolders, tmp_path: Path
 ) -> None:
     os.mkfifo(gate := tmp_path / "gate")
     run, out = poisoned(storage, str(gate), restart=FixedDelayRestart(1, 0), checkpoints=incremental())
@@ -294,7 +294,7 @@ def test_what_a_killed_slot_left_is_gone_when_the_next_attempt_begins(
 class Writer:
     """Writes as slots would, and says so; bytes take the place of state."""
 
-    storage: CheckpointStorage
+    storage: CheckpointFolders
     #: The checkpoints that these slots took part in: increments are put on top of such.
     known: set[int] = attrs.Factory(set)
 
@@ -324,7 +324,7 @@ class Writer:
 Act = Callable[[Writer, EpochRequest, list[ServedSlot]], None]
 
 
-def acted(storage: CheckpointStorage, act: Act, count: int = 12, **settings: Any) -> JobRun:
+def acted(storage: CheckpointFolders, act: Act, count: int = 12, **settings: Any) -> JobRun:
     """Return a job of three numbers an epoch, over acted slots, that waits for each checkpoint."""
     writer = Writer(storage)
     source = PacedSource(CollectionSource(list(range(count)), 3), lambda: made.settled())
@@ -337,7 +337,7 @@ def acted(storage: CheckpointStorage, act: Act, count: int = 12, **settings: Any
 
 
 class TestMaterialization:
-    def test_it_is_asked_for_each_so_many_increments(self, storage: CheckpointStorage) -> None:
+    def test_it_is_asked_for_each_so_many_increments(self, storage: CheckpointFolders) -> None:
         settings = incremental(materialization_interval=2)
         run = acted(storage, Writer.acknowledge, count=15, checkpoints=settings)
         run.run()
@@ -347,7 +347,7 @@ class TestMaterialization:
 
     @pytest.mark.parametrize("before_the_checkpoint", [True, False])
     def test_it_takes_the_place_of_what_was_written_before(
-        self, storage: CheckpointStorage, before_the_checkpoint: bool
+        self, storage: CheckpointFolders, before_the_checkpoint: bool
     ) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 2 and before_the_checkpoint:
@@ -367,7 +367,7 @@ class TestMaterialization:
         assert lies == expected
 
     def test_of_several_that_no_checkpoint_has_used_only_the_newest_stays(
-        self, storage: CheckpointStorage
+        self, storage: CheckpointFolders
     ) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch in (2, 3):
@@ -385,7 +385,7 @@ class TestMaterialization:
         ((lies, expected),) = seen
         assert lies == expected
 
-    def test_one_of_an_aborted_checkpoint_is_as_good_as_any(self, storage: CheckpointStorage) -> None:
+    def test_one_of_an_aborted_checkpoint_is_as_good_as_any(self, storage: CheckpointFolders) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 2:
                 writer.acknowledge(request, slots[:1])
@@ -414,7 +414,7 @@ class TestSeveralAtOnce:
 
     @pytest.mark.parametrize("overtakes", [False, True])
     def test_the_one_that_completes_second_fits_what_the_first_has_left(
-        self, storage: CheckpointStorage, overtakes: bool
+        self, storage: CheckpointFolders, overtakes: bool
     ) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 2:
@@ -434,7 +434,7 @@ class TestSeveralAtOnce:
         assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
 
     def test_an_increment_on_top_of_what_is_not_there_is_a_checkpoint_that_failed(
-        self, storage: CheckpointStorage
+        self, storage: CheckpointFolders
     ) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 2:
@@ -454,7 +454,7 @@ class TestSeveralAtOnce:
 class TestAfterTheEnd:
     @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
     def test_a_finished_job_with_a_retention_leaves_nothing(
-        self, storage: CheckpointStorage, retention: ExternalizedCheckpointRetention
+        self, storage: CheckpointFolders, retention: ExternalizedCheckpointRetention
     ) -> None:
         run = acted(storage, Writer.acknowledge, checkpoints=incremental(), retention=retention)
         job = run.run()
@@ -463,7 +463,7 @@ class TestAfterTheEnd:
 
     @pytest.mark.parametrize("is_incremental", [True, False])
     def test_restoring_an_older_checkpoint_keeps_all_that_newer_ones_need(
-        self, storage: CheckpointStorage, is_incremental: bool
+        self, storage: CheckpointFolders, is_incremental: bool
     ) -> None:
         first = acted(storage, Writer.acknowledge, checkpoints=incremental(num_retained=4))
         job_id = first.run().job_id
@@ -484,7 +484,7 @@ class TestAfterTheEnd:
 
     @pytest.mark.parametrize("is_incremental", [True, False])
     def test_checkpoints_of_the_run_before_take_their_files_with_them(
-        self, storage: CheckpointStorage, is_incremental: bool
+        self, storage: CheckpointFolders, is_incremental: bool
     ) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 3 and request.link.driver.attempt == 0:
@@ -503,7 +503,7 @@ class TestAfterTheEnd:
         assert not lies_in_shared(storage, job_id) & before
 
     def test_files_of_a_checkpoint_that_could_not_be_read_go_when_it_has_been_subsumed(
-        self, storage: CheckpointStorage
+        self, storage: CheckpointFolders
     ) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 3 and request.link.driver.attempt == 0:
@@ -525,7 +525,7 @@ class TestAfterTheEnd:
         assert lies_in_shared(storage, job_id) == needed(storage, job_id)
 
 
-class Flaky(CheckpointStorage):
+class Flaky(CheckpointFolders):
     """Cannot read, or cannot delete, checkpoints whose folders have certain names."""
 
     unreadable: tuple[str, ...] = ()

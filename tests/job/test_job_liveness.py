@@ -36,7 +36,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.slots.control import SlotLost
 from pyflinkstate.runtime.slots.stdout import Lines, OutputForwarder
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import AcquireSlot, RegisterSlot, SlotUnavailable, StartSlot
 from pyflinkstate.runtime.wire.transport import Address
 
@@ -70,27 +70,27 @@ class SilentRunner(LocalRunner):
         self.thread.start()
 
 
-def run_of(runner: LocalRunner, storage: CheckpointStorage, out: list[Any], restarts: int) -> JobRun:
+def run_of(runner: LocalRunner, storage: CheckpointFolders, out: list[Any], restarts: int) -> JobRun:
     sink = DriverSink(lambda _, values: out.extend(values))
     restart = FixedDelayRestart(restarts, 0)
     return JobRun(numbers(), sink, storage, runner=runner, restart=restart, checkpoints=EVERY_EPOCH)
 
 
-def test_an_epoch_whose_thread_ends_without_a_word_is_an_error(storage: CheckpointStorage) -> None:
+def test_an_epoch_whose_thread_ends_without_a_word_is_an_error(storage: CheckpointFolders) -> None:
     with pytest.raises(SparkJobError, match="ended without a result"):
         run_of(SilentRunner(1), storage, [], restarts=0).run()
 
 
 @pytest.mark.parametrize("silent", [1, 2, 4])
 def test_the_job_restarts_and_a_word_that_comes_late_is_not_taken_for_the_next_epochs(
-    storage: CheckpointStorage, silent: int
+    storage: CheckpointFolders, silent: int
 ) -> None:
     out: list[Any] = []
     assert run_of(SilentRunner(silent), storage, out, restarts=1).run().result().restarts == 1
     assert out == list(range(10))
 
 
-def test_a_word_that_came_before_the_end_counts(storage: CheckpointStorage) -> None:
+def test_a_word_that_came_before_the_end_counts(storage: CheckpointFolders) -> None:
     class Hasty(LocalRunner):
         def start(self, request: EpochRequest, done: Done) -> None:
             super().start(request, done)
@@ -101,7 +101,7 @@ def test_a_word_that_came_before_the_end_counts(storage: CheckpointStorage) -> N
     assert out == list(range(10))
 
 
-def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointStorage) -> None:
+def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointFolders) -> None:
     """The job is cancelled, and waits for the end of the epoch, of which nothing will be heard."""
     runner = SilentRunner(2)
     run = run_of(runner, storage, [], restarts=0)
@@ -116,7 +116,7 @@ def lost_after_cancel(runner: LocalRunner) -> PyFlinkStateError | None:
     return SparkJobError("it ended without a result") if runner.cancelled else None
 
 
-def test_a_cancellation_that_the_engine_has_missed_comes_again(storage: CheckpointStorage) -> None:
+def test_a_cancellation_that_the_engine_has_missed_comes_again(storage: CheckpointFolders) -> None:
     """Spark only cancels what it has begun with."""
     runner = LocalRunner()
     cancelled: list[None] = []
@@ -139,7 +139,7 @@ def test_a_cancellation_that_the_engine_has_missed_comes_again(storage: Checkpoi
 
 
 def test_a_control_server_that_has_ended_is_an_error(
-    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = LocalRunner()
     hold = threading.Event()
@@ -155,7 +155,7 @@ GONE = SparkUnavailableError("the Spark application ended")
 
 
 def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     def when_idle(_: GrowingSource) -> None:
         run.runner.gone = lambda: GONE  # type: ignore[method-assign]
@@ -168,7 +168,7 @@ def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do
 
 
 @pytest.mark.parametrize("delay_ms", [0, 3_600_000])
-def test_nor_does_it_wait_for_its_restart(storage: CheckpointStorage, delay_ms: int) -> None:
+def test_nor_does_it_wait_for_its_restart(storage: CheckpointFolders, delay_ms: int) -> None:
     class OnRestart(JobListener):
         def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
             run.runner.gone = lambda: GONE  # type: ignore[method-assign]
@@ -185,7 +185,7 @@ def test_nor_does_it_wait_for_its_restart(storage: CheckpointStorage, delay_ms: 
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_job_that_has_ended_closes_its_engine(storage: CheckpointStorage, fails: bool) -> None:
+def test_a_job_that_has_ended_closes_its_engine(storage: CheckpointFolders, fails: bool) -> None:
     closed: list[None] = []
     run = run_of(LocalRunner(), storage, [], restarts=0)
     run.runner.close = lambda: closed.append(None)  # type: ignore[method-assign]
@@ -196,14 +196,14 @@ def test_a_job_that_has_ended_closes_its_engine(storage: CheckpointStorage, fail
     assert closed == [None]
 
 
-def test_a_client_whose_result_cannot_be_made_is_told_so(storage: CheckpointStorage) -> None:
+def test_a_client_whose_result_cannot_be_made_is_told_so(storage: CheckpointFolders) -> None:
     job = run_of(LocalRunner(), storage, [], restarts=0).job()
     job.result = raising(ValueError("no result"))  # type: ignore[method-assign]
     error = JobClient(job, None).get_job_execution_result().exception(PATIENCE_S)
     assert isinstance(error, ValueError)
 
 
-def test_who_gives_up_waiting_for_a_job_leaves_its_futures_as_they_are(storage: CheckpointStorage) -> None:
+def test_who_gives_up_waiting_for_a_job_leaves_its_futures_as_they_are(storage: CheckpointFolders) -> None:
     """``asyncio.wait_for`` cancels the future that it has waited for."""
 
     async def give_up(future: Future[Any]) -> None:

@@ -28,7 +28,7 @@ from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import TaskReport
 from pyflinkstate.runtime.wire.metrics import MetricValue
@@ -82,7 +82,7 @@ class TestLife:
         ]
 
     def test_where_a_restart_goes_back_to(self, run: JobRun, logged: Logged, tmp_path: Path) -> None:
-        run.storage = CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path)))
+        run.storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path)))
         run.restart = FixedDelayRestart(1, 0)
         fail = once(SparkJobError("the executor is gone"), epoch=3)
 
@@ -208,7 +208,7 @@ class TestCheckpoints:
         assert failed == "job 'orders': checkpoint 1 of epoch 1 has failed: the disk is full"
 
     def test_what_ends_with_the_job_did_not_fail(self, run: JobRun, logged: Logged, tmp_path: Path) -> None:
-        run.storage = CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path)))
+        run.storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path)))
         job = run.job()
         checkpointing = job._checkpointing
         assert checkpointing is not None
@@ -220,7 +220,7 @@ class TestCheckpoints:
         )
 
 
-class FailsOnce(CheckpointStorage):
+class FailsOnce(CheckpointFolders):
     """A storage on which no folder can be made at first."""
 
     has_failed = False

@@ -27,7 +27,7 @@ from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.runs import run_id_after
 
 pytestmark = pytest.mark.timeout(60)
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(60)
 ALWAYS = 1000
 
 
-class LosesAnswer(CheckpointStorage):
+class LosesAnswer(CheckpointFolders):
     """Publishes checkpoint 2, and says that it could not; then it refuses some operations so many times."""
 
     def __init__(self, directory: str, **refused: int) -> None:
@@ -89,7 +89,7 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoints")
 
 
-def run_with(storage: CheckpointStorage, out: list[Any]) -> JobRun:
+def run_with(storage: CheckpointFolders, out: list[Any]) -> JobRun:
     """Return a job of 0..9, three an epoch, that may restart three times."""
     sink = DriverSink(lambda _, values: out.extend(values))
     return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(3, 0))
@@ -103,7 +103,7 @@ def test_the_job_goes_back_when_it_could_be_deleted(
 ) -> None:
     run = run_with(LosesAnswer(directory, **refused), out)
     there: list[list[int]] = []
-    run.sink = GoesBack(out, lambda: there.append(CheckpointStorage(directory).completed(job.job_id)))
+    run.sink = GoesBack(out, lambda: there.append(CheckpointFolders(directory).completed(job.job_id)))
     job = run.job()
     with caplog.at_level(logging.WARNING, "pyflinkstate"):
         list(job.run())
@@ -136,7 +136,7 @@ def test_no_output_is_lost_where_it_cannot_be_deleted(directory: str, tmp_path: 
 
 def test_a_driver_that_another_one_has_followed_leaves_it(directory: str, out: list[Any]) -> None:
     """The newer one may have been told to restore it."""
-    storage, other = LosesAnswer(directory, discard=1), CheckpointStorage(directory)
+    storage, other = LosesAnswer(directory, discard=1), CheckpointFolders(directory)
     storage.listed = lambda: other.write_run(job.job_id, run_id_after(other.runs(job.job_id), "f" * 8))
     job = run_with(storage, out).job()
     with pytest.raises(JobSupersededError):

@@ -33,7 +33,7 @@ from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import CancelJob, CheckpointAck, WakeUp
 
 pytestmark = pytest.mark.timeout(60)
@@ -49,7 +49,7 @@ def out() -> list[Any]:
 
 
 @pytest.fixture
-def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
+def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job with checkpoints, of 0..9, three an epoch, that waits ten minutes before a restart."""
     sink = DriverSink(lambda _, values: out.extend(values))
     return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(1, DELAY_MS))

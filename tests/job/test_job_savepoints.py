@@ -36,7 +36,7 @@ from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import AbortCheckpoint, NotifyCheckpointComplete
 
@@ -63,7 +63,7 @@ def out() -> list[Any]:
 
 
 @pytest.fixture
-def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
+def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job of 0..9, three an epoch, that takes its first and its last checkpoint only."""
     return JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage, checkpoints=RARELY)
 
@@ -105,7 +105,7 @@ def barriers(run: JobRun) -> list[int | None]:
     ]
 
 
-def found_at(storage: CheckpointStorage, request: SavepointRequest) -> RestorePoint:
+def found_at(storage: CheckpointFolders, request: SavepointRequest) -> RestorePoint:
     """Return what a finished savepoint is restored from."""
     uri = request.done.result(timeout=0)
     return RestorePoint(storage.load(uri), uri)
@@ -113,7 +113,7 @@ def found_at(storage: CheckpointStorage, request: SavepointRequest) -> RestorePo
 
 class TestWhileTheJobGoesOn:
     def test_it_is_taken_at_the_next_barrier_with_a_checkpoint_that_commits(
-        self, run: JobRun, storage: CheckpointStorage, out: list[Any], directory: Path
+        self, run: JobRun, storage: CheckpointFolders, out: list[Any], directory: Path
     ) -> None:
         job = run.job()
         asked = savepoint_at(job, run, 3, directory)
@@ -129,7 +129,7 @@ class TestWhileTheJobGoesOn:
         assert run.heard.checkpoints[2].uri == found.uri
 
     def test_its_folder_is_named_as_flinks(
-        self, run: JobRun, storage: CheckpointStorage, directory: Path
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
     ) -> None:
         job = run.job()
         request = ask(job, directory)
@@ -140,7 +140,7 @@ class TestWhileTheJobGoesOn:
         assert [path.name for path in folder.iterdir()] == ["_metadata"]
 
     def test_each_request_gets_its_own_at_one_barrier_after_the_other(
-        self, run: JobRun, storage: CheckpointStorage, directory: Path
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
     ) -> None:
         job = run.job()
         requests = [ask(job, directory) for _ in range(2)]
@@ -161,7 +161,7 @@ class TestWhileTheJobGoesOn:
 
     @pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
     def test_it_stays_whatever_becomes_of_checkpoints(
-        self, run: JobRun, storage: CheckpointStorage, directory: Path, retention: Any
+        self, run: JobRun, storage: CheckpointFolders, directory: Path, retention: Any
     ) -> None:
         run.retention = retention
         run.checkpoints = CheckpointSettings(interval_ms=0)
@@ -172,7 +172,7 @@ class TestWhileTheJobGoesOn:
         assert storage.completed(job.job_id) == ([5] if retention is None else [])
 
     def test_a_source_that_has_nothing_is_no_obstacle(
-        self, run: JobRun, storage: CheckpointStorage, directory: Path
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
     ) -> None:
         requests: list[SavepointRequest] = []
 
@@ -248,7 +248,7 @@ class TestThatFails:
 
     @pytest.mark.parametrize("declined", [1, 2], ids=["its checkpoint", "itself"])
     def test_one_that_a_slot_declines_is_deleted_and_its_slots_are_told(
-        self, storage: CheckpointStorage, directory: Path, declined: int
+        self, storage: CheckpointFolders, directory: Path, declined: int
     ) -> None:
         """With the checkpoint that it comes with, a savepoint has failed as well."""
 
@@ -268,7 +268,7 @@ class TestThatFails:
         assert job.result().restarts == 0
 
     def test_what_a_slot_writes_for_a_failed_one_is_deleted_as_well(
-        self, storage: CheckpointStorage, directory: Path
+        self, storage: CheckpointFolders, directory: Path
     ) -> None:
         folders: list[Path] = []
 
@@ -291,7 +291,7 @@ class TestThatFails:
         assert list(directory.iterdir()) == []
 
     def test_one_whose_checkpoint_cannot_begin_says_so(
-        self, run: JobRun, out: list[Any], storage: CheckpointStorage, directory: Path
+        self, run: JobRun, out: list[Any], storage: CheckpointFolders, directory: Path
     ) -> None:
         def before(request: EpochRequest) -> None:
             if request.link.epoch == 2:
@@ -309,7 +309,7 @@ class TestThatFails:
         assert out == list(range(10))
 
     def test_one_whose_checkpoint_expires_has_expired(
-        self, storage: CheckpointStorage, directory: Path
+        self, storage: CheckpointFolders, directory: Path
     ) -> None:
         def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 2:
@@ -338,7 +338,7 @@ def without_savepoint(request: EpochRequest) -> EpochRequest:
     )
 
 
-def acted(storage: CheckpointStorage, act: Any, **settings: Any) -> JobRun:
+def acted(storage: CheckpointFolders, act: Any, **settings: Any) -> JobRun:
     node = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
     return JobRun(
         node, DriverSink(lambda *_: None), storage, parallelism=2, runner=ActingRunner(act), **settings
@@ -347,7 +347,7 @@ def acted(storage: CheckpointStorage, act: Any, **settings: Any) -> JobRun:
 
 class TestStop:
     def test_all_output_up_to_it_is_committed_and_the_job_is_finished(
-        self, run: JobRun, storage: CheckpointStorage, out: list[Any], directory: Path
+        self, run: JobRun, storage: CheckpointFolders, out: list[Any], directory: Path
     ) -> None:
         job = run.job()
         asked = savepoint_at(job, run, 3, directory, stops_job=True)
@@ -361,7 +361,7 @@ class TestStop:
 
     @pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
     def test_checkpoints_are_kept_or_not_as_those_of_any_finished_job(
-        self, run: JobRun, storage: CheckpointStorage, directory: Path, retention: Any
+        self, run: JobRun, storage: CheckpointFolders, directory: Path, retention: Any
     ) -> None:
         run.retention = retention
         job = run.job()
@@ -371,7 +371,7 @@ class TestStop:
         assert len(list(directory.iterdir())) == 1
 
     def test_slots_are_told_of_the_savepoint_that_stops_and_of_no_other(
-        self, storage: CheckpointStorage, directory: Path
+        self, storage: CheckpointFolders, directory: Path
     ) -> None:
         run = acted(storage, acknowledge, checkpoints=RARELY)
         job = run.job()
@@ -399,7 +399,7 @@ class TestStop:
         assert source.committed == [3, 6]
 
     def test_where_the_commit_before_it_fails_it_has_failed_and_the_job_goes_on(
-        self, run: JobRun, storage: CheckpointStorage, directory: Path
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
     ) -> None:
         error = CheckpointStorageError("try again")
         assert error.recoverable
@@ -424,7 +424,7 @@ class TestStop:
 
     @pytest.mark.parametrize("restarts", [0, 1])
     def test_where_its_own_commit_fails_who_asked_is_told_where_it_is(
-        self, run: JobRun, storage: CheckpointStorage, directory: Path, restarts: int
+        self, run: JobRun, storage: CheckpointFolders, directory: Path, restarts: int
     ) -> None:
         """As in Flink: it is complete, and not all that it covers is committed."""
         error = CheckpointStorageError("try again")
@@ -469,7 +469,7 @@ class TestBesideCheckpoints:
     """A savepoint writes everything, so checkpoints come and go while it is on its way."""
 
     def test_a_checkpoint_that_overtakes_it_does_not_change_it(
-        self, storage: CheckpointStorage, directory: Path
+        self, storage: CheckpointFolders, directory: Path
     ) -> None:
         savepoints: list[EpochRequest] = []
 
@@ -490,7 +490,7 @@ class TestBesideCheckpoints:
         assert (found.metadata.epoch, found.metadata.source_position["index"]) == (1, 3)
 
     def test_a_checkpoint_that_is_pending_when_it_stops_the_job_does_not_start_it_again(
-        self, storage: CheckpointStorage, directory: Path
+        self, storage: CheckpointFolders, directory: Path
     ) -> None:
         def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 1:
@@ -532,7 +532,7 @@ class LateMail(queue.SimpleQueue[Any]):
 
 
 def test_a_savepoint_that_is_on_its_way_when_the_source_turns_out_to_be_over_is_waited_for(
-    storage: CheckpointStorage, directory: Path
+    storage: CheckpointFolders, directory: Path
 ) -> None:
     """Its checkpoint is complete, and all is committed; the slots still write the savepoint."""
 
@@ -567,7 +567,7 @@ def counting(parent: Any, uid: str) -> StatefulNode:
 def test_an_operator_may_be_new_and_one_may_be_gone_if_that_is_allowed(
     directory: Path, tmp_path: Path, out: list[Any]
 ) -> None:
-    storage = CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
+    storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
     pairs = SourceNode(CollectionSource([(n % 2, n) for n in range(18)], 6), "pairs")
     sink = DriverSink(lambda _, values: out.extend(values))
     first = JobRun(counting(counting(pairs, "kept"), "gone"), sink, storage)
@@ -587,7 +587,7 @@ def test_an_operator_may_be_new_and_one_may_be_gone_if_that_is_allowed(
     shutil.rmtree(storage.uri)  # a savepoint needs no other file
 
     out.clear()
-    elsewhere = CheckpointStorage(str(tmp_path / "elsewhere"))
+    elsewhere = CheckpointFolders(str(tmp_path / "elsewhere"))
     end = ChainNode(counting(counting(pairs, "new"), "kept"), "map", lambda n: n, "map")
     second = JobRun(end, sink, elsewhere, found_at(elsewhere, asked[0]))
     with pytest.raises(

@@ -50,7 +50,7 @@ from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.query_log import QueryLog
 from pyflinkstate.runtime.sources.sources import Available
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CloseSlot,
@@ -70,7 +70,7 @@ def keyed(function: Any = None, **settings: Any) -> StatefulNode:
     return StatefulNode(numbers(), lambda n: n % 4, PICKLED, function or Echo(), "process", **settings)
 
 
-def acted(storage: CheckpointStorage, act: Any = acknowledge, **settings: Any) -> JobRun:
+def acted(storage: CheckpointFolders, act: Any = acknowledge, **settings: Any) -> JobRun:
     return JobRun(
         keyed(), DriverSink(lambda *_: None), storage, parallelism=2, runner=ActingRunner(act), **settings
     )
@@ -79,7 +79,7 @@ def acted(storage: CheckpointStorage, act: Any = acknowledge, **settings: Any) -
 # --- checkpoints ---------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_holds_what_every_subtask_acknowledged(storage: CheckpointStorage) -> None:
+def test_a_checkpoint_holds_what_every_subtask_acknowledged(storage: CheckpointFolders) -> None:
     run = acted(storage)
     job = run.run()
     found = storage.load_latest("orders")
@@ -93,7 +93,7 @@ def test_a_checkpoint_holds_what_every_subtask_acknowledged(storage: CheckpointS
         assert [slot.next_heard() for _ in range(len(completed) + 1)] == [*completed, CloseSlot()]
 
 
-def test_a_slot_is_told_what_to_run(storage: CheckpointStorage) -> None:
+def test_a_slot_is_told_what_to_run(storage: CheckpointFolders) -> None:
     state_backend = HashMapStateBackend(async_snapshots=False, snapshot_compression=None)
     run = acted(storage, state_backend=state_backend)
     run.run()
@@ -106,7 +106,7 @@ def test_a_slot_is_told_what_to_run(storage: CheckpointStorage) -> None:
     assert [first.key_group_range, second.key_group_range] == [KeyGroupRange(0, 63), KeyGroupRange(64, 127)]
 
 
-def test_a_restored_slot_gets_the_handles_that_hold_its_key_groups(storage: CheckpointStorage) -> None:
+def test_a_restored_slot_gets_the_handles_that_hold_its_key_groups(storage: CheckpointFolders) -> None:
     thirds = (handle(0, 42), handle(43, 85), handle(86, 127))
     made = metadata(
         source_position={"index": 3, "length": 10},
@@ -122,7 +122,7 @@ def test_a_restored_slot_gets_the_handles_that_hold_its_key_groups(storage: Chec
 
 
 def test_a_slot_of_an_operator_that_is_new_in_the_program_is_not_restored(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     """Flink: a task without any state in the checkpoint gets no ``JobManagerTaskRestore``."""
     made = metadata(source_position={"index": 3, "length": 10}, operators=[])
@@ -133,7 +133,7 @@ def test_a_slot_of_an_operator_that_is_new_in_the_program_is_not_restored(
     assert (first.restored_checkpoint_id, second.restored_checkpoint_id) == (None, None)
 
 
-def test_a_restored_slot_gets_its_share_of_operator_state(storage: CheckpointStorage) -> None:
+def test_a_restored_slot_gets_its_share_of_operator_state(storage: CheckpointFolders) -> None:
     section = Section(0, 5, 0)
     entry = OperatorStateEntry(OperatorStateMode.SPLIT_DISTRIBUTE, section, 3)
     wrote = OperatorSubtaskState(
@@ -150,7 +150,7 @@ def test_a_restored_slot_gets_its_share_of_operator_state(storage: CheckpointSto
     assert [len(state.raw_operator[0].partitions) for state in states] == [3, 2]
 
 
-def test_running_slots_are_found_without_asking(storage: CheckpointStorage) -> None:
+def test_running_slots_are_found_without_asking(storage: CheckpointFolders) -> None:
     run = acted(storage)
     run.run()
     addresses = [request.addresses for request in run.runner.requests]
@@ -159,7 +159,7 @@ def test_running_slots_are_found_without_asking(storage: CheckpointStorage) -> N
 
 
 def test_a_checkpoint_that_is_declined_is_abandoned_and_its_files_are_deleted(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     folders = []
 
@@ -181,7 +181,7 @@ def test_a_checkpoint_that_is_declined_is_abandoned_and_its_files_are_deleted(
     assert result.restarts == 0
 
 
-def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: CheckpointStorage) -> None:
+def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: CheckpointFolders) -> None:
     def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
         if request.link.epoch == 3:  # two epochs after its barrier
             acknowledge(attrs.evolve(request, barrier=run.runner.requests[0].barrier), slots)
@@ -195,7 +195,7 @@ def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: Checkpoi
     assert [(s.checkpoint_id, s.epoch) for s in job.result().checkpoints] == [(1, 1), (2, 4)]
 
 
-def test_a_checkpoint_that_nobody_acknowledges_expires(storage: CheckpointStorage) -> None:
+def test_a_checkpoint_that_nobody_acknowledges_expires(storage: CheckpointFolders) -> None:
     run = acted(storage, lambda *_: None, checkpoints=CheckpointSettings(interval_ms=10**9, timeout_ms=1_000))
     run.clock.step_ms = 100
     with pytest.raises(CheckpointFailuresExceededError, match=r"expired after 1000 ms, waiting for process"):
@@ -258,7 +258,7 @@ class NotingSource(StreamingSource):
 
 
 def test_a_streaming_query_hears_of_a_batch_when_its_checkpoint_is_complete_and_not_before(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
         source.late.append(lambda: acknowledge(request, slots))
@@ -287,7 +287,7 @@ def lose_the_second(slots: list[ServedSlot]) -> None:
         pass
 
 
-def test_a_slot_that_is_lost_fails_the_job(storage: CheckpointStorage) -> None:
+def test_a_slot_that_is_lost_fails_the_job(storage: CheckpointFolders) -> None:
     def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
         if request.link.epoch == 2:
             lose_the_second(slots)
@@ -300,7 +300,7 @@ def test_a_slot_that_is_lost_fails_the_job(storage: CheckpointStorage) -> None:
     assert run.runner.cancelled
 
 
-def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storage: CheckpointStorage) -> None:
+def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storage: CheckpointFolders) -> None:
     def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
         epoch, attempt = request.link.epoch, request.link.driver.attempt
         if (epoch, attempt) == (2, 0):
@@ -323,7 +323,7 @@ def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storag
     assert storage.load_latest("orders").epoch == 4
 
 
-def test_what_slots_of_an_older_attempt_say_is_not_heeded(storage: CheckpointStorage) -> None:
+def test_what_slots_of_an_older_attempt_say_is_not_heeded(storage: CheckpointFolders) -> None:
     def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
         driver = request.link.driver
         if (request.link.epoch, driver.attempt) == (1, 0):
@@ -342,7 +342,7 @@ def test_what_slots_of_an_older_attempt_say_is_not_heeded(storage: CheckpointSto
 # --- real slots ----------------------------------------------------------------------------------------
 
 
-def counted(out: list[Any], storage: CheckpointStorage | None, **settings: Any) -> JobRun:
+def counted(out: list[Any], storage: CheckpointFolders | None, **settings: Any) -> JobRun:
     return JobRun(
         StatefulNode(numbers(40, 10), lambda n: n % 4, PICKLED, Count(), "process"),
         DriverSink(lambda _, values: out.extend(values)),
@@ -356,7 +356,7 @@ EVERY_COUNT = Counter((key, number) for key in range(4) for number in range(1, 1
 
 
 @pytest.mark.parametrize("with_storage", [True, False])
-def test_records_are_counted_by_key(storage: CheckpointStorage, with_storage: bool) -> None:
+def test_records_are_counted_by_key(storage: CheckpointFolders, with_storage: bool) -> None:
     out: list[Any] = []
     job = counted(out, storage if with_storage else None, parallelism=2).run()
     assert Counter(out) == EVERY_COUNT
@@ -368,7 +368,7 @@ def test_records_are_counted_by_key(storage: CheckpointStorage, with_storage: bo
     }
 
 
-def test_counts_are_exact_over_a_restart(storage: CheckpointStorage) -> None:
+def test_counts_are_exact_over_a_restart(storage: CheckpointFolders) -> None:
     out: list[Any] = []
     run = counted(out, storage, parallelism=2, restart=FixedDelayRestart(1, 0))
     run.runner.after = once(SparkJobError("an executor was lost"), 3)
@@ -378,7 +378,7 @@ def test_counts_are_exact_over_a_restart(storage: CheckpointStorage) -> None:
 
 @pytest.mark.parametrize("parallelisms", [(1, 3), (3, 2)])
 def test_counts_are_exact_over_a_restore_at_another_parallelism(
-    storage: CheckpointStorage, parallelisms: tuple[int, int]
+    storage: CheckpointFolders, parallelisms: tuple[int, int]
 ) -> None:
     out: list[Any] = []
     before, after = parallelisms
@@ -397,7 +397,7 @@ def test_counts_are_exact_over_a_restore_at_another_parallelism(
 
 
 def test_an_error_in_close_is_logged_and_the_results_stand(
-    storage: CheckpointStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    storage: CheckpointFolders, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed = tmp_path / "closed"
     run = JobRun(keyed(TellOfClose(str(closed), fails=True)), DriverSink(lambda *_: None), storage)
@@ -406,7 +406,7 @@ def test_an_error_in_close_is_logged_and_the_results_stand(
     assert closed.read_text() == "closed\n"
 
 
-def test_closing_the_iterator_ends_the_slots(storage: CheckpointStorage) -> None:
+def test_closing_the_iterator_ends_the_slots(storage: CheckpointFolders) -> None:
     job = counted([], storage).job()
     epochs: Iterator[int] = job.run()
     next(epochs)

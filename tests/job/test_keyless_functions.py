@@ -17,7 +17,7 @@ from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -27,7 +27,7 @@ def buffered(enough: int, records_per_epoch: int = 3) -> DataStream:
     return DataStream(env, numbers(12, records_per_epoch)).flat_map(Buffer(enough)).uid("buffer")
 
 
-def run_of(made: DataStream, out: list[Any], storage: CheckpointStorage, **settings: Any) -> JobRun:
+def run_of(made: DataStream, out: list[Any], storage: CheckpointFolders, **settings: Any) -> JobRun:
     return JobRun(made.node, DriverSink(lambda _, values: out.extend(values)), storage, **settings)
 
 
@@ -46,13 +46,13 @@ def fail_after_two_epochs(run: JobRun) -> None:
         run.run()
 
 
-def test_what_it_holds_lasts_from_epoch_to_epoch(storage: CheckpointStorage) -> None:
+def test_what_it_holds_lasts_from_epoch_to_epoch(storage: CheckpointFolders) -> None:
     out: list[Any] = []
     run_of(buffered(5), out, storage).run()
     assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
-def test_a_restored_job_has_what_it_held(storage: CheckpointStorage) -> None:
+def test_a_restored_job_has_what_it_held(storage: CheckpointFolders) -> None:
     out: list[Any] = []
     fail_after_two_epochs(run_of(buffered(5), out, storage))
     assert out == [[0, 1, 2, 3, 4]]
@@ -62,7 +62,7 @@ def test_a_restored_job_has_what_it_held(storage: CheckpointStorage) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
 def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
-    storage: CheckpointStorage, before: int, after: int
+    storage: CheckpointFolders, before: int, after: int
 ) -> None:
     out: list[Any] = []
     fail_after_two_epochs(run_of(buffered(1000, 4), out, storage, parallelism=before))
@@ -73,7 +73,7 @@ def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
     assert sorted(value for given in out for value in given) == list(range(12))
 
 
-def test_records_of_one_partition_are_rebalanced_over_several_subtasks(storage: CheckpointStorage) -> None:
+def test_records_of_one_partition_are_rebalanced_over_several_subtasks(storage: CheckpointFolders) -> None:
     env: Any = None
     out: list[Any] = []
     run_of(DataStream(env, numbers(12)).map(Where()), out, storage, parallelism=3).run()

@@ -36,7 +36,7 @@ from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.queries import asking
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.state_access import open_checkpoint
 from pyflinkstate.state_access.live import LiveTable, query, query_value
 
@@ -62,14 +62,14 @@ def keyed(source: SourceNode, function: KeyedProcessFunction, key: Callable[[Any
     return StatefulNode(source, key, LONG, function, "states", uid=UID)
 
 
-def run_of(end: Any, storage: CheckpointStorage | None = None, **settings: Any) -> JobRun:
+def run_of(end: Any, storage: CheckpointFolders | None = None, **settings: Any) -> JobRun:
     return JobRun(end, DriverSink(lambda *_: None), storage, **{"parallelism": 2, **settings})
 
 
 def asked_when_idle(
     function: KeyedProcessFunction,
     ask: Callable[[Job], Any],
-    storage: CheckpointStorage | None = None,
+    storage: CheckpointFolders | None = None,
     key: Callable[[Any], Any] = lambda n: n % 4,
     **settings: Any,
 ) -> Any:
@@ -116,7 +116,7 @@ STATES = ["value", "list", "map", "living", "pickled", "reducing", "aggregating"
 
 @pytest.mark.parametrize("async_snapshots", [True, False])
 def test_the_answer_is_what_the_checkpoint_of_the_same_epoch_has(
-    storage: CheckpointStorage, async_snapshots: bool
+    storage: CheckpointFolders, async_snapshots: bool
 ) -> None:
     def both(job: Job) -> list[Any]:
         checkpoint = open_checkpoint(job.result().checkpoints[-1].uri)
@@ -193,7 +193,7 @@ def test_values_that_have_expired_by_the_jobs_clock_are_left_out() -> None:
     assert asked_when_idle(EveryKind(), kept, clock=years_later) == [0, 0, 4, 1]
 
 
-def test_every_answer_is_of_one_whole_epoch(storage: CheckpointStorage) -> None:
+def test_every_answer_is_of_one_whole_epoch(storage: CheckpointFolders) -> None:
     """Each epoch counts a key of either subtask once, so both counts are the number of the epoch."""
     epochs, begun = 12, queue.SimpleQueue[int]()
     answers: list[tuple[int, dict[int, int]]] = []
@@ -287,7 +287,7 @@ def test_a_job_without_slots_yet_is_waited_for() -> None:
         ask(job, "count", timeout_s=0.1)
 
 
-def test_an_answer_waits_for_the_end_of_the_epoch_and_says_so(storage: CheckpointStorage) -> None:
+def test_an_answer_waits_for_the_end_of_the_epoch_and_says_so(storage: CheckpointFolders) -> None:
     said: list[str] = []
     answers: list[queue.SimpleQueue[Any]] = []
     run = run_of(keyed(until_answered(6, answers), CountRecords(), lambda n: n), storage)
@@ -310,7 +310,7 @@ def test_an_answer_waits_for_the_end_of_the_epoch_and_says_so(storage: Checkpoin
 # --- failures --------------------------------------------------------------------------------------------
 
 
-def test_a_question_outlives_a_restart(storage: CheckpointStorage) -> None:
+def test_a_question_outlives_a_restart(storage: CheckpointFolders) -> None:
     """It is asked in the epoch that fails, and answered by the next attempt."""
     answers: list[queue.SimpleQueue[Any]] = []
     counted = keyed(until_answered(9, answers), CountRecords(), lambda n: n % 3)
@@ -369,7 +369,7 @@ def told(live: Callable[[], Any], asked_for: threading.Event) -> Callable[[], An
     return also
 
 
-def test_a_slot_that_dies_while_its_answer_is_read_is_said(storage: CheckpointStorage) -> None:
+def test_a_slot_that_dies_while_its_answer_is_read_is_said(storage: CheckpointFolders) -> None:
     said: list[str] = []
 
     def killed(job: Job) -> None:
@@ -385,7 +385,7 @@ def test_a_slot_that_dies_while_its_answer_is_read_is_said(storage: CheckpointSt
     assert "a slot of operator 'states' ended or cut off its answer" in said[0]
 
 
-def test_a_cancelled_job_answers_no_more(storage: CheckpointStorage) -> None:
+def test_a_cancelled_job_answers_no_more(storage: CheckpointFolders) -> None:
     said: list[Any] = []
 
     def cancelled(job: Job) -> None:

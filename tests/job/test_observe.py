@@ -27,7 +27,7 @@ from pyflinkstate.runtime.job.reports.observe import (
 from pyflinkstate.runtime.plan.nodes import StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import SlotId, SlotOutput, TaskReport
 from pyflinkstate.runtime.wire.metrics import MetricValue
 
@@ -224,7 +224,7 @@ def test_what_a_slot_prints_is_logged_with_its_level_and_the_slots_name(
     ]
 
 
-def test_an_observer_hears_what_each_slot_did_for_a_checkpoint(storage: CheckpointStorage) -> None:
+def test_an_observer_hears_what_each_slot_did_for_a_checkpoint(storage: CheckpointFolders) -> None:
     heard: list[tuple[Any, ...]] = []
 
     class Listening(JobObserver):

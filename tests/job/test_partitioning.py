@@ -34,7 +34,7 @@ from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import MergeTask, TaskLink
 from pyflinkstate.runtime.wire import frames as frames_module
@@ -84,7 +84,7 @@ def union_of_two() -> DataStream:
     return first.union(second.broadcast()).map(Place()).set_parallelism(2)
 
 
-def placement(stream: DataStream, storage: CheckpointStorage | None = None, **options: Any) -> Placement:
+def placement(stream: DataStream, storage: CheckpointFolders | None = None, **options: Any) -> Placement:
     out: list[Any] = []
     sink = DriverSink(lambda _, values: out.extend(values))
     run = JobRun(stream.node, sink, storage, parallelism=2, **options)
@@ -185,7 +185,7 @@ def test_as_many_records_go_to_a_subtask_as_in_pyflink(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PYFLINK)
-def test_a_job_of_many_epochs_that_crashes_gives_the_same(name: str, storage: CheckpointStorage) -> None:
+def test_a_job_of_many_epochs_that_crashes_gives_the_same(name: str, storage: CheckpointFolders) -> None:
     """But for rescale, whose rounds begin one further in each epoch."""
     build, expected = PYFLINK[name]
     stream = build()
@@ -234,7 +234,7 @@ class TestReplay:
     """An epoch that is run again sends each record where it went before."""
 
     @pytest.mark.parametrize("how", ["shuffle", "rebalance", "rescale"])
-    def test_it_has_the_same_records_in_the_same_subtasks(self, how: str, storage: CheckpointStorage) -> None:
+    def test_it_has_the_same_records_in_the_same_subtasks(self, how: str, storage: CheckpointFolders) -> None:
         def build() -> DataStream:
             stream = source(list(range(60)), 7)
             return getattr(stream, how)().map(Place()).set_parallelism(4)
@@ -251,7 +251,7 @@ class TestReplay:
         assert len(set(sizes)) > 1
         assert all(850 < size < 1150 for size in sizes)
 
-    def test_records_of_short_epochs_are_spread_evenly(self, storage: CheckpointStorage) -> None:
+    def test_records_of_short_epochs_are_spread_evenly(self, storage: CheckpointFolders) -> None:
         stream = source(list(range(40)), 1).rebalance().map(Place()).set_parallelism(4)
         assert {where: len(values) for where, values in placement(stream, storage).items()} == {
             (subtask, 4): 10 for subtask in range(4)
@@ -375,7 +375,7 @@ class Parity(KeySelector):
 
 
 def test_a_key_selector_is_opened_and_closed_by_each_task_that_selects_keys(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     selector = Parity()  # one object for all tasks, as they run in this process: so one at a time
     stream = source(records_per_epoch=6).key_by(selector).map(Place())
@@ -464,14 +464,14 @@ class TestMerging:
 
 class TestEventTime:
     @pytest.mark.parametrize("crash", [None, 2, 3])
-    def test_watermarks_pass(self, crash: int | None, storage: CheckpointStorage) -> None:
+    def test_watermarks_pass(self, crash: int | None, storage: CheckpointFolders) -> None:
         options = {} if crash is None else {"runner": crashing(crash, after=True)}
         assert result_of(spread_union(), storage, 2, **options) == Counter(expected_of_union())
 
     def test_without_checkpoints_too(self) -> None:
         assert result_of(spread_union(), None, 2) == Counter(expected_of_union())
 
-    def test_they_are_as_far_as_without_an_exchange(self, storage: CheckpointStorage) -> None:
+    def test_they_are_as_far_as_without_an_exchange(self, storage: CheckpointFolders) -> None:
         """Epoch by epoch, also behind the exchange."""
 
         def watermarks(spread: bool) -> list[int | None]:

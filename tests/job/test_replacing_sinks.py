@@ -10,7 +10,7 @@ from support_job import JobRun, latest, numbers, once
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.sinks.sinks import FrameWriter, ReplacingSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire import decode_values
 
 pytestmark = pytest.mark.timeout(60)
@@ -41,7 +41,7 @@ class Table(ReplacingSink):
         """What comes again replaces what is there."""
 
 
-def test_a_restored_job_cuts_its_epochs_as_they_were_written(storage: CheckpointStorage) -> None:
+def test_a_restored_job_cuts_its_epochs_as_they_were_written(storage: CheckpointFolders) -> None:
     """The source would give five records at once now, but the table has epochs of three."""
     rows: dict[int, list[int]] = {}
     run = JobRun(numbers(10, 3), Table(rows), storage, checkpoints=RARELY)

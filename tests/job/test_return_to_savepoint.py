@@ -19,7 +19,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink, FrameWriter, Sink
 from pyflinkstate.runtime.sinks.text_file_sink import Encoder
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.frames import decode_values
 
 pytestmark = pytest.mark.timeout(60)
@@ -150,7 +150,7 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
 class History:
     """One job, started again and again."""
 
-    storage: CheckpointStorage
+    storage: CheckpointFolders
     output: Output
     savepoints: Path
 
@@ -187,7 +187,7 @@ class History:
 
 
 @pytest.fixture
-def history(storage: CheckpointStorage, output: Output, tmp_path: Path) -> History:
+def history(storage: CheckpointFolders, output: Output, tmp_path: Path) -> History:
     return History(storage, output, tmp_path / "savepoints")
 
 
@@ -235,7 +235,7 @@ def asking(
 @pytest.mark.parametrize("sink", [Files, Lines])
 @pytest.mark.parametrize("goes_back_to", [2, 5])
 def test_files_come_back_also_when_the_job_went_on_from_an_older_checkpoint_in_between(
-    storage: CheckpointStorage, tmp_path: Path, sink: type[Output], goes_back_to: int
+    storage: CheckpointFolders, tmp_path: Path, sink: type[Output], goes_back_to: int
 ) -> None:
     """Epochs before the savepoint were cut anew, and those of the first run are what it goes on from."""
     history = History(storage, sink(tmp_path / "out"), tmp_path / "savepoints")
@@ -251,7 +251,7 @@ def test_files_come_back_also_when_the_job_went_on_from_an_older_checkpoint_in_b
     assert history.output.seen() == list(range(RECORDS))
 
 
-def points(storage: CheckpointStorage, savepoint: RestorePoint) -> Iterable[RestorePoint]:
+def points(storage: CheckpointFolders, savepoint: RestorePoint) -> Iterable[RestorePoint]:
     job_id = savepoint.metadata.job_id
     for checkpoint_id in storage.completed(job_id):
         uri = storage.uri_of(job_id, checkpoint_id)

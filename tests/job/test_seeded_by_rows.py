@@ -24,7 +24,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.initial_rows import InitialRows
 from pyflinkstate.runtime.sources.sources import CollectionSource, SplitEpoch
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -63,7 +63,7 @@ def sums_of(initial: Initial, function: Any = None) -> StatefulNode:
 
 
 @pytest.fixture
-def job_run(initial: Initial, out: list[Any], storage: CheckpointStorage) -> JobRun:
+def job_run(initial: Initial, out: list[Any], storage: CheckpointFolders) -> JobRun:
     sink = DriverSink(lambda _, values: out.extend(values))
     return JobRun(sums_of(initial), sink, storage, parallelism=2)
 
@@ -81,7 +81,7 @@ def test_without_checkpoints(job_run: JobRun, initial: Initial, out: list[Any]) 
 
 
 def test_the_first_checkpoint_is_of_them_alone(
-    job_run: JobRun, initial: Initial, out: list[Any], storage: CheckpointStorage
+    job_run: JobRun, initial: Initial, out: list[Any], storage: CheckpointFolders
 ) -> None:
     job_run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=9)
     job = job_run.run()
@@ -97,7 +97,7 @@ def test_the_first_checkpoint_is_of_them_alone(
 
 
 def test_a_program_that_drops_them_later_goes_on(
-    job_run: JobRun, initial: Initial, out: list[Any], storage: CheckpointStorage
+    job_run: JobRun, initial: Initial, out: list[Any], storage: CheckpointFolders
 ) -> None:
     job = job_run.job()
     next(iter(job.run()))
@@ -141,7 +141,7 @@ def test_a_slot_that_dies_while_it_takes_them(
 
 @pytest.mark.parametrize("idle_timeout_ms", [None, 1], ids=["busy", "idle"])
 def test_nobody_waits_for_their_watermark_and_they_advance_none(
-    initial: Initial, out: list[Any], storage: CheckpointStorage, idle_timeout_ms: int | None
+    initial: Initial, out: list[Any], storage: CheckpointFolders, idle_timeout_ms: int | None
 ) -> None:
     initial.rows = [("a", 25), ("b", 5), ("c", 1000)]
     records = [("a", n, 10 * n) for n in range(6)]

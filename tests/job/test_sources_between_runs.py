@@ -15,7 +15,7 @@ from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.sources.sources import DirectorySource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -25,7 +25,7 @@ class Shop:
     """Directories of JSON files with the same names, and what jobs have read of them."""
 
     path: Path
-    storage: CheckpointStorage
+    storage: CheckpointFolders
     out: list[str] = attrs.Factory(list)
 
     def write(self, directory: str, file: str) -> None:
@@ -44,7 +44,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, storage: CheckpointStorage) -> Shop:
+def shop(tmp_path: Path, storage: CheckpointFolders) -> Shop:
     made = Shop(tmp_path, storage)
     for directory, file in [("orders", "a"), ("orders", "b"), ("refunds", "a"), ("other", "a")]:
         made.write(directory, file)
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_before_fits_the_program_that_it_was_taken_with(shop: Sh
     assert shop.reads(*begun_again, restore=latest(shop.storage)) == ["orders/c"]
 
 
-def test_epochs_that_were_planned_with_fewer_sources_are_cut_as_they_were(storage: CheckpointStorage) -> None:
+def test_epochs_that_were_planned_with_fewer_sources_are_cut_as_they_were(storage: CheckpointFolders) -> None:
     rows: dict[int, list[int]] = {}
 
     def run(*uids: str, **settings: Any) -> JobRun:

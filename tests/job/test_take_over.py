@@ -56,7 +56,7 @@ from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.storage import checkpoints as storage_module
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.runs import RunHistory
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 
@@ -73,9 +73,9 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
+def storage(tmp_path: Path) -> CheckpointFolders:
     """Storage that puts all state into files."""
-    return CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
+    return CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
 
 
 class OtherType(Count):
@@ -100,7 +100,7 @@ class OnlyAt(CollectionSource):
 class Shop:
     """Eighty records in epochs of ten, counted and written to files; a checkpoint after each epoch."""
 
-    storage: CheckpointStorage
+    storage: CheckpointFolders
     directory: Path
     settings: CheckpointSettings = KEEP_ALL
 
@@ -135,7 +135,7 @@ EXPECTED = sorted([key, number + 1] for key in range(7) for number in range(len(
 
 
 @pytest.fixture(params=cases([False, True], quick=[True]), ids=["full", "incremental"])
-def shop(storage: CheckpointStorage, tmp_path: Path, request: pytest.FixtureRequest) -> Shop:
+def shop(storage: CheckpointFolders, tmp_path: Path, request: pytest.FixtureRequest) -> Shop:
     settings = attrs.evolve(KEEP_ALL, incremental=request.param)
     return Shop(storage, tmp_path / "out", settings)
 
@@ -267,7 +267,7 @@ def test_what_is_set_aside_goes_when_the_job_discards_its_checkpoints(shop: Shop
     assert shop.storage.shared_paths(job_id) == set()
 
 
-def test_a_checkpoint_of_a_time_without_runs_is_gone_on_from(storage: CheckpointStorage) -> None:
+def test_a_checkpoint_of_a_time_without_runs_is_gone_on_from(storage: CheckpointFolders) -> None:
     for number in (1, 2, 3):
         storage.begin(JOB, number)
         position = {"index": 3 * number, "length": 10}
@@ -290,7 +290,7 @@ class Torn(Exception):
 
 @pytest.mark.parametrize("operations", range(6))
 def test_a_move_that_was_interrupted_leaves_the_checkpoint_whole_in_one_place(
-    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch, operations: int
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch, operations: int
 ) -> None:
     """On an object store a rename is copies and deletions."""
     uri = storage.begin(JOB, 5)
@@ -358,12 +358,12 @@ class Driver:
         assert not self._thread.is_alive()
 
 
-def newest(storage: CheckpointStorage) -> RestorePoint:
+def newest(storage: CheckpointFolders) -> RestorePoint:
     return attrs.evolve(latest(storage), is_latest=True)
 
 
 def test_an_idle_driver_ends_when_another_one_has_taken_the_job_over(
-    storage: CheckpointStorage, tmp_path: Path
+    storage: CheckpointFolders, tmp_path: Path
 ) -> None:
     idle = threading.Event()
     run = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage)
@@ -419,10 +419,10 @@ def freeze_at(epoch: int, froze: threading.Event, thaw: threading.Event) -> Call
     return freeze
 
 
-class Frozen(CheckpointStorage):
+class Frozen(CheckpointFolders):
     """Stands still between the last look at the claims and the publication of one checkpoint."""
 
-    def __init__(self, storage: CheckpointStorage, checkpoint_id: int) -> None:
+    def __init__(self, storage: CheckpointFolders, checkpoint_id: int) -> None:
         super().__init__(storage.settings)
         self.checkpoint_id = checkpoint_id
         self.froze, self.thaw = threading.Event(), threading.Event()
@@ -504,7 +504,7 @@ def test_a_driver_does_not_go_back_to_a_checkpoint_that_another_one_has_deleted_
     assert shop.rows() == EXPECTED
 
 
-class Overtaken(CheckpointStorage):
+class Overtaken(CheckpointFolders):
     """An older driver deletes checkpoint 3 after it was listed, and before it is read."""
 
     def load(self, uri: str) -> CheckpointMetadata:
@@ -554,7 +554,7 @@ def test_to_fall_back_within_a_run_is_another_run(shop: Shop) -> None:
     assert isinstance(first.heard.restarts[1][1], CorruptCheckpointError)
 
 
-def damaged_files(storage: CheckpointStorage, job_id: str, checkpoint_id: int) -> list[Path]:
+def damaged_files(storage: CheckpointFolders, job_id: str, checkpoint_id: int) -> list[Path]:
     folder = Path(storage.uri_of(job_id, checkpoint_id))
     own = [path for path in folder.iterdir() if path.name != "_metadata"]
     return own or list((folder.parent / "shared").glob(f"{checkpoint_id}-*"))
@@ -563,11 +563,11 @@ def damaged_files(storage: CheckpointStorage, job_id: str, checkpoint_id: int) -
 # --- the claim ---------------------------------------------------------------------------------------------
 
 
-def claim(storage: CheckpointStorage, clock: Any = None) -> RunClaim:
+def claim(storage: CheckpointFolders, clock: Any = None) -> RunClaim:
     return RunClaim(JOB, "orders", storage, clock or ManualClock())
 
 
-def test_of_two_claims_the_later_one_holds(storage: CheckpointStorage) -> None:
+def test_of_two_claims_the_later_one_holds(storage: CheckpointFolders) -> None:
     older, newer = claim(storage), claim(storage)
     older.make(RunHistory())
     older.check()
@@ -577,7 +577,7 @@ def test_of_two_claims_the_later_one_holds(storage: CheckpointStorage) -> None:
         older.check()
 
 
-def test_of_two_claims_at_once_just_one_holds(storage: CheckpointStorage) -> None:
+def test_of_two_claims_at_once_just_one_holds(storage: CheckpointFolders) -> None:
     """Both have seen no run, and so they have the same number."""
     seen: list[str] = []
     for digits in ("aaaaaaaa", "bbbbbbbb"):
@@ -592,13 +592,13 @@ def test_of_two_claims_at_once_just_one_holds(storage: CheckpointStorage) -> Non
 
 
 def test_a_claim_is_newer_than_the_runs_that_led_to_the_restored_checkpoint(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     past = RunHistory((("000007-aaaaaaaa", 0),))
     assert claim(storage).make(past).startswith("000008-")
 
 
-def test_now_and_then_is_not_each_time(storage: CheckpointStorage) -> None:
+def test_now_and_then_is_not_each_time(storage: CheckpointFolders) -> None:
     clock = ManualClock()
     older = claim(storage, clock)
     older.make(RunHistory())
@@ -609,7 +609,7 @@ def test_now_and_then_is_not_each_time(storage: CheckpointStorage) -> None:
         older.check_now_and_then()
 
 
-def test_a_storage_that_cannot_tell_is_no_reason_to_end(storage: CheckpointStorage) -> None:
+def test_a_storage_that_cannot_tell_is_no_reason_to_end(storage: CheckpointFolders) -> None:
     clock = ManualClock(step_ms=CHECK_INTERVAL_MS)
     made = claim(storage, clock)
     made.make(RunHistory())
@@ -621,7 +621,7 @@ def test_a_storage_that_cannot_tell_is_no_reason_to_end(storage: CheckpointStora
         made.check()
 
 
-def test_the_line_is_that_of_the_newest_run_that_has_taken_over(storage: CheckpointStorage) -> None:
+def test_the_line_is_that_of_the_newest_run_that_has_taken_over(storage: CheckpointFolders) -> None:
     assert storage.line(JOB) == RunHistory()
     line = RunHistory((("000001-aaaaaaaa", 0),))
     storage.write_run(JOB, "000001-aaaaaaaa", line, 4)
@@ -633,7 +633,7 @@ def test_the_line_is_that_of_the_newest_run_that_has_taken_over(storage: Checkpo
     assert storage.ids_in_use(JOB) == [4]
 
 
-def test_claims_of_older_runs_go_when_a_run_takes_over(storage: CheckpointStorage) -> None:
+def test_claims_of_older_runs_go_when_a_run_takes_over(storage: CheckpointFolders) -> None:
     older, newer = claim(storage), claim(storage)
     older.make(RunHistory())
     run = newer.make(RunHistory())
@@ -645,7 +645,7 @@ def test_claims_of_older_runs_go_when_a_run_takes_over(storage: CheckpointStorag
     assert claim(storage).make(RunHistory()).startswith("000003-")
 
 
-def test_an_older_run_that_goes_on_late_leaves_the_newer_claim(storage: CheckpointStorage) -> None:
+def test_an_older_run_that_goes_on_late_leaves_the_newer_claim(storage: CheckpointFolders) -> None:
     """It was frozen in the middle of its take-over, and the newer run has deleted its claim meanwhile."""
     older = claim(storage).make(RunHistory())
     newer = claim(storage)
@@ -656,14 +656,14 @@ def test_an_older_run_that_goes_on_late_leaves_the_newer_claim(storage: Checkpoi
     newer.check()
 
 
-def test_metadata_with_runs_that_are_none_is_damaged(storage: CheckpointStorage) -> None:
+def test_metadata_with_runs_that_are_none_is_damaged(storage: CheckpointFolders) -> None:
     storage.begin(JOB, 1)
     storage.complete(metadata(1, JOB, runs=(("../../etc", 0),)))
     with pytest.raises(CorruptCheckpointError, match="is not a list of runs"):
         storage.load(storage.uri_of(JOB, 1))
 
 
-def test_a_chain_of_operators_without_state_needs_no_slots(storage: CheckpointStorage) -> None:
+def test_a_chain_of_operators_without_state_needs_no_slots(storage: CheckpointFolders) -> None:
     run = JobRun(ChainNode(numbers(), "map", str, "map"), DriverSink(lambda *_: None), storage)
     run.runner.before = once(BadRecordError("bad input"), 3)
     with pytest.raises(BadRecordError):

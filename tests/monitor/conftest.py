@@ -12,7 +12,7 @@ from support_runtime import PICKLED
 
 from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _slots(forked_slots: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def run(storage: CheckpointStorage) -> JobRun:
+def run(storage: CheckpointFolders) -> JobRun:
     """A job with checkpoints: counts 0..9 by their last bit, three an epoch, in two subtasks."""
     tens: Any = ChainNode(numbers(), "map", lambda n: n * 10, "tens")
     counts = StatefulNode(tens, lambda n: n // 10 % 2, PICKLED, Count(), "count", uid="counts")

@@ -20,7 +20,7 @@ from pyflinkstate.monitor import api
 from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.journal import Journal, encode
 from pyflinkstate.monitor.recorder import Recorder
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.state_access.command_line import main
 
 
@@ -41,7 +41,7 @@ def test_a_job_is_shown_as_it_was_while_it_ran(run: JobRun, below: str) -> None:
         assert view(story, True) == view(recorder.story, True), name
 
 
-def test_all_jobs_of_a_directory_are_shown(run: JobRun, storage: CheckpointStorage) -> None:
+def test_all_jobs_of_a_directory_are_shown(run: JobRun, storage: CheckpointFolders) -> None:
     finished(run, has_journal=True)
     finished(run, has_journal=False)
     assert len(stories_at(storage.uri)) == 2

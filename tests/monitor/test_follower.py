@@ -19,7 +19,7 @@ from pyflinkstate.monitor.journal import encode
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -42,7 +42,7 @@ def epochs(jobs: Jobs) -> list[int]:
     return [len(shown.story.epochs) for shown in jobs.begun()]
 
 
-def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: CheckpointStorage) -> None:
+def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: CheckpointFolders) -> None:
     job = ran(run)
     (journal,) = Path(storage.uri, job.job_id, "journal").iterdir()
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -66,7 +66,7 @@ def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: Checkpoin
     assert list(shown.story.epochs) == list(again.epochs)
 
 
-def test_a_job_that_appears_is_shown(run: JobRun, storage: CheckpointStorage) -> None:
+def test_a_job_that_appears_is_shown(run: JobRun, storage: CheckpointFolders) -> None:
     ran(run)
     jobs, told = Jobs(), Told()
     follower = Follower(storage.uri, jobs, told)
@@ -79,7 +79,7 @@ def test_a_job_that_appears_is_shown(run: JobRun, storage: CheckpointStorage) ->
 
 
 def test_a_job_without_a_journal_is_read_anew_when_it_has_another_checkpoint(
-    run: JobRun, storage: CheckpointStorage
+    run: JobRun, storage: CheckpointFolders
 ) -> None:
     job = ran(run, journal=False)
     history = Path(storage.uri, job.job_id, "checkpoints.json")
@@ -95,7 +95,7 @@ def test_a_job_without_a_journal_is_read_anew_when_it_has_another_checkpoint(
 
 
 def test_events_that_make_no_sense_cost_the_job_its_page_and_not_the_others(
-    run: JobRun, storage: CheckpointStorage
+    run: JobRun, storage: CheckpointFolders
 ) -> None:
     first, second = ran(run), ran(run)
     jobs = Jobs()
@@ -109,7 +109,7 @@ def test_events_that_make_no_sense_cost_the_job_its_page_and_not_the_others(
 
 
 def test_a_folder_that_cannot_be_read_is_read_later(
-    run: JobRun, storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran(run)
     follower = Follower(storage.uri, Jobs(), lambda: None)
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_read_is_read_later(
     follower.look()
 
 
-def test_the_folder_is_read_only_while_somebody_looks(run: JobRun, storage: CheckpointStorage) -> None:
+def test_the_folder_is_read_only_while_somebody_looks(run: JobRun, storage: CheckpointFolders) -> None:
     ran(run)
     follower = Follower(storage.uri, Jobs(), lambda: None)
     looks: list[bool] = []
@@ -144,7 +144,7 @@ def test_the_folder_is_read_only_while_somebody_looks(run: JobRun, storage: Chec
     assert seen == [2, 4]
 
 
-def test_a_page_is_watched_after_a_request(run: JobRun, storage: CheckpointStorage) -> None:
+def test_a_page_is_watched_after_a_request(run: JobRun, storage: CheckpointFolders) -> None:
     ran(run)
     monitor = Monitor(keeps_journal=False)
     monitor.follow(storage.uri)

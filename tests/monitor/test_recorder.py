@@ -29,7 +29,7 @@ from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode,
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.metrics import MetricValue
 
 pytestmark = pytest.mark.timeout(60)
@@ -50,7 +50,7 @@ def recorded(run: JobRun) -> tuple[Job, Recorder]:
     return job, recorder
 
 
-def retold(storage: CheckpointStorage, job: Job) -> JobStory:
+def retold(storage: CheckpointFolders, job: Job) -> JobStory:
     """Return the story that the journal tells."""
     story = JobStory()
     for event in read_journal(f"{storage.uri}/{job.job_id}"):
@@ -75,7 +75,7 @@ def test_a_job_is_told_whole(run: JobRun) -> None:
     assert story.epochs[-1]["commit_ms"] is not None
 
 
-def test_the_journal_tells_the_same_story(run: JobRun, storage: CheckpointStorage) -> None:
+def test_the_journal_tells_the_same_story(run: JobRun, storage: CheckpointFolders) -> None:
     job, recorder = recorded(run)
     assert known(retold(storage, job)) == known(recorder.story)
 
@@ -232,7 +232,7 @@ def test_a_failure_says_where_and_with_which_record(run: JobRun) -> None:
     assert "test_recorder.py" in failure["message"]
 
 
-def test_a_restart_is_told_with_its_reason(run: JobRun, storage: CheckpointStorage) -> None:
+def test_a_restart_is_told_with_its_reason(run: JobRun, storage: CheckpointFolders) -> None:
     run.restart = FixedDelayRestart(1, 0)
     failures = iter([UserFunctionError("poison", operator="tens", record=EVIL, key="k")])
 

@@ -11,7 +11,7 @@ from support_runtime import metadata
 from pyflinkstate.runtime.program.environment import _restore_streaming
 from pyflinkstate.runtime.sources.query_log import NextBatch, position_of
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 
 JOB, QUERY = "0" * 32, "8b1f"
@@ -31,9 +31,9 @@ class Log:
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
+def storage(tmp_path: Path) -> CheckpointFolders:
     """Storage with checkpoints 1 to 3, of batches 0 to 2."""
-    made = CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path)))
+    made = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path)))
     for number in (1, 2, 3):
         made.begin(JOB, number)
         position = position_of(number - 1, QUERY, "cut")
@@ -41,7 +41,7 @@ def storage(tmp_path: Path) -> CheckpointStorage:
     return made
 
 
-def chosen(storage: CheckpointStorage, next_batch: int, path: str | None) -> Any:
+def chosen(storage: CheckpointFolders, next_batch: int, path: str | None) -> Any:
     log: Any = Log(next_batch)
     source = StreamingSource(lambda _: None, lambda: log)
     return _restore_streaming(source, storage, storage.load(storage.uri_of(JOB, 1)).job_name, path)
@@ -49,19 +49,19 @@ def chosen(storage: CheckpointStorage, next_batch: int, path: str | None) -> Any
 
 @pytest.mark.parametrize("path", [None, "latest"])
 def test_an_older_driver_may_complete_a_newer_one_than_the_newest(
-    storage: CheckpointStorage, path: str | None
+    storage: CheckpointFolders, path: str | None
 ) -> None:
     restore = chosen(storage, 3, path)
     assert (restore.metadata.checkpoint_id, restore.is_latest) == (3, True)
 
 
 def test_a_query_that_was_set_back_is_restored_from_an_older_one_and_no_other(
-    storage: CheckpointStorage,
+    storage: CheckpointFolders,
 ) -> None:
     restore = chosen(storage, 2, None)
     assert (restore.metadata.checkpoint_id, restore.is_latest) == (2, False)
 
 
-def test_neither_has_a_savepoint_that_was_named_another_in_its_place(storage: CheckpointStorage) -> None:
+def test_neither_has_a_savepoint_that_was_named_another_in_its_place(storage: CheckpointFolders) -> None:
     restore = chosen(storage, 3, storage.uri_of(JOB, 3))
     assert (restore.metadata.checkpoint_id, restore.is_latest) == (3, False)

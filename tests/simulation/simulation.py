@@ -54,7 +54,7 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import ForeachEpochSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import tasks
 from pyflinkstate.runtime.wire.frames import decode_values
@@ -127,7 +127,7 @@ class Simulation:
         where = FileSystemCheckpointStorage(
             CHECKPOINTS, rng.choice([0, 0, 1_500, 20_480]), rng.choice([0, 100, 4_096])
         )
-        self.storage = CheckpointStorage(where, (self.disk.file_system, CHECKPOINTS))
+        self.storage = CheckpointFolders(where, (self.disk.file_system, CHECKPOINTS))
         self.witness = Witness(self.cluster, self.storage, self.model, self.backend, self.max_parallelism)
         self.has_foreach = rng.random() < 0.3
         self.epoch_sizes = rng.choice([(1, 4), (3, 8), (3, 8), (8, 8)])

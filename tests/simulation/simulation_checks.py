@@ -37,7 +37,7 @@ from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotB
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.reports.observe import JobListener
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 
 CHECKPOINTS = "/checkpoints"
@@ -98,7 +98,7 @@ class Witness(JobListener):
     def __init__(
         self,
         cluster: Cluster,
-        storage: CheckpointStorage,
+        storage: CheckpointFolders,
         model: Model,
         backend: HashMapStateBackend,
         max_parallelism: int,

@@ -17,7 +17,7 @@ from simulation_storage import Process
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError
 from pyflinkstate.runtime.slots.control import ControlServer, SlotRegistry
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
 from pyflinkstate.runtime.tasks.slot_client import Admission
 from pyflinkstate.runtime.wire.messages import (
@@ -281,8 +281,8 @@ class Slot(Process):
         message = RegisterSlot(attempt, slot_id, 0, Address(self, 0))  # type: ignore[arg-type]
         cluster.soon(lambda: cluster.run(self, self._tell_at_last, message))
 
-    def _open_storage(self, settings: Any) -> CheckpointStorage:
-        return CheckpointStorage(settings, (self._cluster.disk.file_system, settings.checkpoint_path))
+    def _open_storage(self, settings: Any) -> CheckpointFolders:
+        return CheckpointFolders(settings, (self._cluster.disk.file_system, settings.checkpoint_path))
 
     def _tell(self, message: object) -> None:
         self.check()

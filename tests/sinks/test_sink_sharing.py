@@ -18,7 +18,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner, RowFormatFileSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 FIRST = history((1, 0))
 OTHER_JOB = "b" * 32
@@ -41,7 +41,7 @@ def as_text(node: Node, keep: Callable[[int], bool]) -> Node:
     return ChainNode(ChainNode(node, "filter", keep, "filter"), "map", str, "text")
 
 
-def two_sinks(first: Sink, second: Sink, storage: CheckpointStorage, **changes: Any) -> JobRun:
+def two_sinks(first: Sink, second: Sink, storage: CheckpointFolders, **changes: Any) -> JobRun:
     """Return a job that writes even numbers to one sink and odd ones to the other."""
     source = numbers()
     odd = SinkNode(as_text(source, lambda n: n % 2 == 1), second, "odd")
@@ -50,18 +50,18 @@ def two_sinks(first: Sink, second: Sink, storage: CheckpointStorage, **changes: 
 
 class TestRowFormat:
     def test_two_sinks_of_a_job_write_below_one_path(
-        self, tmp_path: Path, storage: CheckpointStorage
+        self, tmp_path: Path, storage: CheckpointFolders
     ) -> None:
         two_sinks(rows(tmp_path / "out"), rows(tmp_path / "out"), storage).run()
         assert lines(tmp_path / "out") == list(range(10))
 
-    def test_one_sink_takes_two_streams(self, tmp_path: Path, storage: CheckpointStorage) -> None:
+    def test_one_sink_takes_two_streams(self, tmp_path: Path, storage: CheckpointFolders) -> None:
         sink = rows(tmp_path / "out")
         two_sinks(sink, sink, storage).run()
         assert lines(tmp_path / "out") == list(range(10))
 
     @pytest.mark.parametrize("epoch", [1, 2, 4])
-    def test_they_go_back_together(self, tmp_path: Path, storage: CheckpointStorage, epoch: int) -> None:
+    def test_they_go_back_together(self, tmp_path: Path, storage: CheckpointFolders, epoch: int) -> None:
         run = two_sinks(
             rows(tmp_path / "out"), rows(tmp_path / "out"), storage, restart=FixedDelayRestart(3, 0)
         )
@@ -104,7 +104,7 @@ class TestFileSink:
     def test_two_sinks_of_a_job_on_one_folder_are_refused(
         self,
         tmp_path: Path,
-        storage: CheckpointStorage,
+        storage: CheckpointFolders,
         monkeypatch: pytest.MonkeyPatch,
         other: str,
     ) -> None:
@@ -119,17 +119,17 @@ class TestFileSink:
             run.run()
         assert list((tmp_path / "out").iterdir()) == []
 
-    def test_one_object_for_two_streams_is_refused(self, tmp_path: Path, storage: CheckpointStorage) -> None:
+    def test_one_object_for_two_streams_is_refused(self, tmp_path: Path, storage: CheckpointFolders) -> None:
         sink = FileSink(str(tmp_path / "out"))
         with pytest.raises(ConfigurationError, match=r"one object is the sink of two streams.*union"):
             two_sinks(sink, sink, storage).run()
 
-    def test_that_goes_for_every_sink_that_does_not_say_otherwise(self, storage: CheckpointStorage) -> None:
+    def test_that_goes_for_every_sink_that_does_not_say_otherwise(self, storage: CheckpointFolders) -> None:
         sink = DriverSink(lambda partition, values: None)
         with pytest.raises(ConfigurationError, match="one object"):
             two_sinks(sink, sink, storage).run()
 
-    def test_two_folders_are_two(self, tmp_path: Path, storage: CheckpointStorage) -> None:
+    def test_two_folders_are_two(self, tmp_path: Path, storage: CheckpointFolders) -> None:
         two_sinks(
             FileSink(str(tmp_path / "a"), "text"), FileSink(str(tmp_path / "a2"), "text"), storage
         ).run()
@@ -137,7 +137,7 @@ class TestFileSink:
         assert lines(tmp_path / "a2") == [1, 3, 5, 7, 9]
 
     def test_a_file_sink_and_lines_of_text_below_one_path_both_keep_their_rows(
-        self, tmp_path: Path, storage: CheckpointStorage
+        self, tmp_path: Path, storage: CheckpointFolders
     ) -> None:
         two_sinks(FileSink(str(tmp_path / "out"), "text"), rows(tmp_path / "out"), storage).run()
         assert lines(tmp_path / "out") == list(range(10))

@@ -20,7 +20,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner
 from pyflinkstate.runtime.storage import durable
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 JOB = "a" * 32
 SMALL_BYTES = 512 * 1024
@@ -105,7 +105,7 @@ def numbers_of(kind: str, out: Path) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("room", [0, LINE_BYTES // 2, 2 * LINE_BYTES], ids=["none", "little", "some"])
 def test_a_full_disk_fails_the_attempt_and_the_job_goes_on_when_there_is_room(
-    small: Path, storage: CheckpointStorage, kind: str, room: int
+    small: Path, storage: CheckpointFolders, kind: str, room: int
 ) -> None:
     out, filler = small / "out", small / "filler"
     heard = MakesRoom(out=out, filler=filler)

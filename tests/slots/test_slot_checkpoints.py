@@ -28,7 +28,7 @@ from pyflinkstate.errors import (
     SlotMemoryError,
     StaleSlotError,
 )
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CheckpointAck,
@@ -47,11 +47,11 @@ RECORDS = [(key, 0) for key in KEYS]
 NOISE = os.urandom(2_000)
 
 
-def barrier(storage: CheckpointStorage, checkpoint_id: int = 1) -> CheckpointTrigger:
+def barrier(storage: CheckpointFolders, checkpoint_id: int = 1) -> CheckpointTrigger:
     return CheckpointTrigger(checkpoint_id, TIMESTAMP_MS, storage.begin(JOB, checkpoint_id))
 
 
-def start_restored(driver: Driver, storage: CheckpointStorage, made: CheckpointAck, **changes: Any) -> Any:
+def start_restored(driver: Driver, storage: CheckpointFolders, made: CheckpointAck, **changes: Any) -> Any:
     settings = {
         "epoch": 1,
         "attempt": 0,
@@ -68,7 +68,7 @@ def start_restored(driver: Driver, storage: CheckpointStorage, made: CheckpointA
     ("padding", "kind"), [(b"", ByteStreamStateHandle), (NOISE, FileStateHandle)], ids=["inline", "file"]
 )
 def test_a_checkpoint_restores_into_slots_of_other_key_group_ranges(
-    driver: Driver, storage: CheckpointStorage, padding: bytes, kind: type
+    driver: Driver, storage: CheckpointFolders, padding: bytes, kind: type
 ) -> None:
     slot = driver.start_slot(Count(padding), storage=storage.settings)
     slot.feed(1, RECORDS, barrier=barrier(storage))
@@ -93,7 +93,7 @@ def test_a_checkpoint_restores_into_slots_of_other_key_group_ranges(
     assert dict(results) == {key: counts[key] + 1 for key in counts}
 
 
-def test_a_slot_that_cannot_write_declines_and_goes_on(driver: Driver, storage: CheckpointStorage) -> None:
+def test_a_slot_that_cannot_write_declines_and_goes_on(driver: Driver, storage: CheckpointFolders) -> None:
     slot = driver.start_slot(Count(NOISE), storage=storage.settings)
     storage.begin(JOB, 1)
     in_the_way = Path(storage.uri_of(JOB, 1)) / "file"
@@ -109,7 +109,7 @@ def test_a_slot_that_cannot_write_declines_and_goes_on(driver: Driver, storage: 
 
 
 def test_aborting_what_is_not_being_written_changes_nothing(
-    driver: Driver, storage: CheckpointStorage
+    driver: Driver, storage: CheckpointFolders
 ) -> None:
     slot = driver.start_slot(Count(), storage=storage.settings)
     driver.registry.send(SLOT, AbortCheckpoint(1))
@@ -119,7 +119,7 @@ def test_aborting_what_is_not_being_written_changes_nothing(
     assert slot.feed(2, RECORDS)[1].records_in == len(RECORDS)
 
 
-def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: CheckpointStorage) -> None:
+def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: CheckpointFolders) -> None:
     slot = driver.start_slot(Count(), storage=storage.settings)
     with slot.connect() as task:
         task.send(slot.begin(1, barrier(storage)))
@@ -132,7 +132,7 @@ def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: Checkp
 
 
 def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
-    driver: Driver, storage: CheckpointStorage
+    driver: Driver, storage: CheckpointFolders
 ) -> None:
     slot = driver.start_slot(Count(), storage=storage.settings)
     slot.feed(1, [("a", 0)], barrier=barrier(storage))
@@ -147,7 +147,7 @@ def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
 
 
 def test_a_slot_whose_memory_does_not_hold_the_state_fails_while_it_restores(
-    driver: Driver, storage: CheckpointStorage
+    driver: Driver, storage: CheckpointFolders
 ) -> None:
     slot = driver.start_slot(Count(), storage=storage.settings)
     slot.feed(1, RECORDS, barrier=barrier(storage))
@@ -165,7 +165,7 @@ DAMAGES: dict[str, tuple[dict[str, Any], type, str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_checkpoint_that_cannot_be_restored_is_an_error_where_the_slot_is_needed(
-    driver: Driver, storage: CheckpointStorage, damage: str
+    driver: Driver, storage: CheckpointFolders, damage: str
 ) -> None:
     changes, error, text = DAMAGES[damage]
     slot = driver.start_slot(Count(NOISE), storage=storage.settings)
@@ -181,7 +181,7 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_where_the_slot_is_need
 
 
 def test_a_restored_slot_without_state_of_its_own_is_empty(
-    driver: Driver, storage: CheckpointStorage
+    driver: Driver, storage: CheckpointFolders
 ) -> None:
     slot = driver.start_slot(Count(), storage=storage.settings)
     slot.feed(1, [("a", 0)], barrier=barrier(storage))  # "a" is in key group 81

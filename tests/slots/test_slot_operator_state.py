@@ -13,7 +13,7 @@ from pyflinkstate.backends.format.state_handles import StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.errors import StateValueError, UserFunctionError
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, CheckpointTrigger, SlotId
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("forked_slots")]
@@ -23,13 +23,13 @@ TIMESTAMP = b"1700000000000"
 KEYS = [f"key-{number}" for number in range(10)]
 
 
-def barrier(storage: CheckpointStorage, checkpoint_id: int = 1) -> CheckpointTrigger:
+def barrier(storage: CheckpointFolders, checkpoint_id: int = 1) -> CheckpointTrigger:
     return CheckpointTrigger(checkpoint_id, int(TIMESTAMP), storage.begin(JOB, checkpoint_id))
 
 
 @pytest.mark.parametrize("async_snapshots", [True, False])
 def test_operator_state_of_one_slot_is_dealt_to_two(
-    driver: Driver, storage: CheckpointStorage, async_snapshots: bool
+    driver: Driver, storage: CheckpointFolders, async_snapshots: bool
 ) -> None:
     settings: dict[str, Any] = {
         "storage": storage.settings,
@@ -64,7 +64,7 @@ def test_operator_state_of_one_slot_is_dealt_to_two(
 
 
 def test_a_slot_restored_from_a_checkpoint_without_state_for_it_is_told_of_the_restore(
-    driver: Driver, storage: CheckpointStorage
+    driver: Driver, storage: CheckpointFolders
 ) -> None:
     slot = driver.start_slot(
         Ledger(),
@@ -88,7 +88,7 @@ TROUBLES: dict[str, tuple[type[Exception], str]] = {
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_snapshot_that_fails_declines_the_checkpoint_and_the_slot_goes_on(
-    driver: Driver, storage: CheckpointStorage, trouble: str
+    driver: Driver, storage: CheckpointFolders, trouble: str
 ) -> None:
     kind, text = TROUBLES[trouble]
     slot = driver.start_slot(Ledger(trouble), storage=storage.settings)

@@ -20,7 +20,7 @@ from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources import seen_files
 from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources.sources import Available, DirectorySource, RateSource, SplitEpoch
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 BEGAN_MS = 1_700_000_000_000
 
@@ -127,7 +127,7 @@ class TestRate:
             RateSource(10, clock.now_ms).latest_offset(start, False)
 
     def test_an_epoch_that_is_run_again_before_any_checkpoint_is_the_same(
-        self, storage: CheckpointStorage
+        self, storage: CheckpointFolders
     ) -> None:
         """A restart may wait for long; what the failed run has read is not read otherwise then."""
         clock = ManualClock(BEGAN_MS, step_ms=200)

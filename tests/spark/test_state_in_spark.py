@@ -28,7 +28,7 @@ from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import StateTableError
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 from pyflinkstate.state_access import Checkpoint, diff, open_checkpoint
 from pyflinkstate.state_access.spark import register
 from pyflinkstate.testing import harness_of
@@ -42,7 +42,7 @@ KEYS = [f"k{n}" for n in range(200)]
 
 def write_all(root: Path, backends: list[Any]) -> str:
     """Write a checkpoint of backends, one for each subtask, with their state in files."""
-    storage = CheckpointStorage(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
+    storage = CheckpointFolders(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
     folder = storage.begin(JOB_ID, 1)
     states = []
     for backend in backends:

@@ -29,7 +29,7 @@ from pyflinkstate import (
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.snapshot import OperatorStateRestoreOperation
 from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
-from pyflinkstate.runtime.storage.streams import open_checkpoint
+from pyflinkstate.runtime.storage.streams import open_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
@@ -75,7 +75,7 @@ def journals(folder: Path) -> list[list[int]]:
     for subtask in metadata.operators[0].subtasks:
         backend = DefaultOperatorStateBackend()
         assert subtask.managed_operator is not None
-        OperatorStateRestoreOperation(backend, open_checkpoint(uri)).restore([subtask.managed_operator])
+        OperatorStateRestoreOperation(backend, open_folder(uri)).restore([subtask.managed_operator])
         found.append(list(backend.registered_states["journal"].columns()[0]))
     return found
 

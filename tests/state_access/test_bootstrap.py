@@ -26,7 +26,7 @@ from pyflinkstate.errors import (
     UnknownStateError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.storage import open_checkpoint as open_folder
+from pyflinkstate.runtime.storage import open_folder
 from pyflinkstate.state_access import open_checkpoint
 from pyflinkstate.state_access.writing import (
     KeyedStateBootstrapFunction,

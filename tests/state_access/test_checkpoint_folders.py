@@ -17,7 +17,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory
 from pyflinkstate.state_access import diff, history, open_checkpoint, verify
 
 OTHER_JOB = "f" * 32
@@ -66,7 +66,7 @@ class TestWhichCheckpoint:
     def test_one_that_an_older_run_published_late_is_passed_over(self, tmp_path):
         first, second = ("000001-aaaaaaaa", 0), ("000002-bbbbbbbb", 1)
         write(tmp_path, {"a": 1}, 1, runs=(first,))
-        CheckpointStorage(str(tmp_path)).write_run(JOB_ID, second[0], RunHistory((first, second)), 1)
+        CheckpointFolders(str(tmp_path)).write_run(JOB_ID, second[0], RunHistory((first, second)), 1)
         write(tmp_path, {"a": 9}, 2, runs=(first,), epoch=2)
         assert counts(str(tmp_path / JOB_ID)) == {"a": 1}
 

@@ -21,7 +21,7 @@ from pyflinkstate import MapStateDescriptor, Row, Types, ValueStateDescriptor
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo
 from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.state_access.command_line import main
 from pyflinkstate.state_access.command_line.printing import readable
 
@@ -65,7 +65,7 @@ def test_ls(job, run):
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
 def test_ls_leaves_out_what_a_job_that_runs_deletes_meanwhile(job, run, monkeypatch, looks):
-    completed, left = CheckpointStorage.completed, [None] * looks
+    completed, left = CheckpointFolders.completed, [None] * looks
 
     def overtaken(storage, job_id):
         found = completed(storage, job_id)
@@ -75,7 +75,7 @@ def test_ls_leaves_out_what_a_job_that_runs_deletes_meanwhile(job, run, monkeypa
             storage.discard(storage.uri_of(job_id, 1))
         return found
 
-    monkeypatch.setattr(CheckpointStorage, "completed", overtaken)
+    monkeypatch.setattr(CheckpointFolders, "completed", overtaken)
     code, (listed,), _ = run("ls", job.parent)
     assert code == 0
     assert [(row["checkpoint"], row["status"]) for row in listed["rows"]] == [(2, "completed")]

@@ -15,7 +15,7 @@ from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots.raw_state import RawKeyedStateSnapshot, RawOperatorStateSnapshot
 from pyflinkstate.errors import CorruptCheckpointError
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 from pyflinkstate.state_access import open_checkpoint, verify
 from pyflinkstate.state_access.writing import edit, saving
 
@@ -25,7 +25,7 @@ FILES = ["managed_keyed", "raw_keyed", "managed_operator", "raw_operator"]
 @pytest.fixture
 def folder(tmp_path):
     """A checkpoint of one subtask with a file of each kind."""
-    storage = CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path), file_state_size_threshold=0))
+    storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path), file_state_size_threshold=0))
     path, never = storage.begin(JOB_ID, 1), threading.Event()
     streams = storage.streams(path)
     backend, lists = make_backend(Types.STRING()), DefaultOperatorStateBackend()

@@ -12,7 +12,7 @@ from support_runtime import tree
 
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, FileStateHandle
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, CorruptCheckpointError
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import MAX_INLINE_THRESHOLD_BYTES, FileSystemCheckpointStorage
 from pyflinkstate.runtime.storage.streams import CheckpointFolder, FsCheckpointStateOutputStream
 from pyflinkstate.runtime.storage.uris import open_file_system
@@ -21,7 +21,7 @@ JOB = "0" * 32
 
 
 @pytest.fixture
-def folder(storage: CheckpointStorage) -> CheckpointFolder:
+def folder(storage: CheckpointFolders) -> CheckpointFolder:
     """A checkpoint's folder with a small inline threshold, and no larger write buffer."""
     streams = storage.streams(storage.begin(JOB, 1))
     return attrs.evolve(streams, inline_threshold_bytes=10, write_buffer_bytes=0)
@@ -69,7 +69,7 @@ def test_what_follows_the_threshold_is_appended(folder: CheckpointFolder) -> Non
     assert folder.read(handle, 3_996, 4) == b"0999"
 
 
-def test_flinks_threshold_is_the_default(storage: CheckpointStorage) -> None:
+def test_flinks_threshold_is_the_default(storage: CheckpointFolders) -> None:
     streams = storage.streams(storage.begin(JOB, 1))
     for size, kind in ((20 * 1024, ByteStreamStateHandle), (20 * 1024 + 1, FileStateHandle)):
         stream = streams.create()
@@ -99,7 +99,7 @@ def test_an_aborted_stream_leaves_no_file(
 
 
 def test_an_abort_after_the_folder_was_deleted_is_quiet(
-    storage: CheckpointStorage, folder: CheckpointFolder
+    storage: CheckpointFolders, folder: CheckpointFolder
 ) -> None:
     stream = folder.create()
     stream.write(bytes(100))
@@ -227,12 +227,12 @@ def test_whatever_the_sizes_the_bytes_come_in_order_and_the_threshold_decides_wh
 
 def test_the_settings_of_the_storage_are_those_of_its_streams(tmp_path: Path) -> None:
     settings = FileSystemCheckpointStorage(str(tmp_path), 5, write_buffer_size=7)
-    streams = CheckpointStorage(settings).streams(str(tmp_path))
+    streams = CheckpointFolders(settings).streams(str(tmp_path))
     assert (streams.inline_threshold_bytes, streams.write_buffer_bytes) == (5, 7)
 
 
 def test_flinks_settings_are_the_default(tmp_path: Path) -> None:
-    settings = CheckpointStorage(str(tmp_path)).settings
+    settings = CheckpointFolders(str(tmp_path)).settings
     assert settings == FileSystemCheckpointStorage(str(tmp_path), 20 * 1024, 4096)
     assert MAX_INLINE_THRESHOLD_BYTES == 1024 * 1024
 

@@ -16,20 +16,20 @@ from support_runtime import metadata
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.errors import CheckpointStorageError
 from pyflinkstate.runtime.storage import durable
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 JOB = "0" * 32
 #: So many outcomes of each power cut are looked at.
 OUTCOMES = 30
 
 
-def storage_on(disk: Disk) -> CheckpointStorage:
-    return CheckpointStorage("/checkpoints", (disk.file_system, "/checkpoints"))
+def storage_on(disk: Disk) -> CheckpointFolders:
+    return CheckpointFolders("/checkpoints", (disk.file_system, "/checkpoints"))
 
 
 def cut_after_each_operation(
-    work: Callable[[CheckpointStorage], None], prepare: Callable[[CheckpointStorage], None]
-) -> Iterator[tuple[CheckpointStorage, bool]]:
+    work: Callable[[CheckpointFolders], None], prepare: Callable[[CheckpointFolders], None]
+) -> Iterator[tuple[CheckpointFolders, bool]]:
     """Yield the storage after a power cut at every operation, and whether the work was done by then."""
     for stop in range(1_000):
         is_done = False
@@ -47,7 +47,7 @@ def cut_after_each_operation(
     raise AssertionError("the work does not end")
 
 
-def killed_after(disk: Disk, operations: int, work: Callable[[CheckpointStorage], None]) -> bool:
+def killed_after(disk: Disk, operations: int, work: Callable[[CheckpointFolders], None]) -> bool:
     """Do the work until the host goes down; return whether it was done by then."""
     left = iter(range(operations))
 
@@ -64,11 +64,11 @@ def killed_after(disk: Disk, operations: int, work: Callable[[CheckpointStorage]
     return False
 
 
-def nothing(storage: CheckpointStorage) -> None:
+def nothing(storage: CheckpointFolders) -> None:
     pass
 
 
-def write_state(storage: CheckpointStorage, checkpoint_id: int, shared: bool) -> str:
+def write_state(storage: CheckpointFolders, checkpoint_id: int, shared: bool) -> str:
     uri = storage.begin(JOB, checkpoint_id, shared)
     stream = storage.streams(uri, checkpoint_id if shared else None).create()
     stream.write(bytes(100_000))
@@ -76,7 +76,7 @@ def write_state(storage: CheckpointStorage, checkpoint_id: int, shared: bool) ->
     return str(handle.path)
 
 
-def whole_state(storage: CheckpointStorage, found: CheckpointMetadata) -> bytes:
+def whole_state(storage: CheckpointFolders, found: CheckpointMetadata) -> bytes:
     uri = storage.uri_of(JOB, found.checkpoint_id)
     folder = storage.streams(uri)
     position: Any = found.source_position
@@ -84,7 +84,7 @@ def whole_state(storage: CheckpointStorage, found: CheckpointMetadata) -> bytes:
         return bytes(stream.read())
 
 
-def take_checkpoint(storage: CheckpointStorage, checkpoint_id: int, shared: bool) -> None:
+def take_checkpoint(storage: CheckpointFolders, checkpoint_id: int, shared: bool) -> None:
     """What driver and slot do, in their order."""
     path: Any = write_state(storage, checkpoint_id, shared)
     made = metadata(checkpoint_id, timestamp_ms=checkpoint_id, source_position={"path": path})
@@ -103,11 +103,11 @@ def test_a_completed_checkpoint_is_whole_after_a_power_cut_and_no_other_passes_f
 
 
 def test_the_checkpoint_before_is_whole_while_the_next_one_is_taken_and_the_older_one_goes() -> None:
-    def first(storage: CheckpointStorage) -> None:
+    def first(storage: CheckpointFolders) -> None:
         take_checkpoint(storage, 1, False)
         take_checkpoint(storage, 2, False)
 
-    def next_one(storage: CheckpointStorage) -> None:
+    def next_one(storage: CheckpointFolders) -> None:
         take_checkpoint(storage, 3, False)
         storage.discard(storage.uri_of(JOB, 1))
 
@@ -121,10 +121,10 @@ def test_the_checkpoint_before_is_whole_while_the_next_one_is_taken_and_the_olde
 def test_a_checkpoint_that_is_set_aside_is_whole_under_one_of_its_names_after_a_power_cut() -> None:
     run = "ab" * 8
 
-    def first(storage: CheckpointStorage) -> None:
+    def first(storage: CheckpointFolders) -> None:
         take_checkpoint(storage, 1, False)
 
-    def set_aside(storage: CheckpointStorage) -> None:
+    def set_aside(storage: CheckpointFolders) -> None:
         storage.set_aside(JOB, 1, run)
 
     for storage, is_done in cut_after_each_operation(set_aside, first):
@@ -135,7 +135,7 @@ def test_a_checkpoint_that_is_set_aside_is_whole_under_one_of_its_names_after_a_
 
 
 def test_the_end_of_an_epoch_that_was_noted_is_known_after_a_power_cut() -> None:
-    def before(storage: CheckpointStorage) -> None:
+    def before(storage: CheckpointFolders) -> None:
         storage.write_planned(JOB, 1, 1_234_567)
 
     for storage, is_done in cut_after_each_operation(
@@ -147,10 +147,10 @@ def test_the_end_of_an_epoch_that_was_noted_is_known_after_a_power_cut() -> None
 
 
 def test_the_history_is_that_of_before_or_the_new_one_after_a_power_cut() -> None:
-    def write(number: int) -> Callable[[CheckpointStorage], None]:
+    def write(number: int) -> Callable[[CheckpointFolders], None]:
         return lambda storage: storage.write_history(JOB, [{"checkpoint_id": number}])
 
-    def before(storage: CheckpointStorage) -> None:
+    def before(storage: CheckpointFolders) -> None:
         write(1)(storage)
         durable.flush_folder(storage._fs, f"/checkpoints/{JOB}")
 
@@ -165,7 +165,7 @@ def test_the_history_is_that_of_before_or_the_new_one_after_a_power_cut() -> Non
 def test_what_is_not_flushed_may_be_lost() -> None:
     """Without it the tests above would prove nothing."""
 
-    def careless(storage: CheckpointStorage) -> None:
+    def careless(storage: CheckpointFolders) -> None:
         file_system = storage._fs
         file_system.create_dir("/checkpoints", recursive=True)
         with file_system.open_output_stream("/checkpoints/.note") as stream:
@@ -224,7 +224,7 @@ def test_a_folder_that_could_not_be_flushed_is_made_anew(
 
 
 def test_nothing_is_renamed_before_its_bytes_are_flushed(
-    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a real file system the calls are the same: each flush, with what the folder holds by then."""
     seen: list[tuple[str, str, list[str]]] = []
@@ -266,7 +266,7 @@ def test_on_an_object_store_a_file_is_written_under_its_own_name(
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"index": 1', b"12", b"\0\0\0\0"])
 def test_a_torn_end_of_an_epoch_counts_as_absent_with_a_word(
-    storage: CheckpointStorage, torn: bytes, caplog: pytest.LogCaptureFixture
+    storage: CheckpointFolders, torn: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     for epoch in (1, 2):
         storage.write_planned(JOB, epoch, {"index": epoch})
@@ -279,7 +279,7 @@ def test_a_torn_end_of_an_epoch_counts_as_absent_with_a_word(
 
 
 def test_a_folder_that_cannot_be_made_certain_is_not_left(
-    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.begin(JOB, 1)
 
@@ -293,7 +293,7 @@ def test_a_folder_that_cannot_be_made_certain_is_not_left(
 
 
 def test_a_checkpoint_in_folders_of_somebody_else_is_restored_as_it_is(
-    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who may read a savepoint need not be allowed to list the folder above it."""
     take_checkpoint(storage, 1, False)
@@ -310,7 +310,7 @@ def test_a_checkpoint_in_folders_of_somebody_else_is_restored_as_it_is(
 
 
 def test_a_checkpoint_that_cannot_be_made_durable_is_not_restored(
-    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_checkpoint(storage, 1, False)
 

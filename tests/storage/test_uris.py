@@ -22,8 +22,8 @@ from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.sources.connectors import FileSource, StreamFormat
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.sources.sources import DirectorySource, SplitEpoch
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, load_checkpoint
-from pyflinkstate.runtime.storage.streams import open_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders, load_checkpoint
+from pyflinkstate.runtime.storage.streams import open_folder
 from pyflinkstate.runtime.storage.uris import (
     KNOWN_SCHEMES,
     absolute,
@@ -77,7 +77,7 @@ def test_all_else_is_a_local_path(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["a:b", "x:/y", "50%20off", "what?"])
 def test_a_path_with_odd_characters_is_where_it_says(tmp_path: Path, name: str) -> None:
-    storage = CheckpointStorage(f"{tmp_path}/{name}")
+    storage = CheckpointFolders(f"{tmp_path}/{name}")
     storage.begin("0" * 32, 1)
     storage.complete(metadata())
     assert (tmp_path / name / ("0" * 32) / "chk-1" / "_metadata").is_file()
@@ -87,10 +87,10 @@ def test_a_path_with_odd_characters_is_where_it_says(tmp_path: Path, name: str) 
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "file://localhost{}", "FILE:{}"])
 def test_local_uris_are_local_paths(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "a b"
-    storage = CheckpointStorage(form.format(str(folder).replace(" ", "%20")))
+    storage = CheckpointFolders(form.format(str(folder).replace(" ", "%20")))
     storage.begin("0" * 32, 1)
     storage.complete(metadata())
-    assert CheckpointStorage(str(folder)).load_latest("orders") == metadata()
+    assert CheckpointFolders(str(folder)).load_latest("orders") == metadata()
     loaded, _ = load_checkpoint(storage.uri_of("0" * 32, 1) + "/_metadata")
     assert loaded == metadata()
 
@@ -134,13 +134,13 @@ def a_savepoint(uri: str) -> object:
 
 DOORS: list[Callable[[str], object]] = [
     FileSystemCheckpointStorage,
-    CheckpointStorage,
+    CheckpointFolders,
     FileSink,
     lambda uri: FileSink.for_row_format(uri, Encoder.simple_string_encoder()).build(),
     directory_source,
     stream_source,
     load_checkpoint,
-    open_checkpoint,
+    open_folder,
     default_savepoints,
     a_savepoint,
 ]
@@ -193,7 +193,7 @@ def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.Mon
     assert FileSink("~/out").directory == f"{tmp_path}/home/out"
     assert directory_source("~/in").directory == f"{tmp_path}/home/in"
     assert stream_source("~/in").paths == (f"{tmp_path}/home/in",)
-    assert CheckpointStorage("~/ck").begin_savepoint("~/sp", "0" * 32).startswith(f"{tmp_path}/home/sp/")
+    assert CheckpointFolders("~/ck").begin_savepoint("~/sp", "0" * 32).startswith(f"{tmp_path}/home/sp/")
     assert not (tmp_path / "~").exists()
 
 
@@ -203,7 +203,7 @@ def test_a_tilde_elsewhere_is_itself(path: str) -> None:
 
 
 def test_a_savepoint_below_an_unknown_scheme_fails_and_the_storage_is_as_it_was(
-    storage: CheckpointStorage, tmp_path: Path
+    storage: CheckpointFolders, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigurationError, match="scheme dbfs: is not supported"):
         storage.begin_savepoint("dbfs:/savepoints", "0" * 32)

@@ -24,7 +24,7 @@ from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBac
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.runtime.checkpoints.shared_state import SharedStateRegistry
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 
 JOB = "0123456789abcdef" * 2
@@ -64,7 +64,7 @@ def fill(state: StreamOperatorState, first: int, count: int) -> None:
 class Checkpoint:
     """A completed checkpoint: its storage, folder, and what it holds when nobody has touched it."""
 
-    storage: CheckpointStorage
+    storage: CheckpointFolders
     folder: Path
     #: By path from the folder: the bytes that were written.
     files: dict[str, bytes]
@@ -72,7 +72,7 @@ class Checkpoint:
     @classmethod
     def written(cls, root: Path) -> Checkpoint:
         """Write one: a full file and an increment in ``shared``, operator and raw state in the folder."""
-        storage = CheckpointStorage(FileSystemCheckpointStorage(str(root), 0))
+        storage = CheckpointFolders(FileSystemCheckpointStorage(str(root), 0))
         state = new_state()
         state.track_changes()
         assert state.history is not None
@@ -95,7 +95,7 @@ class Checkpoint:
 
     @staticmethod
     def _snapshot(
-        storage: CheckpointStorage, state: StreamOperatorState, number: int, base: int | None
+        storage: CheckpointFolders, state: StreamOperatorState, number: int, base: int | None
     ) -> Any:
         uri = storage.begin(JOB, number, shared=True)
         if number == 1:

@@ -14,7 +14,7 @@ from pyflinkstate.backends.format import (
 )
 from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
@@ -63,7 +63,7 @@ def in_memory(metadata, clock=lambda: 0):
 
 def write_checkpoint(root, operators, checkpoint_id=1, job_id=JOB_ID, **details):
     """Write a checkpoint of operators whose handles are in memory; return the path of its folder."""
-    storage = CheckpointStorage(str(root))
+    storage = CheckpointFolders(str(root))
     folder = storage.begin(job_id, checkpoint_id, shared=True)
     storage.complete(metadata_of(operators, checkpoint_id, job_id, **details))
     return folder
@@ -73,7 +73,7 @@ def write(
     root, counts, checkpoint_id=1, uid=UID, job_id=JOB_ID, key_type=None, max_parallelism=128, **details
 ):
     """Write a checkpoint with a file, in which keys have these counts; return its folder."""
-    storage = CheckpointStorage(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
+    storage = CheckpointFolders(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
     folder = storage.begin(job_id, checkpoint_id)
     own = KeyGroupRange(0, max_parallelism - 1)
     backend = make_backend(key_type or Types.STRING(), own, max_parallelism)

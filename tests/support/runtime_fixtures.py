@@ -10,7 +10,7 @@ import slot_nursery
 from hypothesis import settings
 from support_slots import Driver
 
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.tasks import slot_client
 
 # No deadline: a test never depends on how fast the machine is.
@@ -33,9 +33,9 @@ def forked_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
+def storage(tmp_path: Path) -> CheckpointFolders:
     """Storage in a directory that is not there yet."""
-    return CheckpointStorage(str(tmp_path / "checkpoints"))
+    return CheckpointFolders(str(tmp_path / "checkpoints"))
 
 
 @pytest.fixture

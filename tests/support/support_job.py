@@ -41,7 +41,7 @@ from pyflinkstate.runtime.sources.sources import (
     Source,
     SplitEpoch,
 )
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.tasks.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
@@ -277,7 +277,7 @@ class JobRun:
 
     end: Node
     sink: Sink
-    storage: CheckpointStorage | None = None
+    storage: CheckpointFolders | None = None
     restore: RestorePoint | None = None
     name: str = "orders"
     parallelism: int = 1
@@ -414,13 +414,13 @@ def _read_numbers(split: range, _: Any) -> Iterable[int]:
     return split
 
 
-def latest(storage: CheckpointStorage, name: str = "orders") -> RestorePoint:
+def latest(storage: CheckpointFolders, name: str = "orders") -> RestorePoint:
     """Return what a job is restored from."""
     metadata = storage.load_latest(name)
     return restore_point(storage, metadata.job_id, metadata.checkpoint_id)
 
 
-def restore_point(storage: CheckpointStorage, job_id: str, checkpoint_id: int) -> RestorePoint:
+def restore_point(storage: CheckpointFolders, job_id: str, checkpoint_id: int) -> RestorePoint:
     """Return a certain checkpoint as one to restore from."""
     uri = storage.uri_of(job_id, checkpoint_id)
     return RestorePoint(storage.load(uri), uri)

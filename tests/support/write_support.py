@@ -7,7 +7,7 @@ from pyflinkstate import Types
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.keys import key_group_range
-from pyflinkstate.runtime.storage import open_checkpoint as open_folder
+from pyflinkstate.runtime.storage import open_folder
 
 DESCRIPTORS = one_of_each_kind(lambda declared: declared)
 

@@ -55,7 +55,7 @@ from pyflinkstate.runtime.checkpoints.run_claim import RunClaim
 from pyflinkstate.runtime.checkpoints.shared_state import SharedStateRegistry, shared_files
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import CheckpointSettings
-from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, history_of
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, history_of
 from pyflinkstate.runtime.wire import (
     AbortCheckpoint,
     CheckpointAck,
@@ -173,7 +173,7 @@ class Checkpointing:
         job_name: str,
         plan: JobPlan,
         settings: CheckpointSettings,
-        storage: CheckpointStorage,
+        storage: CheckpointFolders,
         clock: Clock,
         job: JobView,
     ) -> None:

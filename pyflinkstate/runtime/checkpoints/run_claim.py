@@ -27,7 +27,7 @@ import uuid
 from contextlib import suppress
 
 from pyflinkstate.errors import CheckpointStorageError, JobSupersededError
-from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, newest_run, run_id_after
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, newest_run, run_id_after
 from pyflinkstate.runtime.wire import Clock
 
 #: How often a waiting job checks the claims.
@@ -43,7 +43,7 @@ class RunClaim:
         storage: where the job's checkpoints are.
     """
 
-    def __init__(self, job_id: str, job_name: str, storage: CheckpointStorage, clock: Clock) -> None:
+    def __init__(self, job_id: str, job_name: str, storage: CheckpointFolders, clock: Clock) -> None:
         self._job_id = job_id
         self._job_name = job_name
         self._storage = storage

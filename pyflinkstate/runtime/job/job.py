@@ -99,7 +99,7 @@ from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import Epoch, GuardedSource
-from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
 from pyflinkstate.runtime.wire import (
     CancelJob,
@@ -144,7 +144,7 @@ class Job(JobView):
         runner: EpochRunner,
         control: ControlFactory,
         clock: Clock,
-        storage: CheckpointStorage | None = None,
+        storage: CheckpointFolders | None = None,
         restore: RestorePoint | None = None,
         mailbox: queue.SimpleQueue[Any] | None = None,
     ) -> None:

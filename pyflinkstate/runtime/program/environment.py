@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
+from pyflinkstate.api.checkpoint_storage import CheckpointStorage
 from pyflinkstate.api.checks import check_text, positive
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
@@ -54,7 +54,7 @@ from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_p
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import (
     AnyPath,
-    CheckpointStorage,
+    CheckpointFolders,
     FileSystemCheckpointStorage,
     load_checkpoint,
     temporary_folder,
@@ -196,9 +196,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def enable_checkpointing(
         self,
         interval: int,
-        mode: CheckpointingMode | AnyPath | AnyCheckpointStorage | None = None,
+        mode: CheckpointingMode | AnyPath | CheckpointStorage | None = None,
         *,
-        storage: AnyPath | AnyCheckpointStorage | None = None,
+        storage: AnyPath | CheckpointStorage | None = None,
         timeout: int | None = None,
         tolerable_failures: int | None = None,
         num_retained: int | None = None,
@@ -754,7 +754,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
             )
 
-    def _storage(self) -> CheckpointStorage | None:
+    def _storage(self) -> CheckpointFolders | None:
         where = self._settings.checkpoints.checkpoint_directory()
         if not self._settings.checkpoints.is_checkpointing_enabled():
             if where is None:
@@ -764,7 +764,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 "input ends, and output becomes visible only then, or with a savepoint. Call "
                 "enable_checkpointing()"
             )
-        storage = CheckpointStorage(where or self._storage_of_this_run())
+        storage = CheckpointFolders(where or self._storage_of_this_run())
         storage.check_writable()
         return storage
 
@@ -780,7 +780,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return FileSystemCheckpointStorage(str(self._temporary_storage))
 
     def _restore_point(
-        self, plan: JobPlan, storage: CheckpointStorage | None, job_name: str
+        self, plan: JobPlan, storage: CheckpointFolders | None, job_name: str
     ) -> RestorePoint | None:
         path = self._settings.restore_path
         streaming = _streaming_source(plan)
@@ -803,7 +803,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
 
 def _restore_streaming(
-    source: StreamingSource, storage: CheckpointStorage, job_name: str, path: str | None
+    source: StreamingSource, storage: CheckpointFolders, job_name: str, path: str | None
 ) -> RestorePoint | None:
     """Choose the checkpoint that fits the position of the query; check that a given savepoint fits.
 
@@ -833,9 +833,9 @@ def _noted(
 
 
 def _mode_and_storage(
-    mode: CheckpointingMode | AnyPath | AnyCheckpointStorage | None,
-    storage: AnyPath | AnyCheckpointStorage | None,
-) -> tuple[CheckpointingMode | None, AnyPath | AnyCheckpointStorage | None]:
+    mode: CheckpointingMode | AnyPath | CheckpointStorage | None,
+    storage: AnyPath | CheckpointStorage | None,
+) -> tuple[CheckpointingMode | None, AnyPath | CheckpointStorage | None]:
     """Return the mode and the storage, which may have come in the place of the mode."""
     if mode is None or isinstance(mode, CheckpointingMode):
         return mode, storage

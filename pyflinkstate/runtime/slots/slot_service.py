@@ -40,7 +40,7 @@ from pyflinkstate.runtime.slots.frozen_state import freeze
 from pyflinkstate.runtime.slots.memory import MemoryGuard
 from pyflinkstate.runtime.slots.questions import Outcome, Question
 from pyflinkstate.runtime.slots.time_shares import TimeShares
-from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
+from pyflinkstate.runtime.storage import CheckpointFolders, open_folder
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -85,7 +85,7 @@ class SlotHost:
         spawn: runs a function concurrently.
         now_ms: returns the time in ms since 1970.
         open_storage: opens the checkpoint storage.
-        open_checkpoint: opens a checkpoint's folder.
+        open_folder: opens a checkpoint's folder.
         perf_s: a clock for durations, in seconds.
         perf_ns: the same in ns.
     """
@@ -93,8 +93,8 @@ class SlotHost:
     tell: Callable[[object], None]
     spawn: Spawn
     now_ms: Callable[[], int]
-    open_storage: Callable[..., CheckpointStorage] = CheckpointStorage
-    open_checkpoint: Callable[[str], StateReader] = open_checkpoint
+    open_storage: Callable[..., CheckpointFolders] = CheckpointFolders
+    open_folder: Callable[[str], StateReader] = open_folder
     perf_s: Callable[[], float] = time.perf_counter
     perf_ns: Callable[[], int] = time.perf_counter_ns
 
@@ -155,7 +155,7 @@ class SlotService:
             deployment.restored_checkpoint_id,
         )
         if deployment.restore_uri is not None:
-            reader = self._host.open_checkpoint(deployment.restore_uri)
+            reader = self._host.open_folder(deployment.restore_uri)
             state.restore(deployment.state, reader, self._memory.check)
         context = OperatorContext(
             deployment.name,

@@ -1,6 +1,6 @@
 """Checkpoint storage: URIs, file systems, the folders of a job, and writes that survive a power cut."""
 
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, history_of, load_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders, history_of, load_checkpoint
 from pyflinkstate.runtime.storage.durable import OBJECT_STORES, flush_file, flush_folder, make_folder
 from pyflinkstate.runtime.storage.refusals import reason_of
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
@@ -10,7 +10,7 @@ from pyflinkstate.runtime.storage.settings import (
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
-from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, open_checkpoint
+from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, open_folder
 from pyflinkstate.runtime.storage.temporary import temporary_folder
 from pyflinkstate.runtime.storage.uris import (
     AnyPath,
@@ -33,7 +33,7 @@ __all__ = [
     "WRITE_BUFFER_BYTES",
     "AnyPath",
     "CheckpointFolder",
-    "CheckpointStorage",
+    "CheckpointFolders",
     "FileSystemCheckpointStorage",
     "JobManagerCheckpointStorage",
     "RunHistory",
@@ -50,8 +50,8 @@ __all__ = [
     "make_folder",
     "name_below",
     "newest_run",
-    "open_checkpoint",
     "open_file_system",
+    "open_folder",
     "parent_uri",
     "path_in_spark",
     "path_text",

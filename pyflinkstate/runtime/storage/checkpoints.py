@@ -65,7 +65,7 @@ _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
 _SUPERSEDED_FOLDER = re.compile(r"superseded-.+-chk-(\d+)")
 
 
-class CheckpointStorage:
+class CheckpointFolders:
     """Reads and writes checkpoints below one directory; ``opened`` is its file system and path, if known."""
 
     def __init__(
@@ -582,5 +582,5 @@ def _folder_of(uri: str) -> str:
 
 def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
     """Return the metadata of the checkpoint at a URI or path, and its folder's URI."""
-    storage = CheckpointStorage(_folder_of(path))
+    storage = CheckpointFolders(_folder_of(path))
     return storage.load(storage.uri), storage.uri

@@ -49,7 +49,7 @@ def storage_errors(what: str) -> Iterator[None]:
         ) from error
 
 
-def open_checkpoint(uri: str) -> CheckpointFolder:
+def open_folder(uri: str) -> CheckpointFolder:
     """Return the folder that reads the checkpoint at a URI or path."""
     with storage_errors(f"open {uri}"):
         return CheckpointFolder(*open_file_system(uri))

@@ -165,7 +165,7 @@ def _open(
     deployments = Deployments(plan, HashMapStateBackend(), None, False, None)
     deployments.begin_attempt(ATTEMPT, metadata.epoch, RestorePoint(metadata, ""))
     slot = SlotId(uid, 0)
-    host = SlotHost(_ignore, _ignore, lambda: metadata.timestamp_ms, open_checkpoint=lambda _: reader)
+    host = SlotHost(_ignore, _ignore, lambda: metadata.timestamp_ms, open_folder=lambda _: reader)
     service = SlotService(slot, ATTEMPT, host)
     return service.deploy(deployments.of(slot)) or service.close().error
 

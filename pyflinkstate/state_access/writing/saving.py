@@ -40,7 +40,7 @@ from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, PyFl
 from pyflinkstate.runtime.storage import (
     AnyPath,
     CheckpointFolder,
-    CheckpointStorage,
+    CheckpointFolders,
     absolute,
     make_folder,
     open_file_system,
@@ -110,7 +110,7 @@ def publish(metadata: CheckpointMetadata, folder: CheckpointFolder, uri: str) ->
     for info in folder.file_system.get_file_info(fs.FileSelector(folder.folder)):
         if is_file_name(info.base_name) and info.base_name not in needed:
             folder.file_system.delete_file(info.path)
-    CheckpointStorage(uri).complete(metadata, uri)
+    CheckpointFolders(uri).complete(metadata, uri)
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyflinkstate.api.values import SparkObject
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import SparkJobError
-from pyflinkstate.runtime.storage import open_checkpoint
+from pyflinkstate.runtime.storage import open_folder
 from pyflinkstate.runtime.wire import InputFrame, encoded_frames, spark_cause, told_by_spark
 from pyflinkstate.state_access.writing.seeding import Seeder, SeedSettings, subtasks_of
 
@@ -92,4 +92,4 @@ class _Write:
         seeder = Seeder(self.settings, subtask)
         for _, _, data in sorted((numbered for _, numbered in frames), key=lambda numbered: numbered[:2]):
             seeder.feed(InputFrame.decode(data))
-        yield subtask, seeder.write(open_checkpoint(self.uri), self.uri)
+        yield subtask, seeder.write(open_folder(self.uri), self.uri)

@@ -13,7 +13,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import awaits
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.dataframes.keys import Key, columns_of, selector
+from pyflinkstate.runtime.program.dataframes.keys import KeyColumns, columns_of, selector
 from pyflinkstate.runtime.sources import InitialRows
 from pyflinkstate.runtime.spark import arrow
 
@@ -27,7 +27,7 @@ SOURCE_NAME = "initial state"
 _WHOLE_NUMBERS = {"tinyint", "smallint", "int", "bigint"}
 
 
-def check_frame(initial_state: SparkObject, df: DataFrame, key: Key) -> None:
+def check_frame(initial_state: SparkObject, df: DataFrame, key: KeyColumns) -> None:
     """Check that rows of ``initial_state`` can have keys of ``df``.
 
     Raises:

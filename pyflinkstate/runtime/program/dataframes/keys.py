@@ -11,10 +11,10 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.spark import arrow
 
 #: The name of a column, several names, or a function of the row.
-Key: TypeAlias = "str | list[str] | tuple[str, ...] | SelectKey"
+KeyColumns: TypeAlias = "str | list[str] | tuple[str, ...] | SelectKey"
 
 
-def columns_of(key: Key) -> list[str]:
+def columns_of(key: KeyColumns) -> list[str]:
     """Return the columns of a key; none if it is a function of the row.
 
     Raises:
@@ -57,7 +57,7 @@ def _is_column(name: object) -> bool:
     return type(name).__name__ == "Column" and type(name).__module__.startswith("pyspark.")
 
 
-def selector(key: Key, columns: list[str] | None, of: str = "") -> SelectKey:
+def selector(key: KeyColumns, columns: list[str] | None, of: str = "") -> SelectKey:
     """Return what selects the key of a row.
 
     Args:

@@ -15,7 +15,7 @@ from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.operators import KeyedMap, MapKey
 from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.program.dataframes.event_time import Length
-from pyflinkstate.runtime.program.dataframes.keys import Key, columns_of
+from pyflinkstate.runtime.program.dataframes.keys import KeyColumns, columns_of
 from pyflinkstate.runtime.program.dataframes.processing import JobOptions, process
 from pyflinkstate.runtime.program.dataframes.steps import KeyedStep
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
@@ -39,7 +39,7 @@ class _MapStep(KeyedStep):
         return keyed.stateful(keyed.as_input(), initial, operator, name, None)
 
 
-def _initial_column(initial_state: DataFrame | None, key: Key) -> str | None:
+def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | None:
     """Return the column that has the state of a key: the only one that does not belong to the key.
 
     Raises:
@@ -59,7 +59,7 @@ def _initial_column(initial_state: DataFrame | None, key: Key) -> str | None:
 
 def keyed_map(
     df: DataFrame,
-    key: Key,
+    key: KeyColumns,
     function: MapKey,
     schema: SparkSchema,
     *,

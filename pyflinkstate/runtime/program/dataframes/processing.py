@@ -22,7 +22,7 @@ from pyflinkstate.runtime.plan import Node
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
 from pyflinkstate.runtime.program.dataframes.initial_state import check_frame, rows_of
-from pyflinkstate.runtime.program.dataframes.keys import Key
+from pyflinkstate.runtime.program.dataframes.keys import KeyColumns
 from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, add_query, failure_of
 from pyflinkstate.runtime.program.dataframes.steps import KeyedStep, StepFunction, chained
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
@@ -176,7 +176,7 @@ class JobOptions:
 def keyed_process(
     df: DataFrame,
     *,
-    key: Key,
+    key: KeyColumns,
     function: StepFunction,
     schema: SparkSchema,
     key_type: TypeInformation | None = None,
@@ -204,7 +204,7 @@ def keyed_process(
 def keyed_process(
     df: DataFrame,
     *,
-    key: Key,
+    key: KeyColumns,
     function: StepFunction,
     schema: SparkSchema,
     key_type: TypeInformation | None = None,
@@ -231,7 +231,7 @@ def keyed_process(
 def keyed_process(
     df: DataFrame,
     *,
-    key: Key,
+    key: KeyColumns,
     function: StepFunction,
     schema: SparkSchema,
     key_type: TypeInformation | None = None,

@@ -17,7 +17,7 @@ from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.event_time import Length, length_ms
 from pyflinkstate.runtime.program.dataframes.initial_state import check_method
-from pyflinkstate.runtime.program.dataframes.keys import Key, selector
+from pyflinkstate.runtime.program.dataframes.keys import KeyColumns, selector
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
 from pyflinkstate.runtime.spark import arrow, row_schema
@@ -54,7 +54,7 @@ class KeyedStep:
         uid: the id of the function's state in checkpoints.
     """
 
-    key: Key
+    key: KeyColumns
     function: StepFunction
     schema: SparkSchema
     key_type: TypeInformation | None = None
