@@ -43,7 +43,7 @@ $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate
 		pyflinkstate/backends/*/*.py \
 		pyflinkstate/api/interval.py pyflinkstate/runtime/operators/windows/*.py)
 	@sh scripts/ensure_java.sh
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(BIN)/python -m pip install --quiet \
 		--disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
 	@touch $(SETUP)

@@ -14,7 +14,7 @@ is_new_enough() {
 is_new_enough && exit 0
 
 if [ -n "${JAVA_HOME:-}" ]; then
-    echo "Spark needs Java 17 or newer, and takes the one of JAVA_HOME, where there is none: $JAVA_HOME." >&2
+    echo "Spark needs Java 17 or newer. It uses JAVA_HOME ($JAVA_HOME), which has none." >&2
     echo "Set JAVA_HOME to the folder of a newer one, or unset it and install one on the PATH, for example:" >&2
     echo "    sudo apt-get install $package" >&2
     exit 1
@@ -26,7 +26,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     is_new_enough && exit 0
 fi
 
-echo "Spark needs Java 17 or newer, and the first java on the PATH is none. Install one, for example:" >&2
+echo "Spark needs Java 17 or newer, and the first java on the PATH is not one. Install one, for example:" >&2
 echo "    sudo apt-get install $package" >&2
 echo "and see that it comes first on the PATH, or set JAVA_HOME to its folder." >&2
 exit 1

@@ -13,7 +13,7 @@ import pytest
 from support_runtime import PATIENCE_S, raising
 
 from pyflinkstate.errors import SparkJobError, SparkUnavailableError
-from pyflinkstate.runtime.engine.epochs import EpochEnded
+from pyflinkstate.runtime.engine.epochs import EpochEnded, SlotsRequest
 from pyflinkstate.runtime.sinks import DriverSink, RddSink
 from pyflinkstate.runtime.spark import spark
 from pyflinkstate.runtime.spark.spark import SparkRunner
@@ -46,6 +46,24 @@ def test_a_system_without_threads_is_an_error_that_the_job_expects(
         without_threads.setattr(threading.Thread, "start", start)
         with pytest.raises(SparkJobError, match="ahead for epoch 2: can't start new thread"):
             runner.shuffle_ahead(REQUEST, lambda: None)
+
+
+def test_what_could_not_be_begun_is_not_waited_for_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    context, files = MagicMock(), MagicMock()
+    runner = SparkRunner(context, "group", files)
+    runner._codes = MagicMock()
+    monkeypatch.setattr(spark, "_has_ended", lambda _: False)
+    monkeypatch.setattr(spark, "_is_alive", lambda _: True)
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        with pytest.raises(SparkJobError, match="can't start new thread"):
+            runner.start_slots(SlotsRequest(MagicMock(), [], "job: restore"), print)
+    codes = runner._codes
+    runner.close()
+    codes.destroy.assert_called_once_with()
 
 
 class Graph:

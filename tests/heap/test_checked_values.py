@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import operator
 import pickle
 from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
@@ -26,7 +27,7 @@ from pyflinkstate.api.time import Duration
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.types import composites, rechecker
+from pyflinkstate.backends.types import composites, encode_column, rechecker, text_of_type
 from pyflinkstate.backends.values import (
     NOTED_FROM,
     CheckedDict,
@@ -438,6 +439,11 @@ NESTED_MISFITS: dict[str, tuple[TypeInformation, Any, Callable[[Any], Any]]] = {
         [Row(1)] * 99,
         lambda mine: mine.__add__([])[3].__setitem__(0, "x"),
     ),
+    "row of a sum with another list": (
+        Types.LIST(Types.ROW([LONG])),
+        [Row(1)] * 99,
+        lambda mine: (mine[0], operator.add([], mine)[3].__setitem__(0, "x")),
+    ),
     "row of a shallow copy": (
         Types.LIST(Types.ROW([LONG])),
         [Row(1)] * 99,
@@ -615,6 +621,34 @@ def test_a_copy_is_plain(value: Any, copied: Callable[[Any], Any]) -> None:
     assert type(made) is plain
     assert made == value
     assert type(value.copy()) is plain
+
+
+@pytest.mark.parametrize(
+    ("type_info", "value"),
+    [
+        (Types.LIST(Types.LIST(Types.ROW([LONG]))), [[Row(1)]]),
+        (Types.MAP(LONG, Types.LIST(LONG)), {1: [1], 2: [2]}),
+    ],
+    ids=["list", "dict"],
+)
+def test_a_snapshot_and_a_print_hand_nothing_out(type_info: TypeInformation, value: Any) -> None:
+    mine = with_its_own(type_info, value).value()
+    assert isinstance(mine, (WatchedList, WatchedDict))
+    assert encode_column(type_info, [mine]).to_pylist()
+    assert text_of_type(type_info)(mine)
+    assert not mine._given
+
+
+def test_the_last_element_is_popped_without_a_look_at_the_others() -> None:
+    mine = CheckedList(range(99))
+    mine[:] = range(99)
+    mine.note_checked()
+    for position in range(99):
+        mine[position] = -1
+    recorded = mine._replaced
+    assert [mine.pop() for _ in range(9)] == [-1] * 9
+    assert mine._replaced is recorded
+    assert sorted(mine.unchecked()) == list(range(90))
 
 
 # --- against a model -----------------------------------------------------------------------------------

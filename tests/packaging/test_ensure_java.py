@@ -44,7 +44,7 @@ def test_one_that_is_new_enough(hosts: Path, home: str) -> None:
 def test_java_home_counts_whatever_is_on_the_path(hosts: Path, home: str) -> None:
     done = ensured(hosts, "21", JAVA_HOME=str(hosts / home))
     assert done.returncode == 1
-    assert f"takes the one of JAVA_HOME, where there is none: {hosts / home}" in done.stderr
+    assert f"uses JAVA_HOME ({hosts / home}), which has none" in done.stderr
 
 
 def test_an_old_one_on_the_path(hosts: Path) -> None:
@@ -56,4 +56,4 @@ def test_what_was_installed_behind_an_old_one_is_no_help(hosts: Path) -> None:
     program(hosts / "path" / INSTALLER, "exit 0")
     done = ensured(hosts, "8")
     assert done.returncode == 1
-    assert "the first java on the PATH is none" in done.stderr
+    assert "the first java on the PATH is not one" in done.stderr

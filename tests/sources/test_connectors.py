@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
+from support_runtime import ManualClock
 
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import Types
@@ -99,8 +101,24 @@ def test_a_source_is_bounded_unless_it_watches_its_folders(folder: Path) -> None
 
 
 def test_a_source_that_watches_its_folders_looks_as_often_as_it_was_told(folder: Path) -> None:
-    builder = lines_of(folder).monitor_continuously(Duration.of_minutes(2))
-    assert builder.build().poll_s == 120
+    """The job asks it more often than that, to see what else is due."""
+    clock = ManualClock()
+    built = lines_of(folder).monitor_continuously(Duration.of_minutes(2)).build()
+    source = attrs.evolve(built, now_ms=clock.monotonic_ms)
+    assert source.poll_s == 1
+    start = source.latest_offset(source.initial_offset(), whole=True).end
+    while (found := source.latest_offset(start, whole=True)).end != start:
+        start = found.end
+    (folder / "later").write_text("later\n")
+    clock.sleep_ms(119_999)
+    assert source.latest_offset(start, whole=True).end == start
+    clock.sleep_ms(1)
+    assert source.latest_offset(start, whole=True).end != start
+
+
+def test_a_short_interval_is_how_often_it_is_asked(folder: Path) -> None:
+    builder = lines_of(folder).monitor_continuously(Duration.of_millis(50))
+    assert builder.build().poll_s == 0.05
     assert builder.process_static_file_set().build().poll_s == lines_of(folder).build().poll_s == 1
 
 

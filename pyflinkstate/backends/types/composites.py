@@ -73,17 +73,27 @@ def _hashes_of_parts(type_info: TypeInformation, parts: Sequence[JavaHash | None
     return [found for found in parts if found is not None]
 
 
+def _elements(value: TypedValue) -> Iterable[TypedValue]:
+    """Iterate over a list, but not by a method of its own, which may record what it hands out."""
+    return list.__iter__(value) if isinstance(value, list) else value
+
+
+def _items(value: TypedValue) -> Iterable[tuple[TypedValue, TypedValue]]:
+    """Do the same with a dict."""
+    return dict.items(value) if isinstance(value, dict) else value.items()
+
+
 # --- lists and arrays ------------------------------------------------------------------------------
 
 
 def _list_to_arrow(_: ListTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
     (element,) = parts
-    return None if element is None else lambda value: [element(item) for item in value]
+    return None if element is None else lambda value: [element(item) for item in _elements(value)]
 
 
 def _array_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> ToArrow:
     element = _optional(parts[0])
-    return lambda value: [element(item) for item in value]
+    return lambda value: [element(item) for item in _elements(value)]
 
 
 def _lists_from_arrow(_: TypeInformation, parts: Sequence[FromArrow]) -> FromArrow:
@@ -102,7 +112,7 @@ def _list_copier(parts: Sequence[Copy]) -> Copy:
 
 def _list_text(_: TypeInformation, parts: Sequence[Show]) -> Show:
     element = _or_null(parts[0])
-    return lambda value: f"[{', '.join(map(element, value))}]"
+    return lambda value: f"[{', '.join(map(element, _elements(value)))}]"
 
 
 def _converted_list(
@@ -191,7 +201,7 @@ def _sequence(
 
 def _map_to_arrow(_: MapTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
     key, item = map(_optional_unless_pickled, parts)
-    return lambda value: [(key(name), item(entry)) for name, entry in value.items()]
+    return lambda value: [(key(name), item(entry)) for name, entry in _items(value)]
 
 
 def _maps_from_arrow(_: MapTypeInfo, parts: Sequence[FromArrow]) -> FromArrow:
@@ -209,7 +219,7 @@ def _maps_from_arrow(_: MapTypeInfo, parts: Sequence[FromArrow]) -> FromArrow:
 
 def _map_text(_: MapTypeInfo, parts: Sequence[Show]) -> Show:
     key, item = map(_or_null, parts)
-    return lambda value: f"{{{', '.join([f'{key(k)}={item(v)}' for k, v in value.items()])}}}"
+    return lambda value: f"{{{', '.join([f'{key(k)}={item(v)}' for k, v in _items(value)])}}}"
 
 
 def _converted_map(

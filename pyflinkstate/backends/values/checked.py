@@ -40,7 +40,7 @@ class CheckedList(list[Any]):
     __slots__ = ("_begin", "_is_used", "_replaced", "_size", "checked_by", "stands_for")
 
     def __init__(
-        self, elements: list[Any], checked_by: object = None, stands_for: list[Any] | None = None
+        self, elements: Iterable[Any] = (), checked_by: object = None, stands_for: list[Any] | None = None
     ) -> None:
         super().__init__(elements)
         #: The check that made this list.
@@ -111,12 +111,16 @@ class CheckedList(list[Any]):
 
     def _note_gone(self, positions: Sequence[int]) -> None:
         self._note_growth(-len(positions))
-        if self._replaced and len(positions) > 1:
+        if len(positions) == 1 and positions[0] == len(self):  # the last element: no position has changed
+            self._replaced.discard(positions[0])
+            self._begin = min(self._begin, len(self))
+        elif self._replaced and (len(positions) > 1 or len(self._replaced) > NOTED_FROM):
             self._begin = 0
-            return
-        for gone in positions if self._replaced else ():
-            self._replaced = {at - (at > gone) for at in self._replaced if at != gone}
-        self._begin -= sum(position < self._begin for position in positions)
+            self._replaced.clear()
+        else:
+            for gone in positions if self._replaced else ():
+                self._replaced = {at - (at > gone) for at in self._replaced if at != gone}
+            self._begin -= sum(position < self._begin for position in positions)
 
     def pop(self, index: SupportsIndex = -1) -> Any:
         positions = range(len(self))
@@ -213,6 +217,9 @@ class WatchedList(CheckedList):
     def __add__(self, other: list[Any]) -> list[Any]:
         return self.copy() + other
 
+    def __radd__(self, other: list[Any]) -> list[Any]:
+        return other + self.copy()
+
     def __mul__(self, count: SupportsIndex) -> list[Any]:
         return self.copy() * count
 
@@ -229,7 +236,7 @@ class CheckedDict(dict[Any, Any]):
 
     def __init__(
         self,
-        entries: dict[Any, Any],
+        entries: dict[Any, Any] | Iterable[tuple[Any, Any]] = (),
         checked_by: object = None,
         stands_for: dict[Any, Any] | None = None,
     ) -> None:

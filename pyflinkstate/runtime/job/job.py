@@ -310,9 +310,15 @@ class Job(JobView):
             raise
         finally:
             self._reporter.end()
-            if machine.is_busy:
+            self._close()
+
+    def _close(self) -> None:
+        assert self._control is not None
+        try:
+            if self._machine.is_busy:
                 self._runner.cancel()
             self._runner.close()
+        finally:
             self._control.close()
 
     def _take_turn(self) -> None:

@@ -146,7 +146,7 @@ class JobPlan:
         """Return under which ids a checkpoint may have an assigner, other than its own."""
         source = self.source.source
         if not isinstance(source, SourceSet):
-            return [assigner.place, *filter(assigner.is_under_another_uid, watermarks)]
+            return [*filter(assigner.is_under_another_uid, watermarks), assigner.place]
         is_new_uid = assigner.source is not None and source.had_no_uid(
             self.source_key(assigner.source), position
         )

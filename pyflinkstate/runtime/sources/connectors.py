@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import quote
 
 import attrs
@@ -26,6 +26,7 @@ from pyflinkstate.runtime.sources.sources import (
     listing_errors,
 )
 from pyflinkstate.runtime.storage import AnyPath, absolute, child_uri, is_uri, open_file_system
+from pyflinkstate.runtime.wire import SystemClock
 
 
 class StreamFormat:
@@ -51,9 +52,21 @@ class FileSource(DirectorySource):
     """
 
     paths: tuple[str, ...] = ()
-    poll_s: float = DirectorySource.poll_s
+    #: For how long a look that finds no new file is the last one.
+    discovery_interval_ms: int = attrs.field(default=0, kw_only=True)
+    _now_ms: Callable[[], int] = attrs.field(
+        default=SystemClock().monotonic_ms, kw_only=True, eq=False, repr=False
+    )
+    #: Until when nothing is looked for again.
+    _found_nothing: dict[str, int] = attrs.field(factory=dict, init=False, eq=False, repr=False)
     #: Records are texts.
     type_info = Types.STRING()
+
+    @property
+    def poll_s(self) -> float:  # type: ignore[override]  # an attribute of the class elsewhere
+        """How often an idle job asks, so that it also sees timers and checkpoints that are due."""
+        default_s = DirectorySource.poll_s
+        return min(default_s, self.discovery_interval_ms / 1000) if self.discovery_interval_ms else default_s
 
     @staticmethod
     def for_record_stream_format(stream_format: TextLines, *paths: AnyPath) -> FileSourceBuilder:
@@ -63,6 +76,15 @@ class FileSource(DirectorySource):
             ConfigurationError: there is no path, or the format is not supported.
         """
         return FileSourceBuilder(stream_format, paths)
+
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
+        """See :class:`Source`. The folders are listed no more often than at the discovery interval."""
+        if self._now_ms() < self._found_nothing.get("until_ms", 0):
+            return Available(start)
+        found = super().latest_offset(start, whole)
+        if found.end == start:
+            self._found_nothing["until_ms"] = self._now_ms() + self.discovery_interval_ms
+        return found
 
     def _listing(self) -> dict[str, int]:
         return dict(sorted({name: size for path in self.paths for name, size in _files_of(path)}.items()))
@@ -130,8 +152,10 @@ class FileSourceBuilder:
         where, interval = ", ".join(self._paths), self._interval
         if interval is None:
             return FileSource(where, self._format, paths=self._paths)
-        poll_s = interval.to_milliseconds() / 1000
-        return FileSource(where, self._format, growing=True, paths=self._paths, poll_s=poll_s)
+        interval_ms = interval.to_milliseconds()
+        return FileSource(
+            where, self._format, growing=True, paths=self._paths, discovery_interval_ms=interval_ms
+        )
 
 
 def _whole_number(number: int) -> int:

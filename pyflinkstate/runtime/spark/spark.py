@@ -393,12 +393,13 @@ class SparkRunner(EpochRunner):
                 self._java_context = self._context._jsc.sc()
             self._properties = _local_properties(self._java_context)
             self._description = description
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._run_and_tell,
                 args=(description, about, self._properties, job, done),
                 daemon=True,
             )
-            self._thread.start()
+            thread.start()
+            self._thread = thread
         except Exception as error:  # noqa: BLE001 - whatever it is, the epoch was not begun
             raise self._failure(description, error) from spark_cause(error)
 
