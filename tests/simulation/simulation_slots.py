@@ -273,7 +273,7 @@ class Slot(Process):
                 spawn=self._spawn,
                 now_ms=cluster.wall_ms,
                 open_storage=self._open_storage,
-                open_checkpoint=lambda uri: CheckpointFolder(cluster.disk.file_system, uri),
+                open_folder=lambda uri: CheckpointFolder(cluster.disk.file_system, uri),
                 perf_s=lambda: cluster.now_ms / 1000,
             ),
         )
