@@ -86,6 +86,7 @@ TYPE_CIRCLES = [
     FLUENT,
 ]
 MOST_FILES_IN_A_ROOM = 15
+MOST_USES_OF_ANY = 500
 #: Arguments that a call may pass without their names.
 MOST_POSITIONS = 7
 #: They follow PyFlink's surface, a file a concept, and users import from the room.
@@ -177,6 +178,17 @@ def may_name(module: str, target: str) -> bool:
     house, other = house_room(target)
     is_own = house_room(module) == (house, other)
     return not house or is_own or target == f"pyflinkstate.{house}.{other}" or {module, target} <= COMPILED
+
+
+def test_any_is_rare() -> None:
+    """What a program chooses has a name in ``api/values.py``, which says what part it plays."""
+    uses = Counter(
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Name) and node.id == "Any"
+    )
+    assert uses.total() <= MOST_USES_OF_ANY, uses.most_common(5)
 
 
 def test_no_room_is_crowded() -> None:

@@ -30,17 +30,22 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, Sequence, ValuesView
 from typing import Any, SupportsIndex
 
+from pyflinkstate.api.values import Reduced, StateValue
+
 #: Shorter lists and dicts are checked as a whole.
 NOTED_FROM = 64
 
 
-class CheckedList(list[Any]):
+class CheckedList(list[StateValue]):
     """A list whose elements have been checked, except those that were recorded since."""
 
     __slots__ = ("_begin", "_is_used", "_replaced", "_size", "checked_by", "stands_for")
 
     def __init__(
-        self, elements: Iterable[Any] = (), checked_by: object = None, stands_for: list[Any] | None = None
+        self,
+        elements: Iterable[StateValue] = (),
+        checked_by: object = None,
+        stands_for: list[StateValue] | None = None,
     ) -> None:
         super().__init__(elements)
         #: The check that made this list.
@@ -63,11 +68,11 @@ class CheckedList(list[Any]):
             return list(range(len(self)))
         return [*(at for at in self._replaced if at < self._begin), *range(self._begin, len(self))]
 
-    def replace_checked(self, position: int, element: Any) -> None:
+    def replace_checked(self, position: int, element: StateValue) -> None:
         """Replace an element by the result of its check."""
         list.__setitem__(self, position, element)
 
-    def take_given(self) -> dict[int, Any]:
+    def take_given(self) -> dict[int, StateValue]:
         """Return, by their ids, the checked elements that were handed out, and forget them."""
         return {}
 
@@ -75,26 +80,26 @@ class CheckedList(list[Any]):
         self._size += count
         self._is_used = True
 
-    def append(self, element: Any) -> None:
+    def append(self, element: StateValue) -> None:
         super().append(element)
         self._note_growth(1)
 
-    def extend(self, elements: Iterable[Any]) -> None:
+    def extend(self, elements: Iterable[StateValue]) -> None:
         before = len(self)
         super().extend(elements)
         self._note_growth(len(self) - before)
 
-    def __iadd__(self, elements: Iterable[Any]) -> CheckedList:  # type: ignore[misc]
+    def __iadd__(self, elements: Iterable[StateValue]) -> CheckedList:  # type: ignore[misc]
         self.extend(elements)
         return self
 
-    def insert(self, index: SupportsIndex, element: Any) -> None:
+    def insert(self, index: SupportsIndex, element: StateValue) -> None:
         position = range(len(self))[slice(index, None)].start
         super().insert(index, element)
         self._note_growth(1)
         self._begin = min(self._begin, position)
 
-    def __setitem__(self, index: Any, element: Any) -> None:
+    def __setitem__(self, index: Any, element: StateValue) -> None:
         before = len(self)
         super().__setitem__(index, element)
         self._note_growth(len(self) - before)
@@ -122,19 +127,19 @@ class CheckedList(list[Any]):
                 self._replaced = {at - (at > gone) for at in self._replaced if at != gone}
             self._begin -= sum(position < self._begin for position in positions)
 
-    def pop(self, index: SupportsIndex = -1) -> Any:
+    def pop(self, index: SupportsIndex = -1) -> StateValue:
         positions = range(len(self))
         element = super().pop(index)
         self._note_gone([positions[index]])
         return element
 
-    def remove(self, element: Any) -> None:
+    def remove(self, element: StateValue) -> None:
         del self[self.index(element)]
 
     def clear(self) -> None:
         del self[:]
 
-    def sort(self, **options: Any) -> None:
+    def sort(self, **options: StateValue) -> None:
         try:
             super().sort(**options)
         finally:
@@ -157,7 +162,7 @@ class CheckedList(list[Any]):
         if self._replaced or self._begin != len(self):
             self._begin = 0
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
         return list, (list.copy(self),)
 
 
@@ -172,13 +177,13 @@ class WatchedList(CheckedList):
     def note_checked(self) -> None:
         super().note_checked()
         #: The checked elements that were handed out, by their ids.
-        self._given: dict[int, Any] = {}
+        self._given: dict[int, StateValue] = {}
 
-    def take_given(self) -> dict[int, Any]:
+    def take_given(self) -> dict[int, StateValue]:
         given, self._given = self._given, {}
         return given
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> StateValue:
         found = super().__getitem__(index)
         if isinstance(index, slice):
             self._give_all()
@@ -186,7 +191,7 @@ class WatchedList(CheckedList):
             self._give(range(len(self))[index], found)
         return found
 
-    def _give(self, position: int, element: Any) -> None:
+    def _give(self, position: int, element: StateValue) -> None:
         self._is_used = True
         if position < self._begin and position not in self._replaced:
             self._given[id(element)] = element
@@ -198,47 +203,47 @@ class WatchedList(CheckedList):
         self._begin = 0
         self._replaced.clear()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[StateValue]:
         self._give_all()
         return super().__iter__()
 
-    def __reversed__(self) -> Iterator[Any]:
+    def __reversed__(self) -> Iterator[StateValue]:
         self._give_all()
         return super().__reversed__()
 
-    def copy(self) -> list[Any]:
+    def copy(self) -> list[StateValue]:
         self._give_all()
         return list.copy(self)
 
-    def sort(self, **options: Any) -> None:
+    def sort(self, **options: StateValue) -> None:
         self._give_all()
         super().sort(**options)
 
-    def __add__(self, other: list[Any]) -> list[Any]:
+    def __add__(self, other: list[StateValue]) -> list[StateValue]:
         return self.copy() + other
 
-    def __radd__(self, other: list[Any]) -> list[Any]:
+    def __radd__(self, other: list[StateValue]) -> list[StateValue]:
         return other + self.copy()
 
-    def __mul__(self, count: SupportsIndex) -> list[Any]:
+    def __mul__(self, count: SupportsIndex) -> list[StateValue]:
         return self.copy() * count
 
     __rmul__ = __mul__
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
         return list, (self.copy(),)
 
 
-class CheckedDict(dict[Any, Any]):
+class CheckedDict(dict[StateValue, StateValue]):
     """A dict whose entries have been checked, except those whose keys were recorded since."""
 
     __slots__ = ("_noted", "checked_by", "stands_for")
 
     def __init__(
         self,
-        entries: dict[Any, Any] | Iterable[tuple[Any, Any]] = (),
+        entries: dict[StateValue, StateValue] | Iterable[tuple[StateValue, StateValue]] = (),
         checked_by: object = None,
-        stands_for: dict[Any, Any] | None = None,
+        stands_for: dict[StateValue, StateValue] | None = None,
     ) -> None:
         super().__init__(entries)
         #: The check that made this dict.
@@ -249,39 +254,39 @@ class CheckedDict(dict[Any, Any]):
 
     def note_checked(self) -> None:
         """Mark all entries as checked."""
-        self._noted: set[Any] = set()
+        self._noted: set[StateValue] = set()
 
-    def unchecked(self) -> dict[Any, Any]:
+    def unchecked(self) -> dict[StateValue, StateValue]:
         """Return the entries to be checked."""
         return {key: dict.__getitem__(self, key) for key in self._noted if key in self}
 
-    def given(self) -> dict[Any, Any]:
+    def given(self) -> dict[StateValue, StateValue]:
         """Return the checked entries whose values were handed out."""
         return {}
 
-    def replace_checked(self, key: Any, item: Any) -> None:
+    def replace_checked(self, key: StateValue, item: StateValue) -> None:
         """Replace an item by the result of its check."""
         dict.__setitem__(self, key, item)
 
-    def __setitem__(self, key: Any, item: Any) -> None:
+    def __setitem__(self, key: StateValue, item: StateValue) -> None:
         super().__setitem__(key, item)
         self._noted.add(key)
 
-    def setdefault(self, key: Any, default: Any = None) -> Any:
+    def setdefault(self, key: StateValue, default: StateValue = None) -> StateValue:
         if key not in self:
             self[key] = default
         return self[key]
 
-    def update(self, *others: Any, **items: Any) -> None:
+    def update(self, *others: StateValue, **items: StateValue) -> None:
         added = dict(*others, **items)
         super().update(added)
         self._noted.update(added)
 
-    def __ior__(self, other: Any) -> CheckedDict:  # type: ignore[misc]
+    def __ior__(self, other: StateValue) -> CheckedDict:  # type: ignore[misc]
         self.update(other)
         return self
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
         return dict, (dict(self),)
 
 
@@ -296,16 +301,16 @@ class WatchedDict(CheckedDict):
     def note_checked(self) -> None:
         super().note_checked()
         #: The checked entries whose values were handed out.
-        self._given: dict[Any, Any] = {}
+        self._given: dict[StateValue, StateValue] = {}
 
-    def given(self) -> dict[Any, Any]:
+    def given(self) -> dict[StateValue, StateValue]:
         return {
             key: item
             for key, item in self._given.items()
             if key not in self._noted and dict.get(self, key, _MISSING) is item
         }
 
-    def _give(self, key: Any, item: Any) -> None:
+    def _give(self, key: StateValue, item: StateValue) -> None:
         if key not in self._noted:
             self._given[key] = item
 
@@ -313,35 +318,35 @@ class WatchedDict(CheckedDict):
         for key, item in dict.items(self):
             self._give(key, item)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: StateValue) -> StateValue:
         item = super().__getitem__(key)
         self._give(key, item)
         return item
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: StateValue, default: StateValue = None) -> StateValue:
         if key not in self:
             return default
         return self[key]
 
-    def __setitem__(self, key: Any, item: Any) -> None:
+    def __setitem__(self, key: StateValue, item: StateValue) -> None:
         if self._given.get(key, _MISSING) is item and dict.get(self, key, _MISSING) is item:
             return  # it was read, changed and is put back, and it will be checked
         super().__setitem__(key, item)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[StateValue]:
         # Without this method of its own, dict(mine) and others would read the values past all methods.
         return super().__iter__()
 
-    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+    def values(self) -> ValuesView[StateValue]:  # type: ignore[override]
         self._give_all()
         return super().values()
 
-    def items(self) -> ItemsView[Any, Any]:  # type: ignore[override]
+    def items(self) -> ItemsView[StateValue, StateValue]:  # type: ignore[override]
         self._give_all()
         return super().items()
 
-    def copy(self) -> dict[Any, Any]:
+    def copy(self) -> dict[StateValue, StateValue]:
         return dict(self.items())
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
         return dict, (self.copy(),)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Offset
 from pyflinkstate.runtime.job.event_time import EventTimeTracker
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.sources import Epoch, Source, SourceSet
@@ -26,7 +26,7 @@ class PlannedAhead:
     """An epoch that was planned while the one before it runs: its number, its end and what to run."""
 
     number: int
-    end: Any
+    end: Offset
     step: Step
     is_full: bool
 
@@ -39,24 +39,24 @@ class EpochPlanner:
         log: writes down where an epoch ends before it runs, if that must outlive the program.
     """
 
-    def __init__(self, source: Source, log: Callable[[int, Any], None] | None) -> None:
+    def __init__(self, source: Source, log: Callable[[int, Offset], None] | None) -> None:
         self._source = source
         self._log = log
-        self._positions: dict[int, Any] = {}
-        self._planned: dict[int, Any] = {}
+        self._positions: dict[int, Offset] = {}
+        self._planned: dict[int, Offset] = {}
         self._ahead: PlannedAhead | None = None
         #: Whether the epoch that ``next`` returned last was full, so that there is likely to be more.
         self._is_full = False
         #: Whether the source had ended when it was last asked.
         self.is_over = False
 
-    def begin(self, epoch: int, position: Any) -> None:
+    def begin(self, epoch: int, position: Offset) -> None:
         """Begin an attempt at the end of ``epoch``, where the source is at ``position``."""
         self._positions = {epoch: position}
         self._ahead = None
         self.is_over = False
 
-    def remember(self, planned: Mapping[int, Any]) -> None:
+    def remember(self, planned: Mapping[int, Offset]) -> None:
         """Take over the ends of epochs that an earlier run planned and may not have completed."""
         self._planned = dict(planned)
 
@@ -101,7 +101,7 @@ class EpochPlanner:
         self._note(epoch + 1, self._positions[epoch])
         return Step(None, self.is_over)
 
-    def _note(self, number: int, end: Any) -> None:
+    def _note(self, number: int, end: Offset) -> None:
         if number not in self._planned and self._log is not None:
             self._log(number, end)
         self._planned[number] = end
@@ -110,7 +110,7 @@ class EpochPlanner:
         """Record that epoch ``number`` has run."""
         self._positions[number] = self._planned[number]
 
-    def position(self, epoch: int) -> Any:
+    def position(self, epoch: int) -> Offset:
         """Return the position of the source at the end of ``epoch``."""
         return self._positions[epoch]
 

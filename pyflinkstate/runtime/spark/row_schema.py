@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -25,11 +25,11 @@ from pyspark.sql import types as sql
 
 from pyflinkstate.api.row import Row, names_of
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Record, SparkSchema
+from pyflinkstate.api.values import FieldValue, Record, Reduced, SparkSchema
 from pyflinkstate.errors import ConfigurationError, RowError
 
 #: Returns a value as its column takes it; raises ``_MisfitError``.
-_Fit: TypeAlias = Callable[[Any], Any]
+_Fit: TypeAlias = Callable[[FieldValue], FieldValue]
 
 #: Of each type of Spark's what Python type its values have.
 _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
@@ -134,14 +134,14 @@ class RowCheck:
             type=kind,
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return RowCheck, (self.schema,)
 
 
 def _fit_of(kind: sql.DataType, nullable: bool) -> _Fit:
     fit = _fit_not_null(kind)
 
-    def fit_or_null(value: Any) -> Any:
+    def fit_or_null(value: FieldValue) -> FieldValue:
         if value is not None:
             return fit(value)
         if not nullable:
@@ -169,7 +169,7 @@ def _fit_of_type(kind: sql.DataType) -> _Fit:
     wanted = _PYTHON_TYPES[type(kind)]
     needed, convert = _needed(kind, *wanted), _CONVERTED.get(type(kind), _plain)
 
-    def fit(value: Any) -> Any:
+    def fit(value: FieldValue) -> FieldValue:
         if type(value) in wanted:
             return value
         converted = convert(_plain(value))
@@ -182,35 +182,35 @@ def _fit_of_type(kind: sql.DataType) -> _Fit:
     return _fit_of_decimal(kind, fit) if isinstance(kind, sql.DecimalType) else fit
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: FieldValue) -> FieldValue:
     """Return a number of numpy's as Python's."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _is_one_of(value: Any, wanted: tuple[type, ...]) -> bool:
+def _is_one_of(value: FieldValue, wanted: tuple[type, ...]) -> bool:
     # A datetime is a date, and a column of dates would lose its time.
     is_cut = isinstance(value, datetime.datetime) and datetime.datetime not in wanted
     return isinstance(value, wanted) and not is_cut
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: FieldValue) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _as_single(value: Any) -> Any:
+def _as_single(value: FieldValue) -> FieldValue:
     return _as_real(value, 2**24)
 
 
-def _as_double(value: Any) -> Any:
+def _as_double(value: FieldValue) -> FieldValue:
     return _as_real(value, 2**53)
 
 
-def _as_real(value: Any, largest_exact: int) -> Any:
+def _as_real(value: FieldValue, largest_exact: int) -> FieldValue:
     """Return a whole number as a float, if that stands for each whole number up to there."""
     return float(value) if _is_int(value) and abs(value) <= largest_exact else value
 
 
-def _as_decimal(value: Any) -> Any:
+def _as_decimal(value: FieldValue) -> FieldValue:
     return decimal.Decimal(value) if _is_int(value) else value
 
 
@@ -227,7 +227,7 @@ def is_too_large_for_single(number: float) -> bool:
 
 
 def _fit_of_single(fit: _Fit, needed: str) -> _Fit:
-    def fit_single(value: Any) -> Any:
+    def fit_single(value: FieldValue) -> FieldValue:
         number = fit(value)
         if is_too_large_for_single(number):
             raise _MisfitError(value, f"{needed} below 3.5e38")
@@ -237,7 +237,7 @@ def _fit_of_single(fit: _Fit, needed: str) -> _Fit:
 
 
 def _fit_of_decimal(kind: sql.DecimalType, fit: _Fit) -> _Fit:
-    def fit_digits(value: Any) -> Any:
+    def fit_digits(value: FieldValue) -> FieldValue:
         number = fit(value)
         if not number.is_finite() or (number and number.adjusted() >= kind.precision - kind.scale):
             raise _MisfitError(value, _needed(kind, decimal.Decimal))
@@ -250,7 +250,7 @@ def _fit_of_integer(kind: sql.DataType) -> _Fit:
     bits = _INTEGER_BITS[type(kind)]
     bound, needed = 1 << (bits - 1), f"{_needed(kind, int)} of {bits} bits"
 
-    def fit(value: Any) -> Any:
+    def fit(value: FieldValue) -> FieldValue:
         whole = value if type(value) is int else _as_whole(value)
         if whole is None or not -bound <= whole < bound:
             raise _MisfitError(value, needed)
@@ -259,7 +259,7 @@ def _fit_of_integer(kind: sql.DataType) -> _Fit:
     return fit
 
 
-def _as_whole(value: Any) -> int | None:
+def _as_whole(value: FieldValue) -> int | None:
     number = _plain(value)
     if _is_int(number) or (isinstance(number, float) and number.is_integer()):
         return int(number)
@@ -269,10 +269,10 @@ def _as_whole(value: Any) -> int | None:
 def _fit_of_array(kind: sql.ArrayType) -> _Fit:
     fit_element = _fit_of(kind.elementType, kind.containsNull)
 
-    def fit(value: Any) -> Any:
+    def fit(value: FieldValue) -> FieldValue:
         if not isinstance(value, (list, tuple, np.ndarray)):
             raise _MisfitError(value, _needed(kind, list))
-        fitting: list[Any] = []
+        fitting: list[FieldValue] = []
         try:
             fitting.extend(map(fit_element, value))
         except _MisfitError as misfit:
@@ -285,7 +285,7 @@ def _fit_of_array(kind: sql.ArrayType) -> _Fit:
 def _fit_of_map(kind: sql.MapType) -> _Fit:
     fit_key, fit_value = _fit_of(kind.keyType, False), _fit_of(kind.valueType, kind.valueContainsNull)
 
-    def fit(value: Any) -> Any:
+    def fit(value: FieldValue) -> FieldValue:
         if not isinstance(value, Mapping):
             raise _MisfitError(value, _needed(kind, dict))
         fitting = {}
@@ -304,11 +304,11 @@ def _fit_of_struct(kind: sql.StructType) -> _Fit:
     fits = [_fit_of(field.dataType, field.nullable) for field in kind.fields]
     needed = f"tuples, dicts or rows of {len(names)} fields ({', '.join(names)})"
 
-    def fit(value: Any) -> Any:
+    def fit(value: FieldValue) -> FieldValue:
         parts = value if type(value) is tuple else _parts(value, names)
         if parts is None or len(parts) != len(fits):
             raise _MisfitError(value, needed + _told_unknown(value, names))
-        fitting: list[Any] = []
+        fitting: list[FieldValue] = []
         try:
             for fit_field, part in zip(fits, parts, strict=True):
                 fitting.append(fit_field(part))
@@ -319,7 +319,7 @@ def _fit_of_struct(kind: sql.StructType) -> _Fit:
     return fit
 
 
-def _parts(value: Any, names: list[str]) -> Sequence[Any] | None:
+def _parts(value: FieldValue, names: list[str]) -> Sequence[FieldValue] | None:
     """Return the fields of a row in order, None for one that is not there; None of what is no such row."""
     if isinstance(value, sql.Row):
         return _of_spark(value, names)
@@ -329,7 +329,7 @@ def _parts(value: Any, names: list[str]) -> Sequence[Any] | None:
     return tuple(value) if isinstance(value, (Row, tuple, list)) else None
 
 
-def _by_name(value: Any, names: list[str]) -> Mapping[Any, Any] | None:
+def _by_name(value: FieldValue, names: list[str]) -> Mapping[FieldValue, FieldValue] | None:
     """Return the fields of what has them by name; None of what has them by position, or has none."""
     if isinstance(value, Row):
         return value.as_dict() if names_of(value) else None
@@ -338,22 +338,22 @@ def _by_name(value: Any, names: list[str]) -> Mapping[Any, Any] | None:
     return None if isinstance(value, (tuple, list)) else _attributes(value, names) or None
 
 
-def _told_unknown(value: Any, names: list[str]) -> str:
+def _told_unknown(value: FieldValue, names: list[str]) -> str:
     """Return what an error says of a field that the schema does not have."""
     unknown = [name for name in _by_name(value, names) or () if name not in names]
     return f", none of which is {safe_repr(unknown[0], _MAX_NAME)}" if unknown else ""
 
 
-def _of_spark(row: sql.Row, names: list[str]) -> Sequence[Any]:
+def _of_spark(row: sql.Row, names: list[str]) -> Sequence[FieldValue]:
     """Return the fields by name if they have all the names; otherwise by position, as Spark takes them."""
     fields = getattr(row, "__fields__", None) or ()
     is_by_name = len(fields) == len(row) == len(names) == len(set(names)) and set(fields) == set(names)
     return [row[fields.index(name)] for name in names] if is_by_name else row
 
 
-def _attributes(value: Any, names: list[str]) -> dict[str, Any]:
+def _attributes(value: FieldValue, names: list[str]) -> dict[str, FieldValue]:
     """Return what an object says of its columns, and what looks as if it did."""
-    kind: Any = type(value)
+    kind: FieldValue = type(value)
     given = getattr(value, "__dict__", {})
     slots = _slots_of(kind)
     own = {name: given[name] for name in given if name in names or _is_public(kind, name)}
