@@ -1,11 +1,14 @@
 """Changed checkpoints: what is put, deleted, renamed and migrated is what a backend restores."""
 
+import operator
 import random
+from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from backend_support import make_backend, restore, state_of, take_snapshot
+from backend_support import PICKLED, make_backend, restore, state_of, take_snapshot
 from increment_support import Snapshot, chained
 from read_support import COUNT, UID, checkpoint_of, state_file, write
 from tiers import cases
@@ -158,6 +161,39 @@ def test_elements_and_map_entries_are_deleted_one_by_one(tmp_path):
     backends = restored(changed.write(tmp_path / "s"))
     assert content(backends, "k1")[1:3] == (["é1", "\U0001f600"], {"n": 1})
     assert content(backends, "k2")[2] == {}
+
+
+class Touch:
+    """What a forged pickle names: loading it makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+    def __eq__(self, other):
+        return isinstance(other, Touch)
+
+    def __hash__(self):
+        return 7
+
+
+@pytest.mark.parametrize("pickled", [PICKLED, Types.TUPLE([PICKLED, Types.LONG()])], ids=["whole", "in part"])
+def test_a_predicate_loads_pickled_namespaces_only_if_they_may_be_loaded(tmp_path, pickled):
+    backend, mark, seen = make_backend(Types.STRING()), tmp_path / "mark", []
+    backend.set_current_key("a")
+    namespace = Touch(mark) if pickled is PICKLED else (Touch(mark), 1)
+    backend.get_partitioned_state(COUNT, namespace, pickled).update(1)
+    checkpoint = checkpoint_with(backend)
+    changed = edit(checkpoint).delete_where(UID, "count", lambda row: seen.append(row["namespace"]))
+    changed.write(tmp_path / "s")
+    (found,) = seen
+    assert isinstance(found if pickled is PICKLED else found[0], bytes)
+    assert not mark.exists()
+    changed = edit(checkpoint, allow_pickle=True).delete_where(UID, "count", operator.itemgetter("namespace"))
+    changed.write(tmp_path / "t")
+    assert mark.exists()
 
 
 def test_a_list_without_elements_is_gone(tmp_path):

@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 
 from pyflinkstate.api.types import MapTypeInfo, TypeInformation
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.backends.types import RegisteredStateMeta, decode_column, unsealed
+from pyflinkstate.backends.types import RegisteredStateMeta, decode_column, sealed, unsealed
 from pyflinkstate.errors import ConfigurationError, StateTableError, UserFunctionError
 from pyflinkstate.state_access.expiry import Mask, user_type
 from pyflinkstate.state_access.key_space import KeySpace
-from pyflinkstate.state_access.pickles import has_pickles
 from pyflinkstate.state_access.views import element_type
 from pyflinkstate.state_access.writing.changes import Predicate
 
@@ -84,8 +83,8 @@ def _decoded(name: str, keys: KeySpace, meta: RegisteredStateMeta, column: pa.Ar
     if type_info is None:
         plain: list[object] = column.to_pylist()
         return plain
-    loads = keys.allow_pickle and has_pickles(unsealed(type_info))
-    return decode_column(unsealed(type_info) if loads else type_info, column)
+    # The type of namespaces is as the file has it, so it may be a pickled one that nobody has sealed.
+    return decode_column(unsealed(type_info) if keys.allow_pickle else sealed(type_info), column)
 
 
 def _type_of(name: str, meta: RegisteredStateMeta) -> TypeInformation | None:
