@@ -22,8 +22,10 @@ from pyflinkstate.backends.operator_state import (
 from pyflinkstate.errors import (
     ConfigurationError,
     InvalidKeyError,
+    PyFlinkStateError,
     StateTableError,
     UnknownStateError,
+    UnsupportedSessionError,
     UserFunctionError,
 )
 from pyflinkstate.runtime.storage import open_folder
@@ -232,6 +234,54 @@ def test_an_iterator_does_not_seed_a_second_savepoint_with_nothing(tmp_path):
     with pytest.raises(ConfigurationError, match="operator 'totals': its rows came from an iterator"):
         changed.write(tmp_path / "t")
     assert not (tmp_path / "t").exists()
+
+
+class Closing(KeyedStateBootstrapFunction):
+    """Raises where it is told to, and also when it is closed; it has a file in which it says so."""
+
+    def __init__(self, log, fails):
+        self.log, self.fails = log, fails
+
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(ValueStateDescriptor("total"))
+        if self.fails == "open":
+            raise ZeroDivisionError
+
+    def process_element(self, value, ctx):
+        if self.fails == "row":
+            raise ZeroDivisionError
+        self.total.update((lambda: 1) if self.fails == "snapshot" else 1)
+
+    def close(self):
+        self.log.write_text("closed")
+        raise OSError("in close()")
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ("open", "ZeroDivisionError"),
+        ("row", "ZeroDivisionError"),
+        ("snapshot", "cannot be stored"),
+        ("nothing", r"in close\(\)"),
+    ],
+)
+def test_a_function_is_closed_whatever_fails_and_the_first_error_counts(tmp_path, fails, message):
+    log = tmp_path / "log"
+    with pytest.raises(PyFlinkStateError, match=message) as raised:
+        seeded(tmp_path / "s", [1], key=lambda row: "k", function=Closing(log, fails))
+    assert ("in close()" in raised.value.message) == (fails == "nothing")
+    assert log.read_text() == "closed"
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_data_frame_of_spark_connect_is_refused(tmp_path):
+    def rdd(frame):
+        raise NotImplementedError
+
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe", "rdd": property(rdd)})()
+    with pytest.raises(UnsupportedSessionError, match=r"operator 'totals': .*Spark Connect.*toPandas"):
+        seeded(tmp_path / "s", frame)
 
 
 class Failing(KeyedStateBootstrapFunction):

@@ -434,6 +434,15 @@ def test_an_empty_list_is_a_list_that_is_gone(tmp_path):
     assert values(written, "numbers") == {"k1": [1], "k2": [2, 2]}
 
 
+def test_an_empty_map_is_a_map_that_is_gone(tmp_path):
+    counts = MapStateDescriptor("counts", Types.STRING(), Types.LONG())
+    changed = edit(filled(range(3))).put(UID, "map", {"key": ["k1", "new"], "value": [{}, {}]})
+    changed.migrate(UID, "value", counts, lambda value: {str(n): n for n in range(value)})
+    written = changed.write(tmp_path / "s")
+    assert sorted(values(written, "map")) == ["k0", "k2"]
+    assert values(written, "counts") == {"k1": {"0": 0}, "k2": {"0": 0, "1": 1}}
+
+
 def test_a_renamed_operator_takes_the_place_of_a_dropped_one(tmp_path):
     checkpoint = filled(range(3))
     checkpoint.metadata.watermarks.update({UID: 77, "dropped": 99})
@@ -508,6 +517,36 @@ def test_a_migration_whose_value_does_not_fit_names_the_key(tmp_path):
     to = ValueStateDescriptor("value", Types.STRING())
     with pytest.raises(StateTableError, match=r"operator 'op', state 'value', key 'k1'.*STRING"):
         edit(filled([1])).migrate(UID, "value", to, lambda value: value).write(tmp_path / "s")
+
+
+def test_what_a_migration_function_raises_is_its_own_error(tmp_path):
+    message = r"operator 'op', state 'value', key 'k1': the migration function raised ValueError: no number"
+    to = ValueStateDescriptor("value", Types.STRING())
+
+    def refuse(value):
+        raise ValueError("no number")
+
+    with pytest.raises(UserFunctionError, match=message) as raised:
+        edit(filled([1])).migrate(UID, "value", to, refuse).write(tmp_path / "s")
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_a_migrated_value_that_cannot_be_stored_names_its_key(tmp_path):
+    to = ValueStateDescriptor("value", PICKLED)
+    with pytest.raises(StateTableError, match=r"operator 'op', state 'value', key 'k7': .* cannot be stored"):
+        edit(filled(range(20))).migrate(
+            UID, "value", to, lambda value: (lambda: 1) if value == 7 else value
+        ).write(tmp_path / "s")
+
+
+def test_a_key_that_must_not_be_loaded_hides_no_other_error(tmp_path):
+    backend = make_backend()
+    state_of(backend, COUNT, Decimal(1)).update(1)
+    to = ValueStateDescriptor("count", Types.STRING())
+    with pytest.raises(
+        UserFunctionError, match="key that is pickled: the migration function raised KeyError"
+    ):
+        edit(checkpoint_with(backend)).migrate(UID, "count", to, {}.__getitem__).write(tmp_path / "s")
 
 
 @pytest.mark.parametrize(

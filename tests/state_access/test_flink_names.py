@@ -305,6 +305,17 @@ class TestBadInput:
             list(reader.read_keyed_state(UID, function))
         assert function.is_open == 0
 
+    def test_a_function_that_cannot_be_opened_is_closed(self, reader):
+        class Failing(Reader):
+            def open(self, runtime_context):
+                self.is_open += 1
+                raise ZeroDivisionError("no")
+
+        function = Failing()
+        with pytest.raises(ZeroDivisionError):
+            list(reader.read_keyed_state(UID, function))
+        assert function.is_open == 0
+
     def test_a_name_in_use(self, reader):
         class Twice(Reader):
             def open(self, runtime_context):

@@ -67,9 +67,9 @@ class KeyedStateInput:
         """Yield the results of all keys."""
         state = self.checkpoint.keyed_state(self.uid, self.allow_pickle)
         context = ReadContext(self.uid, 0, 1, state.operator.max_parallelism, 0, None, states=self)
-        open_function(self.function, context)
-        self._is_open = True
         with closed_at_end(partial(close_function, self.function)):
+            open_function(self.function, context)
+            self._is_open = True
             for own in state.ranges():
                 yield from self._read_range(own)
 

@@ -23,8 +23,8 @@ from pyflinkstate.runtime.storage import CheckpointFolder
 from pyflinkstate.runtime.wire import pickled
 from pyflinkstate.state_access.key_space import KeySpace
 from pyflinkstate.state_access.writing.bootstrap_functions import StateBootstrapFunction, column_states
-from pyflinkstate.state_access.writing.seeding import Field, Seeder, SeedSettings
-from pyflinkstate.state_access.writing.spark_bootstrapping import arrow_types, seed_on_spark
+from pyflinkstate.state_access.writing.seeding import Field, SeedSettings, seeded
+from pyflinkstate.state_access.writing.spark_bootstrapping import arrow_types, check_classic, seed_on_spark
 from pyflinkstate.state_access.writing.user_tables import arrow_table
 
 #: The name of a column, or a function of a row.
@@ -64,14 +64,12 @@ class Bootstrap:
         return OperatorState(self.keys.uid, parallelism, most, tuple(subtasks))
 
     def _seed(self, folder: CheckpointFolder, uri: str) -> OperatorSubtaskState:
-        seeder = Seeder(self.settings)
-        for _, frame in self.settings.frames(0, self.rows):
-            seeder.feed(frame)
-        return seeder.write(folder, uri)
+        frames = (frame for _, frame in self.settings.frames(0, self.rows))
+        return seeded(self.settings, frames, folder, uri)
 
     def without_rows(self) -> OperatorState:
         """Return the operator with all of its states and nothing in them."""
-        written = Seeder(self.settings).write(_Memory(), "")
+        written = seeded(self.settings, (), _Memory(), "")
         return OperatorState(self.keys.uid, 1, self.keys.max_parallelism, (written,))
 
 
@@ -102,7 +100,7 @@ class _MemoryStream:
 
 def is_spark_dataframe(data: Any) -> bool:
     """Return whether this is a Spark ``DataFrame``, without importing PySpark."""
-    return type(data).__module__.startswith("pyspark.") and hasattr(data, "rdd")
+    return type(data).__module__.startswith("pyspark.") and hasattr(type(data), "rdd")
 
 
 def bootstrap_of(
@@ -138,6 +136,7 @@ def bootstrap_of(
 def _rows(data: Any, what: str) -> tuple[Any, dict[str, pa.DataType]]:
     """Return the rows, and the types of their columns as far as they are known."""
     if is_spark_dataframe(data):
+        check_classic(data, what)
         return data, arrow_types(data)
     if isinstance(data, (list, tuple)) or (isinstance(data, Iterable) and not _is_table(data)):
         return _Records(data, what), {}

@@ -22,7 +22,7 @@ from pyflinkstate.backends.types import (
     sealed,
     unsealed,
 )
-from pyflinkstate.errors import StateTableError, UserFunctionError
+from pyflinkstate.errors import PickledStateError, PyFlinkStateError, StateTableError, UserFunctionError
 from pyflinkstate.state_access.expiry import Mask, offsets_of
 from pyflinkstate.state_access.identity import last_of_each
 from pyflinkstate.state_access.key_space import Group, KeySpace
@@ -70,12 +70,12 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 def _last_rows(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the last row of each key and namespace."""
-    return _without_empty_lists(meta, rows.take(pa.array(last_of_each(_codes(meta, keys, rows)))))
+    return _without_empty(meta, rows.take(pa.array(last_of_each(_codes(meta, keys, rows)))))
 
 
-def _without_empty_lists(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows that a backend would have: ``ListState.update([])`` clears the list."""
-    if not isinstance(meta, RegisteredStateMeta) or meta.kind is not StateKind.LIST:
+def _without_empty(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows that a backend would have: a list or a map without elements is none."""
+    if not isinstance(meta, RegisteredStateMeta) or meta.kind not in (StateKind.LIST, StateKind.MAP):
         return rows
     return rows.filter(pa.array(np.diff(offsets_of(rows.column("value"))) > 0))
 
@@ -177,10 +177,10 @@ def converted(
     def change(_: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         values = decode_column(was.stored_type, batch.column("value"))
         made = _converted(batch, values, now, keys, convert)
-        column = encode_column(now.stored_type, made)
+        column = _encoded(batch, made, now, keys)
         rows = pa.record_batch([*batch.columns[:-1], column], batch.schema.names)
         rows = rows.filter(column.is_valid()) if column.null_count else rows
-        return _without_empty_lists(now, rows)
+        return _without_empty(now, rows)
 
     # Later changes see pickles as a file has them, whoever has made them.
     later = attrs.evolve(now, stored_type=sealed(now.stored_type))
@@ -199,14 +199,37 @@ def _converted(
         for value in values:
             made.append(convert(value))
     except Exception as error:
-        key = safe_repr(keys.decoded(batch.column("key").slice(len(made), 1))[0])
+        key = _key_text(batch, len(made), keys)
         where = f"operator {keys.uid!r}, state {now.name!r}, key {key}"
-        if isinstance(error, (StateTableError, ValueError)):
-            raise StateTableError(f"{where}: {error}") from error
-        raise UserFunctionError(
-            f"{where}: the migration function raised {type(error).__name__}: {error}", state=now.name, key=key
-        ) from error
+        if isinstance(error, UserFunctionError):
+            raise UserFunctionError(f"{where}: {error.message}", state=now.name, key=key) from error.__cause__
+        raise StateTableError(f"{where}: {error}") from error
     return made
+
+
+def _encoded(batch: pa.RecordBatch, made: list[Stored], now: RegisteredStateMeta, keys: KeySpace) -> pa.Array:
+    """Return converted values as a column; an error names the key of the value that makes none."""
+    try:
+        return encode_column(now.stored_type, made)
+    except (PyFlinkStateError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        if len(made) == 1:
+            key = _key_text(batch, 0, keys)
+            raise StateTableError(f"operator {keys.uid!r}, state {now.name!r}, key {key}: {error}") from error
+        half = len(made) // 2
+        return pa.concat_arrays(
+            [
+                _encoded(batch.slice(0, half), made[:half], now, keys),
+                _encoded(batch.slice(half), made[half:], now, keys),
+            ]
+        )
+
+
+def _key_text(batch: pa.RecordBatch, row: int, keys: KeySpace) -> str:
+    """Return the key of a row as an error shows it; one that must not be loaded is not shown."""
+    try:
+        return safe_repr(keys.decoded(batch.column("key").slice(row, 1))[0])
+    except PickledStateError:
+        return "that is pickled"
 
 
 # --- key groups --------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import attrs
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
 from pyflinkstate.api.values import StateValue, Stored
 from pyflinkstate.backends.types import RegisteredStateMeta, TtlTypeInfo
+from pyflinkstate.errors import UserFunctionError
 from pyflinkstate.state_access.expiry import expires
 from pyflinkstate.state_access.writing.fitted_tables import stamped
 from pyflinkstate.state_access.writing.user_keys import key_check, stored_check
@@ -25,16 +26,24 @@ def by_function(
 
     What has expired is left out. A value with time to live keeps its timestamp. So do the entries of a map
     whose keys stay, and the elements of a list, place by place, if there are as many as before; what is new
-    gets the latest timestamp of the old value.
+    gets the latest timestamp of the old value. What is returned raises ``UserFunctionError`` if the function
+    raises, and ``ValueError`` or ``TypeError`` if its result does not fit.
     """
     check = stored_check(now)
 
     def convert(stored: Stored) -> Stored:
         seen = _seen(was, stored, now_ms)
-        made = None if seen is None else function(seen.value)
+        made = None if seen is None else _called(function, seen.value)
         return None if seen is None or made is None else check(_stamped(now, made, seen))
 
     return convert
+
+
+def _called(function: Convert, value: StateValue) -> StateValue:
+    try:
+        return function(value)
+    except Exception as error:
+        raise UserFunctionError(f"the migration function raised {type(error).__name__}: {error}") from error
 
 
 @attrs.frozen

@@ -22,6 +22,8 @@ from pyflinkstate.runtime.operators import (
     OperatorContext,
     Output,
     StreamOperatorState,
+    close_after_error,
+    closed_at_end,
 )
 from pyflinkstate.runtime.plan import Partitioning
 from pyflinkstate.runtime.tasks import Router
@@ -99,6 +101,26 @@ def _no_key(_: Record) -> None:
     return None
 
 
+def seeded(
+    settings: SeedSettings,
+    frames: Iterable[InputFrame],
+    streams: CheckpointStreamFactory,
+    uri: str,
+    subtask: int = 0,
+) -> OperatorSubtaskState:
+    """Process the rows of a subtask, write its state, and close the function, whatever happens.
+
+    Raises:
+        UserFunctionError: the function raised.
+        CheckpointStorageError: the state cannot be written.
+    """
+    seeder = Seeder(settings, subtask)
+    with closed_at_end(seeder.close):
+        for frame in frames:
+            seeder.feed(frame)
+        return seeder.write(streams, uri)
+
+
 class Seeder:
     """One subtask of a seeded operator.
 
@@ -121,19 +143,20 @@ class Seeder:
         context = OperatorContext(keys.uid, subtask, parallelism, keys.max_parallelism, 0, keyed)
         operator = function if settings.select_key is not None else KeylessOperator("process", function)
         self._subtask = KeyedSubtask(operator, context, state)
-        self._subtask.open()
+        try:
+            self._subtask.open()
+        except BaseException:
+            close_after_error(self.close)
+            raise
 
     def feed(self, frame: InputFrame) -> None:
         """Process rows; raise ``UserFunctionError`` if the function raises."""
         self._subtask.process_frame(frame, Output())
 
     def write(self, streams: CheckpointStreamFactory, uri: str) -> OperatorSubtaskState:
-        """Write the state and close the function; raise ``CheckpointStorageError`` if that fails."""
+        """Write the state; raise ``CheckpointStorageError`` if that fails."""
         trigger = CheckpointTrigger(1, self._settings.clock(), uri)
-        try:
-            return self._subtask.snapshot(trigger, streams).futures.finish()
-        finally:
-            self.close()
+        return self._subtask.snapshot(trigger, streams).futures.finish()
 
     def close(self) -> None:
         """Close the function."""

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from pyflinkstate.api.values import SparkObject
 from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.errors import SparkJobError
+from pyflinkstate.errors import SparkJobError, UnsupportedSessionError
 from pyflinkstate.runtime.storage import open_folder
 from pyflinkstate.runtime.wire import InputFrame, encoded_frames, spark_cause, told_by_spark
-from pyflinkstate.state_access.writing.seeding import Seeder, SeedSettings, subtasks_of
+from pyflinkstate.state_access.writing.seeding import SeedSettings, seeded, subtasks_of
 
 #: The number of the partition and of the frame in it, and the frame's bytes.
 Numbered = tuple[int, int, bytes]
@@ -35,6 +35,15 @@ _TYPES = {
 def arrow_types(frame: SparkObject) -> dict[str, pa.DataType]:
     """Return the Arrow types of columns; null stands for one that no state gets its type from."""
     return {field.name: _TYPES.get(field.dataType.typeName(), pa.null()) for field in frame.schema.fields}
+
+
+def check_classic(frame: SparkObject, what: str) -> None:
+    """Refuse a ``DataFrame`` of Spark Connect, which has no RDD, with an ``UnsupportedSessionError``."""
+    if type(frame).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedSessionError(
+            f"{what}: a DataFrame of a Spark Connect session has no RDD, through which rows are read: "
+            f"give one of a classic SparkSession, or frame.toPandas(), which is read in this process"
+        )
 
 
 def seed_on_spark(frame: SparkObject, settings: SeedSettings, uri: str) -> list[OperatorSubtaskState]:
@@ -89,7 +98,6 @@ class _Write:
     def __call__(
         self, subtask: int, frames: Iterable[tuple[int, Numbered]]
     ) -> Iterator[tuple[int, OperatorSubtaskState]]:
-        seeder = Seeder(self.settings, subtask)
-        for _, _, data in sorted((numbered for _, numbered in frames), key=lambda numbered: numbered[:2]):
-            seeder.feed(InputFrame.decode(data))
-        yield subtask, seeder.write(open_folder(self.uri), self.uri)
+        in_order = sorted((numbered for _, numbered in frames), key=lambda numbered: numbered[:2])
+        decoded = (InputFrame.decode(data) for _, _, data in in_order)
+        yield subtask, seeded(self.settings, decoded, open_folder(self.uri), self.uri, subtask)
