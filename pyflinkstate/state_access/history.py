@@ -13,6 +13,7 @@ from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
+    InvalidKeyError,
     StateTableError,
     UnknownOperatorError,
     UnknownStateError,
@@ -106,6 +107,8 @@ def history(
         CheckpointNotFoundError: the folder has no completed checkpoint.
         UnknownOperatorError: no checkpoint has the operator.
         UnknownStateError: no checkpoint has a state of that name, or the operator never had keyed state.
+        InvalidKeyError: the key does not fit the newest checkpoint that has the operator. One that does not
+            fit an older one, whose keys were narrower, has no row there.
         ConfigurationError: a single state is given, and no list, or the path is none.
     """
     path = path_text(path)
@@ -123,6 +126,8 @@ def history(
         raise UnknownOperatorError(f"no checkpoint in {path} has an operator {uid!r}", uid=uid)
     wanted = None if states is None else list(states)
     _check_names(path, uid, wanted, [name for checkpoint in opened for name in _state_names(checkpoint, uid)])
+    for newest in [checkpoint for checkpoint in opened if _state_names(checkpoint, uid)][-1:]:
+        newest.keyed_state(uid).keys.checked([key])
     return KeyHistory(tuple(_moment(checkpoint, uid, key, wanted, allow_pickle) for checkpoint in opened))
 
 
@@ -161,6 +166,16 @@ def _moment(
     known = _state_names(checkpoint, uid)
     names = None if wanted is None else [name for name in wanted if name in known]
     is_there = bool(known) and bool(names or not wanted)
-    table = checkpoint.keyed(uid, [key], names, allow_pickle=allow_pickle) if is_there else None
+    keys = [key] if is_there and _fits(checkpoint, uid, key) else []
+    table = checkpoint.keyed(uid, keys, names, allow_pickle=allow_pickle) if is_there else None
     of = checkpoint.metadata
     return Moment(of.checkpoint_id, of.epoch, of.timestamp_ms, table)
+
+
+def _fits(checkpoint: Checkpoint, uid: str, key: Key) -> bool:
+    """Return whether a key fits a checkpoint; the operator's keys may have become wider since."""
+    try:
+        checkpoint.keyed_state(uid).keys.checked([key])
+    except InvalidKeyError:
+        return False
+    return True

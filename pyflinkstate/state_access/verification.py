@@ -78,7 +78,7 @@ def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
     except CheckpointError:
         job_ids = []
     if not job_ids:
-        _check(locate(path), result, on_read)
+        _verify_alone(path, result, on_read)
         return result
     for job_id in job_ids:
         _verify_job(storage, job_id, result, on_read)
@@ -87,17 +87,28 @@ def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
     return result
 
 
+def _verify_alone(path: str, result: Verification, on_read: OnRead | None) -> None:
+    try:
+        located = locate(path)
+    except CheckpointNotFoundError:
+        raise
+    except CheckpointError as error:
+        result.problems.append(error.message)
+    else:
+        _check(located, result, on_read)
+
+
 def _verify_job(
     storage: CheckpointFolders, job_id: str, result: Verification, on_read: OnRead | None
 ) -> None:
     needed: set[str] = set()
-    completed = storage.completed(job_id)
+    completed, before = storage.completed(job_id), len(result.problems)
     for checkpoint_id in completed:
         uri = storage.uri_of(job_id, checkpoint_id)
         needed |= _checked(storage, uri, result, on_read)
     for uri in storage.superseded(job_id):
         needed |= _checked(storage, uri, result, on_read)
-    if not result.problems:  # a damaged checkpoint does not say what it needs
+    if len(result.problems) == before:  # a damaged checkpoint does not say what it needs
         shared = [name.removeprefix(SHARED_PREFIX) for name in sorted(storage.shared_paths(job_id) - needed)]
         result.unneeded += [child_uri(storage.uri, job_id, "shared", name) for name in shared]
     for checkpoint_id in storage.checkpoint_ids(job_id):

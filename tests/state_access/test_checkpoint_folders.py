@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 from backend_support import make_backend, state_of, take_snapshot
-from read_support import COUNT, JOB_ID, UID, operator_of, state_file, write, write_checkpoint
+from read_support import COUNT, JOB_ID, UID, checkpoint_of, operator_of, state_file, write, write_checkpoint
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState, framing
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     ConfigurationError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
+    InvalidKeyError,
     StateTableError,
     UnknownOperatorError,
     UnknownStateError,
@@ -128,6 +130,14 @@ class TestDamage:
         with pytest.raises(CorruptCheckpointError, match="truncated"):
             open_checkpoint(folder).keyed(UID)
 
+    def test_a_savepoint_whose_metadata_is_damaged(self, tmp_path):
+        folder = Path(write(tmp_path, {"a": 1})).rename(tmp_path / "savepoint")
+        metadata = folder / "_metadata"
+        metadata.write_bytes(metadata.read_bytes()[:-1])
+        (problem,) = verify(folder).problems
+        assert "_metadata" in problem
+        assert "damaged" in problem or "truncated" in problem
+
     def test_another_format_version(self, tmp_path):
         folder = write(tmp_path, {"a": 1})
         (Path(folder) / "_metadata").write_bytes(framing.encode_head(b"PFSCHKPT", 99, {}))
@@ -148,6 +158,12 @@ class TestDiff:
         assert found == {"gone": ("removed", 2, None), "more": ("changed", 3, 4), "new": ("added", None, 5)}
         assert counted == {"added": 1, "removed": 1, "changed": 1}
         assert self.changes(b, b) == ({}, {"added": 0, "removed": 0, "changed": 0})
+
+    def test_paths_of_any_kind_will_do(self, tmp_path):
+        a, b = (write(tmp_path, {"a": number}, number) for number in (1, 2))
+        assert self.changes(Path(a), Mount(b))[0] == {"a": ("changed", 1, 2)}
+        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+            diff(a, 5)
 
     def test_it_comes_by_key_group(self, tmp_path):
         a = write(tmp_path, {f"k{n}": n for n in range(50)}, 1)
@@ -170,6 +186,17 @@ class TestDiff:
         ]
         with pytest.raises(UnknownOperatorError, match="'missing'"):
             diff(a, b, "missing")
+
+    def test_a_value_that_does_not_fit_the_new_type_is_the_only_one_that_differs(self):
+        def kept(type_info, odd):
+            backend = make_backend(Types.STRING(), max_parallelism=1, own=KeyGroupRange(0, 0))
+            for number in range(9):
+                value = ValueStateDescriptor("value", type_info)
+                state_of(backend, value, f"k{number}").update(odd if number == 5 else number)
+            return checkpoint_of(take_snapshot(backend), max_parallelism=1)
+
+        found, _ = self.changes(kept(Types.LONG(), 2**40), kept(Types.INT(), 7))
+        assert found == {"k5": ("changed", 2**40, 7)}
 
     def test_keys_of_other_types_are_refused(self, tmp_path):
         a, b = write(tmp_path, {"a": 1}, 1), write(tmp_path, {1: 1}, 2, key_type=Types.LONG())
@@ -221,6 +248,15 @@ class TestHistory:
         found = history(growing, UID, "a").to_arrow().to_pylist()
         assert [(row["count"], row["other"]) for row in found] == [(2, None), (3, 3), (None, 4)]
 
+    def test_a_key_that_an_older_checkpoint_could_not_have(self, tmp_path):
+        write(tmp_path, {3: 1}, 1, key_type=Types.BYTE())
+        write(tmp_path, {3: 2, 300: 5}, 2, key_type=Types.SHORT())
+        for key, expected in ((300, [(2, 5)]), (3, [(1, 1), (2, 2)])):
+            found = history(tmp_path, UID, key).to_arrow().to_pylist()
+            assert [(row["epoch"], row["count"]) for row in found] == expected
+        with pytest.raises(InvalidKeyError, match=f"operator '{UID}' has keys of SHORT"):
+            history(tmp_path, UID, 70_000)
+
     def test_states_come_in_a_list(self, growing):
         with pytest.raises(ConfigurationError, match=r"states is a list, not 'count': give \['count'\]"):
             history(growing, UID, "a", states="count")
@@ -251,6 +287,17 @@ class TestVerify:
         (tmp_path / JOB_ID / "chk-9").mkdir()
         found = verify(str(tmp_path / JOB_ID))
         assert found.unneeded == [f"{folder}/stray", str(stray), str(tmp_path / JOB_ID / "chk-9")]
+
+    def test_what_nobody_needs_of_a_job_beside_a_damaged_one(self, tmp_path):
+        folder = write(tmp_path, {"a": 1})
+        write(tmp_path, {"a": 1}, job_id=OTHER_JOB)
+        state_file(folder).unlink()
+        shared = tmp_path / OTHER_JOB / "shared"
+        shared.mkdir()
+        stray = shared / f"1-{32 * '0'}"
+        stray.touch()
+        found = verify(tmp_path)
+        assert (len(found.problems), found.unneeded) == (1, [str(stray)])
 
     def test_no_checkpoint(self, tmp_path):
         with pytest.raises(CheckpointNotFoundError):

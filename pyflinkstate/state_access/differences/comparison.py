@@ -8,6 +8,7 @@ from itertools import chain
 
 import attrs
 
+from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.differences.keyed_states import KeyedPair
 from pyflinkstate.state_access.differences.operator_states import OperatorStatePair
@@ -46,7 +47,7 @@ class StateDiff:
 
 
 def diff(
-    a: str | Checkpoint, b: str | Checkpoint, uid: str | None = None, *, allow_pickle: bool = False
+    a: AnyPath | Checkpoint, b: AnyPath | Checkpoint, uid: str | None = None, *, allow_pickle: bool = False
 ) -> list[StateDiff]:
     """Compare the state of two checkpoints: keyed state, timers, operator state.
 
@@ -65,10 +66,11 @@ def diff(
         an item for each state that either checkpoint has, operator by operator; most may have no rows.
 
     Raises:
+        ConfigurationError: one of the two is neither a checkpoint nor a path.
         UnknownOperatorError: neither checkpoint has an operator ``uid``.
         StateTableError: a state has keys, namespaces, or elements of incompatible types in the two.
     """
-    sides = [open_checkpoint(side) if isinstance(side, str) else side for side in (a, b)]
+    sides = [side if isinstance(side, Checkpoint) else open_checkpoint(side) for side in (a, b)]
     uids = [operator.uid for side in sides for operator in side.operators()]
     if uid is not None and uid not in uids:
         sides[1].operator(uid)

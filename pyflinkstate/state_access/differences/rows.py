@@ -69,6 +69,12 @@ def _equal(type_info: TypeInformation, old: pa.Array, new: pa.Array) -> ArrowObj
     """Compare values that may be of two types; those that have no common form differ."""
     try:
         old = old if old.type == new.type else old.cast(new.type)
+    except pa.ArrowInvalid:  # at least one value does not fit
+        half = len(old) // 2
+        if not half:
+            return np.zeros(len(old), np.bool_)
+        halves = _equal(type_info, old[:half], new[:half]), _equal(type_info, old[half:], new[half:])
+        return np.concatenate(halves)
     except pa.ArrowException:
         return np.zeros(len(old), np.bool_)
     return equal_rows(type_info, old, new)
