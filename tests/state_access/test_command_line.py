@@ -3,6 +3,7 @@
 import csv
 import datetime
 import decimal
+import errno
 import io
 import json
 import math
@@ -10,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
@@ -21,6 +23,7 @@ from pyflinkstate import MapStateDescriptor, Row, Types, ValueStateDescriptor
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo
 from pyflinkstate.backends.format import OperatorSubtaskState
+from pyflinkstate.runtime.storage import RunHistory
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.state_access.command_line import main
 from pyflinkstate.state_access.command_line.printing import readable
@@ -63,22 +66,35 @@ def test_ls(job, run):
     assert {row["job_id"] for row in listed["rows"]} == {JOB_ID}
 
 
-@pytest.mark.parametrize("looks", [1, 2, 3])
-def test_ls_leaves_out_what_a_job_that_runs_deletes_meanwhile(job, run, monkeypatch, looks):
-    completed, left = CheckpointFolders.completed, [None] * looks
+def test_ls_leaves_out_what_a_job_that_runs_deletes_meanwhile(job, run, monkeypatch):
+    completed = CheckpointFolders.completed
 
     def overtaken(storage, job_id):
         found = completed(storage, job_id)
-        left.pop()
-        if not left:
-            monkeypatch.undo()
-            storage.discard(storage.uri_of(job_id, 1))
+        monkeypatch.undo()
+        storage.discard(storage.uri_of(job_id, 1))
         return found
 
     monkeypatch.setattr(CheckpointFolders, "completed", overtaken)
     code, (listed,), _ = run("ls", job.parent)
     assert code == 0
     assert [(row["checkpoint"], row["status"]) for row in listed["rows"]] == [(2, "completed")]
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_ls_shows_the_others_beside_a_damaged_one(tmp_path, run, damaged):
+    first, second = ("000001-aaaaaaaa", 0), ("000002-bbbbbbbb", 1)
+    CheckpointFolders(str(tmp_path)).write_run(JOB_ID, second[0], RunHistory((first, second)), 1)
+    write(tmp_path, {"a": 1}, 1, runs=(first,))
+    write(tmp_path, {"a": 1}, 2, runs=(first,))  # published when the second run had taken over
+    write(tmp_path, {"a": 1}, 3, runs=(first, second), epoch=2)
+    write(tmp_path, {"a": 1}, 4, runs=(first,), epoch=3)
+    metadata = tmp_path / JOB_ID / f"chk-{damaged}" / "_metadata"
+    metadata.write_bytes(metadata.read_bytes()[:-1])
+    code, (listed,), _ = run("ls", tmp_path)
+    others = {1: "completed", 2: "not in the newest line", 3: "completed", 4: "not in the newest line"}
+    assert code == 0
+    assert {row["checkpoint"]: row["status"] for row in listed["rows"]} == others | {damaged: "damaged"}
 
 
 def test_show(job, run):
@@ -193,6 +209,28 @@ def test_verify_prints_paths_to_their_end(job, capsys):
     assert capsys.readouterr().out.splitlines()[-1].endswith(stray.name)
 
 
+def test_verify_lists_a_damaged_savepoint_as_a_problem(job, run, tmp_path):
+    savepoint = (job / "chk-1").rename(tmp_path / "savepoint")
+    (savepoint / "_metadata").write_bytes(b"")
+    code, (found,), _ = run("verify", savepoint)
+    assert (code, found["checkpoints"], len(found["problems"])) == (1, [], 1)
+
+
+def test_export_gives_each_state_a_file_of_its_own(tmp_path, run):
+    backend = make_backend(Types.STRING())
+    names = ["a b", "a/b", "a_b", "é" * 300, "é" * 301]
+    for number, name in enumerate(names):
+        state_of(backend, ValueStateDescriptor(name, Types.LONG()), "k").update(number)
+    folder = write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])
+    code, (found,), _ = run("export", folder, "--format", "json", "--to", tmp_path)
+    assert code == 0
+    files = {row["state"]: row["file"] for row in found["rows"]}
+    assert [parsed(Path(files[name]).read_text())["value"] for name in names] == list(range(5))
+    code, _, err = run("export", folder, "--to", tmp_path / ("long" * 100))
+    assert code == 3
+    assert "cannot be written" in err
+
+
 def test_export_prints_paths_to_their_end(job, tmp_path, capsys):
     folder = tmp_path / ("long" * 20)
     folder.mkdir()
@@ -249,6 +287,22 @@ def test_sql_prints_what_json_has_not_as_texts(job, run):
     query = "select map {date '2024-05-01': 1.5::double} as m, '\\xFFa'::blob as b, time '12:30' as t"
     code, (found,), _ = run("sql", job, query)
     assert (code, found["rows"]) == (0, [{"m": {"2024-05-01": 1.5}, "b": "ff61", "t": "12:30:00"}])
+
+
+@pytest.mark.parametrize(
+    ("type_info", "value", "shown"),
+    [
+        (
+            Types.MAP(PICKLED, Types.LONG()),
+            {pickle.dumps(decimal.Decimal(n)): n for n in range(3)},
+            {"<pickle, 42 bytes>": 0, "<pickle, 42 bytes> #2": 1, "<pickle, 42 bytes> #3": 2},
+        ),
+        (PICKLED, pickle.dumps({1: "a", "1": "b", "1 #2": "c"}), {"1": "a", "1 #2": "b", "1 #2 #2": "c"}),
+    ],
+    ids=["pickles", "a number and its text"],
+)
+def test_entries_of_a_map_whose_keys_are_printed_alike_are_all_there(type_info, value, shown):
+    assert readable(type_info, value) == shown
 
 
 #: By key: numbers, of which JSON does not have the first three, and what is shown of them.
@@ -421,6 +475,46 @@ class TestReaderThatLeaves:
         with monkeypatch.context() as patched:
             patched.setattr("sys.stdout", Unread(is_full))
             assert main(["show", str(job), "--json"]) == 0
+
+
+class Full(Unread):
+    """Stands for a standard output that has no space left."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush(self):
+        self.write("")
+
+
+class TestOutputThatCannotBeWritten:
+    def test_it_is_a_failure_and_no_difference(self, job, monkeypatch, capsys):
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.stdout", Full(is_full=True))
+            assert main(["diff", str(job / "chk-1"), str(job / "chk-2"), "--json"]) == 3
+        assert capsys.readouterr().err == (
+            "pyflinkstate: the output cannot be written: [Errno 28] No space left on device\n"
+        )
+
+    def test_a_complaint_that_nobody_reads(self, tmp_path, monkeypatch):
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.stderr", Unread(is_full=True))
+            assert main(["show", str(tmp_path / "nothing"), "--json"]) == 3
+
+    @pytest.mark.parametrize("name", ["stdout", "stderr"])
+    def test_a_stream_that_was_closed_from_the_beginning(self, job, tmp_path, monkeypatch, name):
+        for path, code in ((job, 0), (tmp_path / "nothing", 3)):
+            with monkeypatch.context() as patched:
+                patched.setattr(sys, name, None)
+                assert main(["show", str(path)]) == code
+                getattr(sys, name).close()
+
+    @pytest.mark.full
+    @pytest.mark.parametrize(("path", "code"), [("job", 3), ("nothing", 3)])
+    def test_of_a_process(self, job, tmp_path, path, code):
+        words = [sys.executable, "-m", "pyflinkstate", "show", str(job if path == "job" else tmp_path / path)]
+        with open("/dev/full", "w") as full:
+            assert subprocess.run(words, stdout=full, stderr=full, timeout=PATIENCE_S).returncode == code
 
 
 def test_what_cannot_be_read_ends_with_3(tmp_path, job, run):

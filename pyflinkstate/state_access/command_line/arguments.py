@@ -2,7 +2,7 @@
 
 Exit codes: 0, all is well; 1, ``diff`` found differences or ``verify`` problems; 2, the arguments do not form
 a command; 3, the command failed: the checkpoint cannot be read, or has no such operator, state or type of
-key, or what the arguments ask for cannot be done.
+key, or what the arguments ask for cannot be done, or the output cannot be written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TextIO
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.state_access.command_line import commands
@@ -27,7 +28,7 @@ _PATH = "a checkpoint, a savepoint or a job's folder (its newest checkpoint); a 
 _CODES = (
     "exit codes: 0 all is well; 1 diff found differences, or verify problems; 2 the arguments do not form a "
     "command; 3 the command failed: the checkpoint cannot be read, or has no such operator, state or type of "
-    "key, or what the arguments ask for cannot be done"
+    "key, or what the arguments ask for cannot be done, or the output cannot be written"
 )
 
 
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after the program's name. Default: those of the process.
     """
+    _replace_closed_streams()
     code = FINE
     try:
         try:
@@ -44,8 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        _drop_output()
+        _drop(sys.stdout)
         return FAILED if code == FAILED else FINE
+    except OSError as error:
+        if error.filename is not None:  # that of a file is no error of the output
+            raise
+        _drop(sys.stdout)
+        _complain(f"the output cannot be written: {error}")
+        return FAILED
     return code
 
 
@@ -56,17 +64,32 @@ def _run(chosen: argparse.Namespace) -> int:
         found = chosen.command(chosen, Printer(as_json=chosen.json, progress=progress))
     except PyFlinkStateError as error:
         progress.hide()
-        print(f"pyflinkstate: {error.message}", file=sys.stderr)
+        _complain(error.message)
         return FAILED
     finally:
         progress.hide()
     return FOUND if found else FINE
 
 
-def _drop_output() -> None:
+def _replace_closed_streams() -> None:
+    """Let what is written to a stream vanish that was closed from the beginning, so that Python has None."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
+
+
+def _complain(text: str) -> None:
+    """Print to the standard error; that nobody reads it does not change how the command ends."""
+    try:
+        print(f"pyflinkstate: {text}", file=sys.stderr)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
     """Let go of what is left to be written; otherwise the interpreter tries once more when it ends."""
-    with suppress(AttributeError, OSError):  # what stands for the standard output may have no descriptor
-        descriptor = sys.stdout.fileno()
+    with suppress(AttributeError, OSError):  # what stands for a standard stream may have no descriptor
+        descriptor = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor)
         os.close(nowhere)

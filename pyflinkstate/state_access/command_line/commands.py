@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import importlib
 from argparse import Namespace
-from contextlib import suppress
 
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.backends.format import CheckpointMetadata
-from pyflinkstate.errors import (
-    CheckpointError,
-    CheckpointNotFoundError,
-    UnknownOperatorError,
-)
+from pyflinkstate.errors import CheckpointNotFoundError, UnknownOperatorError
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.command_line import exports, queries
+from pyflinkstate.state_access.command_line import exports, listing, queries
 from pyflinkstate.state_access.command_line.printing import Printer, readable_row, readable_rows
 from pyflinkstate.state_access.command_line.written_keys import parsed_key
 from pyflinkstate.state_access.differences import diff as compare
@@ -36,33 +30,11 @@ def ui(chosen: Namespace, _: Printer) -> bool:
 def ls(chosen: Namespace, printer: Printer) -> bool:
     """List the checkpoints of a folder."""
     storage, job_ids = jobs_at(chosen.dir)
-    rows = []
-    for job_id in job_ids:
-        line = {metadata.checkpoint_id for metadata, _ in retained(storage, job_id)}
-        for checkpoint_id in storage.completed(job_id):
-            status = "completed" if checkpoint_id in line else "not in the newest line"
-            with suppress(CheckpointNotFoundError):  # a job that runs has deleted it meanwhile
-                rows.append(_listed(storage.load(storage.uri_of(job_id, checkpoint_id)), status))
-        for uri in storage.superseded(job_id):
-            with suppress(CheckpointNotFoundError):  # it was set aside before it was complete
-                rows.append(_listed(storage.load(uri), "superseded"))
+    rows = [row for job_id in job_ids for row in listing.checkpoints_of(storage, job_id)]
     if not rows:
-        rows = [_listed(locate(chosen.dir)[0], "completed")]  # a savepoint, or an error
+        rows = [listing.listed(locate(chosen.dir)[0], "completed")]  # a savepoint, or an error
     printer.table(f"checkpoints in {chosen.dir}", rows)
     return False
-
-
-def _listed(metadata: CheckpointMetadata, status: str) -> JsonObject:
-    sizes = [subtask.size_bytes for operator in metadata.operators for subtask in operator.subtasks]
-    return {
-        "job_id": metadata.job_id,
-        "job_name": metadata.job_name,
-        "checkpoint": metadata.checkpoint_id,
-        "epoch": metadata.epoch,
-        "timestamp_ms": metadata.timestamp_ms,
-        "size_bytes": sum(sizes),
-        "status": status,
-    }
 
 
 def _opened(path: str, printer: Printer) -> Checkpoint:
@@ -180,25 +152,20 @@ def export(chosen: Namespace, printer: Printer) -> bool:
     checkpoint = _opened(chosen.path, printer)
     printer.progress.expect(_size_of(checkpoint, chosen.uid))
     uids = [chosen.uid] if chosen.uid else [operator.uid for operator in checkpoint.operators()]
+    states = [(uid, name) for uid in uids for name in exports.state_names(checkpoint, uid)]
+    files = exports.file_names([f"{uid}.{name}" for uid, name in states], chosen.format)
     rows = []
-    for uid in uids:
-        for name in exports.state_names(checkpoint, uid):
-            table = checkpoint.entries(uid, name, allow_pickle=chosen.allow_pickle)
-            file, count = exports.exported(table, chosen.to, f"{uid}.{name}", chosen.format)
-            rows.append({"uid": uid, "state": name, "rows": count, "file": file})
+    for (uid, name), file_name in zip(states, files, strict=True):
+        table = checkpoint.entries(uid, name, allow_pickle=chosen.allow_pickle)
+        file, count = exports.exported(table, chosen.to, file_name, chosen.format)
+        rows.append({"uid": uid, "state": name, "rows": count, "file": file})
     printer.table("exported", rows, is_whole=True)
     return False
 
 
 def verify(chosen: Namespace, printer: Printer) -> bool:
     """Check everything; report whether something is wrong."""
-    try:
-        found = check(chosen.path, printer.progress.advance)
-    except CheckpointNotFoundError:
-        raise
-    except CheckpointError as error:
-        printer.table("problems", [{"problem": error.message}], is_whole=True)
-        return True
+    found = check(chosen.path, printer.progress.advance)
     if printer.as_json:
         printer.value(attrs.asdict(found))
         return not found.is_sound

@@ -16,8 +16,12 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import JsonObject, TypedValue
 from pyflinkstate.errors import CheckpointStorageError, StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint
-from pyflinkstate.state_access.command_line.printing import json_text, readable
+from pyflinkstate.state_access.command_line.printing import json_text, readable, told_apart
 from pyflinkstate.state_access.tables import StateTable
+
+#: The longest name of a file in bytes, without its ending. Most file systems allow 255, and a number may be
+#: added, and 34 bytes while the file is not complete.
+_LONGEST_BYTES = 190
 
 
 def state_names(checkpoint: Checkpoint, uid: str) -> list[str]:
@@ -26,7 +30,18 @@ def state_names(checkpoint: Checkpoint, uid: str) -> list[str]:
     return [state.name for state in checkpoint.states(uid) if state.kind in kinds]
 
 
-def exported(table: StateTable, folder: str, name: str, kind: str) -> tuple[str, int]:
+def file_names(names: Iterable[str], kind: str) -> list[str]:
+    """Return a name of a file for each of these names, in which a file system allows all letters.
+
+    >>> file_names(["op.a b", "op.a/b"], "csv")
+    ['op.a_b.csv', 'op.a_b-2.csv']
+    """
+    plain = (re.sub(r"[^\w.-]", "_", name) for name in names)
+    short = (name.encode()[:_LONGEST_BYTES].decode(errors="ignore") for name in plain)
+    return [f"{name}.{kind}" for name in told_apart(short, "-")]
+
+
+def exported(table: StateTable, folder: str, file_name: str, kind: str) -> tuple[str, int]:
     """Write a table to a new file, a key group at a time; return its path and the number of rows.
 
     The file appears under its name only when it is complete.
@@ -35,12 +50,7 @@ def exported(table: StateTable, folder: str, name: str, kind: str) -> tuple[str,
         StateTableError: there is such a file already, or the format cannot hold the table.
         CheckpointStorageError: the file cannot be written.
     """
-    file_name = re.sub(r"[^\w.-]", "_", name)
-    path = Path(folder) / f"{file_name}.{kind}"
-    if path.exists():
-        raise StateTableError(
-            f"{path} exists already: move it away, or choose another folder", path=str(path)
-        )
+    path = Path(folder) / file_name
     with _whole_file(path) as unfinished:
         count = _WRITERS[kind](table, str(unfinished))
     return str(path), count
@@ -51,12 +61,16 @@ def _whole_file(path: Path) -> Iterator[Path]:
     """Yield the name under which to write a file, which gets its own name at the end."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
+        if path.exists():
+            raise StateTableError(
+                f"{path} exists already: move it away, or choose another folder", path=str(path)
+            )
         yield unfinished
         os.rename(unfinished, path)
     except (OSError, pa.ArrowException) as error:
         raise CheckpointStorageError(f"{path} cannot be written: {error}", path=str(path)) from error
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             unfinished.unlink()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import isfinite
@@ -77,7 +78,8 @@ def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:
         return _of_pickle(value) if isinstance(type_info, PickledBytesTypeInfo) else value.hex()
     if isinstance(value, dict):
         key, item = _parts(type_info, 2)
-        return {str(readable(key, name)): readable(item, one) for name, one in value.items()}
+        names = told_apart(str(readable(key, name)) for name in value)
+        return {name: readable(item, one) for name, one in zip(names, value.values(), strict=True)}
     if isinstance(value, Row):
         parts = _parts(type_info, len(value))
         return [readable(part, one) for part, one in zip(parts, value, strict=True)]
@@ -88,6 +90,23 @@ def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:
         return value.hex()
     is_json = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and isfinite(value))
     return value if is_json else str(value)
+
+
+def told_apart(names: Iterable[str], separator: str = " #") -> list[str]:
+    """Return the names, with a number behind each that was there before, so that none takes another's place.
+
+    >>> told_apart(["a", "b", "a", "a"])
+    ['a', 'b', 'a #2', 'a #3']
+    """
+    found: dict[str, None] = {}
+    counts: Counter[str] = Counter()
+    for name in names:
+        free = name
+        while free in found:
+            counts[name] += 1
+            free = f"{name}{separator}{counts[name] + 1}"
+        found[free] = None
+    return list(found)
 
 
 def _parts(type_info: TypeInformation | None, count: int) -> Sequence[TypeInformation | None]:
