@@ -53,17 +53,32 @@ def stories_at(path: str) -> list[JobStory]:
 def jobs_at(path: str) -> list[JobInFolder]:
     """Return the same jobs, to be read again later; errors are those of :func:`stories_at`."""
     try:
-        found = [JobInFolder(directory, job_id) for directory, job_id in job_ids_at(path)]
+        known = _known(job_ids_at(path))
     except CheckpointError:
         raise
     except STORAGE_ERRORS as error:
         raise CheckpointStorageError(f"{path} cannot be read: {error}", path=path) from error
-    known = [job for job in found if job.story.started_ms is not None]
     if not known:
         raise CheckpointNotFoundError(
             f"{path} has no job: name a checkpoint directory, or the folder of a job in it", path=path
         )
     return sorted(known, key=lambda job: job.story.heard_ms or 0)
+
+
+def _known(places: list[Place]) -> list[JobInFolder]:
+    """Return the jobs that have told something; an error is raised only if it leaves none."""
+    found: list[JobInFolder] = []
+    failure: Exception | None = None
+    for directory, job_id in places:
+        try:
+            found.append(JobInFolder(directory, job_id))
+        except (CheckpointError, *STORAGE_ERRORS) as error:
+            _log.warning("the job %s in %s cannot be read, and is left out: %s", job_id, directory, error)
+            failure = error
+    known = [job for job in found if job.story.started_ms is not None]
+    if failure is not None and not known:
+        raise failure
+    return known
 
 
 class JobInFolder:
@@ -91,18 +106,26 @@ class JobInFolder:
         Raises:
             OSError, pa.ArrowException: the storage cannot be read.
         """
-        events, history = self._journal.read_new(), _fingerprint(self._folder)
-        if not events and (self._has_told or history == self._history):
+        return self._heard(lock) if self._has_told else self._made_anew()
+
+    def _heard(self, lock: threading.Lock) -> JobStory | None:
+        events = self._journal.read_new()
+        if not events:
             return None
-        self._history = history
-        if self._has_told:
-            with lock:
-                _take_all(self.story, events)
-                if not _makes_sense(self.story, self._job_id):
-                    self.story = JobStory()
-        else:  # what is told in the place of a journal is made anew
-            self.story = _story(self._storage, self._job_id, events)
-            self._has_told = bool(events)
+        with lock:
+            _take_all(self.story, events)
+            if not _makes_sense(self.story, self._job_id):
+                self.story = JobStory()
+        return self.story
+
+    def _made_anew(self) -> JobStory | None:
+        """Make what is told in the place of a journal anew; what cannot be read now is read later."""
+        journal, history = JournalReader(self._folder), _fingerprint(self._folder)
+        events = journal.read_new()
+        if not events and history == self._history:
+            return None
+        self.story = _story(self._storage, self._job_id, events)
+        self._journal, self._history, self._has_told = journal, history, bool(events)
         return self.story
 
 

@@ -107,8 +107,8 @@ class RowCheck:
 
     Args:
         schema: of the DataFrame; one that is no struct is that of the values themselves.
-        for_spark: whether ``createDataFrame`` takes the rows. It does not tell the two hours of a clock change
-            apart, so a moment without a zone is given as the same one in UTC.
+        for_spark: whether ``createDataFrame`` takes the rows. It does not tell the two hours of a clock
+            change apart, so a moment without a zone is given as the same one in UTC.
     """
 
     schema: sql.DataType
