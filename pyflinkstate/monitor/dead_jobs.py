@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from typing import Final
+
+import attrs
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
@@ -35,6 +38,8 @@ Place = tuple[str, str]
 HISTORY = "checkpoints.json"
 #: A longer file of statistics was not written by a job.
 MOST_HISTORY_BYTES = 1 << 24
+#: What is known of a checkpoint there; a later version may tell more.
+_STATISTICS: Final = frozenset(attrs.fields_dict(CheckpointStats))
 
 
 def stories_at(path: str) -> list[JobStory]:
@@ -257,9 +262,9 @@ def _history(folder: str) -> list[JsonObject]:
 
 
 def _checkpoint(one: JsonObject) -> JsonObject:
-    stats = CheckpointStats(**one)
+    stats = CheckpointStats(**{name: one[name] for name in _STATISTICS & one.keys()})
     ended = int(stats.triggered_ms) + int(stats.duration_ms)
-    return {"event": "checkpoint", "at": ended, "stats": one, "subtasks": [], "states": {}}
+    return {"event": "checkpoint", "at": ended, "stats": attrs.asdict(stats), "subtasks": [], "states": {}}
 
 
 def _states(metadata: CheckpointMetadata) -> JsonObject:

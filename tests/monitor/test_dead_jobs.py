@@ -149,6 +149,15 @@ def test_a_job_that_makes_no_sense_costs_no_other_job_its_page(
     monitor.close()
 
 
+def test_what_a_later_version_tells_of_a_checkpoint_is_left_out(run: JobRun) -> None:
+    folder, _ = finished(run, has_journal=False)
+    (before,) = stories_at(folder)
+    path = Path(folder, "checkpoints.json")
+    path.write_text(json.dumps([{**one, "from a later version": 1} for one in json.loads(path.read_text())]))
+    (story,) = stories_at(folder)
+    assert list(story.checkpoints) == list(before.checkpoints) != []
+
+
 @pytest.mark.parametrize("history", ["{}", "5", '[{"x": 1}]', '[{"triggered_ms": "a"}]'])
 def test_statistics_that_make_no_sense_are_left_out(run: JobRun, history: str) -> None:
     folder, _ = finished(run, has_journal=False)
