@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from typing import Final
+
+import attrs
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
@@ -35,6 +38,8 @@ Place = tuple[str, str]
 HISTORY = "checkpoints.json"
 #: A longer file of statistics was not written by a job.
 MOST_HISTORY_BYTES = 1 << 24
+#: What is known of a checkpoint there; a later version may tell more.
+_STATISTICS: Final = frozenset(attrs.fields_dict(CheckpointStats))
 
 
 def stories_at(path: str) -> list[JobStory]:
@@ -53,17 +58,32 @@ def stories_at(path: str) -> list[JobStory]:
 def jobs_at(path: str) -> list[JobInFolder]:
     """Return the same jobs, to be read again later; errors are those of :func:`stories_at`."""
     try:
-        found = [JobInFolder(directory, job_id) for directory, job_id in job_ids_at(path)]
+        known = _known(job_ids_at(path))
     except CheckpointError:
         raise
     except STORAGE_ERRORS as error:
         raise CheckpointStorageError(f"{path} cannot be read: {error}", path=path) from error
-    known = [job for job in found if job.story.started_ms is not None]
     if not known:
         raise CheckpointNotFoundError(
             f"{path} has no job: name a checkpoint directory, or the folder of a job in it", path=path
         )
     return sorted(known, key=lambda job: job.story.heard_ms or 0)
+
+
+def _known(places: list[Place]) -> list[JobInFolder]:
+    """Return the jobs that have told something; an error is raised only if it leaves none."""
+    found: list[JobInFolder] = []
+    failure: Exception | None = None
+    for directory, job_id in places:
+        try:
+            found.append(JobInFolder(directory, job_id))
+        except (CheckpointError, *STORAGE_ERRORS) as error:
+            _log.warning("the job %s in %s cannot be read, and is left out: %s", job_id, directory, error)
+            failure = error
+    known = [job for job in found if job.story.started_ms is not None]
+    if failure is not None and not known:
+        raise failure
+    return known
 
 
 class JobInFolder:
@@ -91,18 +111,26 @@ class JobInFolder:
         Raises:
             OSError, pa.ArrowException: the storage cannot be read.
         """
-        events, history = self._journal.read_new(), _fingerprint(self._folder)
-        if not events and (self._has_told or history == self._history):
+        return self._heard(lock) if self._has_told else self._made_anew()
+
+    def _heard(self, lock: threading.Lock) -> JobStory | None:
+        events = self._journal.read_new()
+        if not events:
             return None
-        self._history = history
-        if self._has_told:
-            with lock:
-                _take_all(self.story, events)
-                if not _makes_sense(self.story, self._job_id):
-                    self.story = JobStory()
-        else:  # what is told in the place of a journal is made anew
-            self.story = _story(self._storage, self._job_id, events)
-            self._has_told = bool(events)
+        with lock:
+            _take_all(self.story, events)
+            if not _makes_sense(self.story, self._job_id):
+                self.story = JobStory()
+        return self.story
+
+    def _made_anew(self) -> JobStory | None:
+        """Make what is told in the place of a journal anew; what cannot be read now is read later."""
+        journal, history = JournalReader(self._folder), _fingerprint(self._folder)
+        events = journal.read_new()
+        if not events and history == self._history:
+            return None
+        self.story = _story(self._storage, self._job_id, events)
+        self._journal, self._history, self._has_told = journal, history, bool(events)
         return self.story
 
 
@@ -234,9 +262,9 @@ def _history(folder: str) -> list[JsonObject]:
 
 
 def _checkpoint(one: JsonObject) -> JsonObject:
-    stats = CheckpointStats(**one)
+    stats = CheckpointStats(**{name: one[name] for name in _STATISTICS & one.keys()})
     ended = int(stats.triggered_ms) + int(stats.duration_ms)
-    return {"event": "checkpoint", "at": ended, "stats": one, "subtasks": [], "states": {}}
+    return {"event": "checkpoint", "at": ended, "stats": attrs.asdict(stats), "subtasks": [], "states": {}}
 
 
 def _states(metadata: CheckpointMetadata) -> JsonObject:

@@ -35,6 +35,8 @@ KEY_GROUP_PARTS = 64
 SAMPLE, OUTPUT = "sample", "output"
 #: The events that are shown and not kept in the journal: they have records, or are too many.
 NOT_KEPT = frozenset({SAMPLE, OUTPUT})
+#: After these, each further file of the journal begins with another line.
+IN_HEAD = frozenset({"started", "restarted"})
 #: What a failure takes, as far as it is known without asking a user's object for its text.
 BYTES_OF_FAILURE = 4 * MOST_TEXT
 #: What a count with its name takes, a metric, and a section of a state file.

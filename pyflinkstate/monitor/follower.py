@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.monitor.dead_jobs import JobInFolder, Place, job_ids_at, jobs_at
@@ -55,12 +56,19 @@ class Follower:
 
     def look(self) -> None:
         """Take in what is new. What cannot be read now is read later."""
+        is_new = [
+            self._tried(partial(self._refresh, job, shown), _told(job.place)) for job, shown in self._followed
+        ]
+        if any([*is_new, self._tried(self._find_new, self._path)]):
+            self._changed()
+
+    def _tried(self, look: Callable[[], bool], where: str) -> bool:
+        """Return what a look returns; one that fails finds nothing new, and costs no other one."""
         try:
-            is_new = [self._refresh(job, shown) for job, shown in self._followed]
-            if any([*is_new, self._find_new()]):
-                self._changed()
+            return look()
         except (PyFlinkStateError, *STORAGE_ERRORS) as error:
-            _log.warning("%s could not be read again: %s", self._path, error)
+            _log.warning("%s could not be read again: %s", where, error)
+            return False
 
     def _refresh(self, job: JobInFolder, shown: Shown) -> bool:
         story = job.refreshed(shown.lock)
@@ -71,15 +79,17 @@ class Follower:
 
     def _find_new(self) -> bool:
         """Show jobs that have appeared; one that cannot be shown yet is looked at again."""
-        is_new = False
-        for place in job_ids_at(self._path):
-            if place not in self._shown:
-                job = self._waiting_at(place)
-                if job.story.started_ms is not None:
-                    del self._waiting[place]
-                    self._show(job)
-                    is_new = True
-        return is_new
+        places = [place for place in job_ids_at(self._path) if place not in self._shown]
+        is_new = [self._tried(partial(self._show_new, place), _told(place)) for place in places]
+        return any(is_new)
+
+    def _show_new(self, place: Place) -> bool:
+        job = self._waiting_at(place)
+        if job.story.started_ms is None:
+            return False
+        del self._waiting[place]
+        self._show(job)
+        return True
 
     def _waiting_at(self, place: Place) -> JobInFolder:
         job = self._waiting.get(place)
@@ -88,3 +98,8 @@ class Follower:
         else:
             job.refreshed(threading.Lock())
         return job
+
+
+def _told(place: Place) -> str:
+    directory, job_id = place
+    return f"the job {job_id} in {directory}"

@@ -7,8 +7,9 @@ before and after it are read.
 The files are ``<job's folder>/journal/<time>-<run>-<number>.jsonl``. Every run of a job writes files of its
 own, so two drivers of a job never write to the same one, and their names sort by age. When a file has
 ``SEGMENT_BYTES``, the next one begins, and the oldest files are deleted until at most ``MOST_SEGMENTS`` are
-left. On an object store nothing can be appended to a file, so the last file is written anew; there it is
-short.
+left. With the first file, the line that says which job it is would be lost, so each further file begins with
+one like it. On an object store nothing can be appended to a file, so the last file is written anew; there it
+is short.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ class Journal:
         now_ms: when the run began, in ms since 1970; the names of its files begin with it.
         segment_bytes: how long a file becomes.
         most_segments: how many files of all runs are kept.
+
+    Attributes:
+        head: the line with which each further file begins.
     """
 
     def __init__(
@@ -87,12 +91,14 @@ class Journal:
         self._appends = self._fs.type_name not in OBJECT_STORES
         self._segment_bytes = segment_bytes if self._appends else min(segment_bytes, OBJECT_BYTES)
         self._most_segments = most_segments
+        self.head = b""
         self._name = f"{now_ms:015d}-{secrets.token_hex(4)}"
         self._number = 0
         self._size = 0
         #: What an object store has of the last file.
         self._kept = b""
-        #: What the next addition begins with: the end of a line of which a part may be there.
+        #: What the next addition begins with: the head of a file, and before it the end of a line of which a
+        #: part may be there.
         self._begin = b""
         self._is_new = True
 
@@ -116,13 +122,15 @@ class Journal:
     def _write(self, data: bytes) -> None:
         if self._size and self._size + len(data) > self._segment_bytes:
             self._number, self._size, self._kept, self._is_new = self._number + 1, 0, b"", True
+            self._begin = self.head
         try:
             self._begin_segment()
             self._add(data)
         except Exception:
             # The file goes on: if each failure began a new one, a full disk would cost all older ones. It may
-            # end with a part of a line, and its folder may be gone.
-            self._begin, self._is_new = b"\n", True
+            # end with a part of a line, its folder may be gone, and the lines that are lost may say which job
+            # it is.
+            self._begin, self._is_new = b"\n" + self.head, True
             raise
 
     def _begin_segment(self) -> None:
@@ -137,17 +145,19 @@ class Journal:
 
     def _add(self, data: bytes) -> None:
         path = f"{self._folder}/{self._file}"
+        added = self._begin + data
         if self._appends:
             with self._fs.open_append_stream(path) as stream:
-                stream.write(self._begin + data)
-            self._begin = b""
-            self._size += len(data)
-            flush_file(self._fs, path)
+                stream.write(added)
         else:
             with self._fs.open_output_stream(path) as stream:
-                stream.write(self._kept + data)
-            self._kept += data
-            self._size += len(data)
+                stream.write(self._kept + added)
+            self._kept += added
+        # The head of a file does not count: if it is long, there would be room for little else.
+        self._size += len(added) if self._size else len(data)
+        self._begin = b""
+        if self._appends:
+            flush_file(self._fs, path)
 
     def _forget_oldest(self) -> None:
         """Delete the oldest files, so that there is room for this one."""
@@ -184,26 +194,31 @@ class JournalReader:
         Raises:
             OSError, pa.ArrowException: the storage cannot be read.
         """
-        infos = {info.path: info.size for info in _segments(self._fs, self._folder)}
-        self._read = {path: length for path, length in self._read.items() if path in infos}
-        return [event for path, size in infos.items() for event in self._added(path, size)]
+        events: list[JsonObject] = []
+        read: dict[str, int] = {}
+        for info in _segments(self._fs, self._folder):
+            begin = self._read.get(info.path, 0)
+            added, length = self._added(info.path, begin, info.size)
+            events += added
+            read[info.path] = begin + length
+        self._read = read  # if one file cannot be read now, all of them are read again later
+        return events
 
-    def _added(self, path: str, size: int) -> list[JsonObject]:
-        begin = self._read.get(path, 0)
+    def _added(self, path: str, begin: int, size: int) -> tuple[list[JsonObject], int]:
+        """Return the events behind a place in a file, and how many bytes they take."""
         if size <= begin:
-            return []
+            return [], 0
         try:
             with self._fs.open_input_file(path) as file:
                 data = bytes(file.read_at(min(size - begin, MOST_LINE_BYTES * 2), begin))
         except FileNotFoundError:  # the job has just forgotten it
-            return []
+            return [], 0
         whole = data.rfind(b"\n") + 1
         if decode(data[whole:]) is not None:
             whole = len(data)
         if not whole and len(data) > MOST_LINE_BYTES:  # nobody wrote such a line
             whole = len(data)
-        self._read[path] = begin + whole
-        return list(decode_all(data[:whole]))
+        return list(decode_all(data[:whole])), whole
 
 
 def _segments(file_system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:

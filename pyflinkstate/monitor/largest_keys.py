@@ -69,7 +69,9 @@ class LargestKeys:
         asked = (path, operator, checkpoint_id)
         with self._lock:
             if asked in self._answers:
-                return self._answers[asked]
+                # A storage may fail for a moment only: an error is told once, then the search begins anew.
+                is_error = "error" in self._answers[asked]
+                return self._answers.pop(asked) if is_error else self._answers[asked]
             if self._sought is None:
                 self._sought = asked
                 self._begin(asked)

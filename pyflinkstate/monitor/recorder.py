@@ -172,6 +172,8 @@ class Recorder(JobObserver):
         self._changed()
         if self._journal is None:
             return []
+        if made[0]["event"] in events.IN_HEAD:
+            self._journal.head = encode(self.story.head())
         return [encode(event) for event in made if event["event"] not in events.NOT_KEPT]
 
     def _write(self, lines: list[bytes]) -> None:

@@ -25,6 +25,8 @@ TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 
 #: The status of a job that has not told of its end.
 RUNNING, RESTARTING = "RUNNING", "RESTARTING"
+#: The event with which each further file of a journal begins.
+JOB = "job"
 
 
 class JobStory:
@@ -70,7 +72,7 @@ class JobStory:
             KeyError, TypeError, ValueError: it is none of a job's; nothing is said of the story then.
         """
         apply = _APPLY.get(event["event"])
-        if apply is None:
+        if apply is None or (event["event"] == JOB and self.started_ms is not None):
             return
         apply(self, event)
         self.heard_ms = int(event["at"])
@@ -85,6 +87,24 @@ class JobStory:
         self.subtasks = {}
         self.slots = {}
         self._times.clear()
+
+    def head(self) -> JsonObject:
+        """Return an event that says which job this is, for whoever no longer finds how it started."""
+        return {
+            "event": JOB,
+            "at": self.heard_ms,
+            "job": self.job,
+            "directory": self.directory,
+            "started_ms": self.started_ms,
+            "runs": self.runs,
+            "restarts": self.restarts,
+        }
+
+    def _job(self, event: JsonObject) -> None:
+        self.job = event["job"]
+        self.directory = event.get("directory")
+        self.started_ms = int(event["started_ms"])
+        self.runs, self.restarts = int(event["runs"]), int(event["restarts"])
 
     def _epoch(self, event: JsonObject) -> None:
         self.status = RUNNING
@@ -219,6 +239,7 @@ def _kind_of(stats: JsonObject) -> str:
 
 _APPLY: dict[str, Callable[[JobStory, JsonObject], None]] = {
     "started": JobStory._started,
+    JOB: JobStory._job,
     "epoch": JobStory._epoch,
     "committed": JobStory._committed,
     "checkpoint": JobStory._checkpoint,

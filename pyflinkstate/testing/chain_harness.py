@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from pyflinkstate.api.type_information import OutputType
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.values import Record, Setting, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
@@ -38,6 +38,7 @@ class OneInputOperatorHarness(Harness):
             ``WatermarkStrategy``; plain callables go through :func:`harness_of`.
         output_type: the type against which results are checked. Default: no check.
         clock: the processing time. Default: its own clock, at 0 ms.
+        job_parameters: what ``get_job_parameter`` returns, by name: the global parameters of the job.
 
     >>> class Words(FlatMapFunction):
     ...     def flat_map(self, value):
@@ -52,12 +53,20 @@ class OneInputOperatorHarness(Harness):
         *functions: UserFunction,
         output_type: OutputType | None = None,
         clock: ManualClock | None = None,
+        job_parameters: Mapping[str, Setting] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(job_parameters)
         self.clock = ManualClock() if clock is None else clock
         operators = [_operator(function, number) for number, function in enumerate(functions)]
         self._checked = CheckedOutput(operators[-1].name if operators else "none", output_type)
-        info = TaskInfo(0, 1, 0, OperatorMetrics(self.clock), new_event_loop=JumpingEventLoop)
+        info = TaskInfo(
+            0,
+            1,
+            0,
+            OperatorMetrics(self.clock),
+            new_event_loop=JumpingEventLoop,
+            job_parameters=self._job_parameters,
+        )
         self._chain = Chain(operators, info, Counter())
         self._watermark = NO_WATERMARK
         try:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TypeVar
 
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.values import Record
+from pyflinkstate.api.values import Record, Setting
 from pyflinkstate.runtime.operators import close_after_error
+from pyflinkstate.runtime.program import EnvironmentSettings
 from pyflinkstate.testing.checked_output import CheckedOutput
 from pyflinkstate.testing.output import CollectedOutput, StreamRecord, Watermark
 
@@ -18,10 +20,17 @@ H = TypeVar("H", bound="Harness")
 
 
 class Harness(ABC):
-    """The base of all harnesses: has the operator's output, and is closed at the end of a ``with`` block."""
+    """The base of all harnesses: has the operator's output, and is closed at the end of a ``with`` block.
 
-    def __init__(self) -> None:
+    Args:
+        job_parameters: what ``get_job_parameter`` returns, by name: the global parameters of the job.
+    """
+
+    def __init__(self, job_parameters: Mapping[str, Setting] | None = None) -> None:
         self._collected = CollectedOutput()
+        settings = EnvironmentSettings(lambda: 1)
+        settings.set_job_parameters(job_parameters or {})
+        self._job_parameters = settings.job_parameters
 
     @abstractmethod
     def close(self) -> None:

@@ -6,12 +6,12 @@ the subtask process the record, and advances the watermark. So a test runs the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.values import Record, Setting, UserFunction
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
 from pyflinkstate.backends.keys import key_group_range
@@ -60,6 +60,7 @@ class OperatorHarness(Harness):
         max_parallelism: the number of key groups. Default: that of the restored snapshot, or 128.
         restore: the snapshots of an earlier operator's subtasks, in order; or a part from :func:`split`,
             which also determines parallelism and subtask.
+        job_parameters: what ``get_job_parameter`` returns, by name: the global parameters of the job.
 
     Raises:
         ParallelismError: the parallelism is greater than the max parallelism, or one is out of bounds.
@@ -79,8 +80,9 @@ class OperatorHarness(Harness):
         subtask: int = 0,
         max_parallelism: int | None = None,
         restore: SnapshotPart | Sequence[OperatorSnapshot] = (),
+        job_parameters: Mapping[str, Setting] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(job_parameters)
         self.clock = ManualClock() if clock is None else clock
         self._part = part_to_restore(restore, parallelism, subtask, max_parallelism)
         self._name = name or _name_of(function)
@@ -214,7 +216,13 @@ class OperatorHarness(Harness):
         opened = opened_selector(
             one.select_key,
             self._name,
-            lambda: TaskInfo(part.subtask, part.parallelism, 0, OperatorMetrics(self.clock)),
+            lambda: TaskInfo(
+                part.subtask,
+                part.parallelism,
+                0,
+                OperatorMetrics(self.clock),
+                job_parameters=self._job_parameters,
+            ),
         )
         return Router(
             self._name,
@@ -243,7 +251,14 @@ class OperatorHarness(Harness):
     def _context(self) -> OperatorContext:
         part, metrics = self._part, OperatorMetrics(self.clock)
         return OperatorContext(
-            self._name, part.subtask, part.parallelism, part.max_parallelism, 0, self._keyed, metrics
+            self._name,
+            part.subtask,
+            part.parallelism,
+            part.max_parallelism,
+            0,
+            self._keyed,
+            metrics,
+            job_parameters=self._job_parameters,
         )
 
 

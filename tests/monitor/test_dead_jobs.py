@@ -7,19 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support_job import JobRun
+from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S
 from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with
 
-from pyflinkstate.errors import CheckpointError
+from pyflinkstate.errors import CheckpointError, UserFunctionError
 from pyflinkstate.monitor import api
+from pyflinkstate.monitor import recorder as recording
 from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.journal import Journal, encode
 from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.runtime.plan.nodes import ChainNode
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.state_access.command_line import main
 
@@ -56,6 +59,36 @@ def test_a_job_without_a_journal_has_what_lies_on_the_disk(run: JobRun) -> None:
     assert story.checkpoint_counts == recorder.story.checkpoint_counts
     for view in api.VIEWS.values():
         view(story, False)
+
+
+def test_a_job_whose_start_is_no_longer_in_its_journal(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "Journal", partial(Journal, segment_bytes=1, most_segments=8))
+    run.end = ChainNode(numbers(), "map", lambda n: 1 // (9 - n), "inverse")
+    assert run.storage is not None
+    recorder = Recorder(run.clock, run.storage.uri)
+    run.listeners = (recorder,)
+    with pytest.raises(UserFunctionError):
+        run.run()
+    (story,) = stories_at(run.storage.uri)
+    assert story.status == "FAILED"
+    assert (story.started_ms, story.job) == (recorder.story.started_ms, recorder.story.job)
+    assert list(story.failures) == list(recorder.story.failures)
+    assert story.epochs[-1] == recorder.story.epochs[-1]
+    assert (story.runs, story.directory) == (1, run.storage.uri)
+
+
+def test_a_job_that_cannot_be_read_costs_no_other_job_its_page(
+    run: JobRun, storage: CheckpointFolders, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = [finished(run, has_journal=True)[0] for _ in range(2)]
+    journals = [Path(folder) / "journal" for folder in folders]
+    journals[0].rename(f"{storage.uri}/away")
+    journals[0].write_text("no folder")
+    (story,) = stories_at(storage.uri)
+    assert story.folder == folders[1]
+    assert f"the job {Path(folders[0]).name}" in caplog.text
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        stories_at(folders[0])
 
 
 def test_damage_costs_what_is_damaged(run: JobRun) -> None:
@@ -114,6 +147,15 @@ def test_a_job_that_makes_no_sense_costs_no_other_job_its_page(
     assert b"\nevil" not in browser.ask("/metrics").body
     assert b"NaN" not in browser.ask(f"/api/jobs/{OTHER_ID}/page").body
     monitor.close()
+
+
+def test_what_a_later_version_tells_of_a_checkpoint_is_left_out(run: JobRun) -> None:
+    folder, _ = finished(run, has_journal=False)
+    (before,) = stories_at(folder)
+    path = Path(folder, "checkpoints.json")
+    path.write_text(json.dumps([{**one, "from a later version": 1} for one in json.loads(path.read_text())]))
+    (story,) = stories_at(folder)
+    assert list(story.checkpoints) == list(before.checkpoints) != []
 
 
 @pytest.mark.parametrize("history", ["{}", "5", '[{"x": 1}]', '[{"triggered_ms": "a"}]'])

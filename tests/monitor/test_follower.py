@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from support_job import JobRun
+from support_runtime import raising
 from support_web import browser_of
 
+from pyflinkstate.monitor import dead_jobs
 from pyflinkstate.monitor import follower as following
 from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.follower import Follower
@@ -122,6 +124,55 @@ def test_a_folder_that_cannot_be_read_is_read_later(
         follower.look()
     assert "the disk is away" in caplog.text
     follower.look()
+
+
+def test_a_job_that_cannot_be_read_is_read_later_and_costs_no_other_job_its_news(
+    run: JobRun, storage: CheckpointFolders
+) -> None:
+    journals = [Path(storage.uri, ran(run).job_id, "journal") for _ in range(4)]
+    (begun, new), aside = (journals[:2], journals[2:]), Path(storage.uri, "aside")
+    aside.mkdir()
+    for journal in new:
+        journal.parent.rename(aside / journal.parent.name)
+    files = [next(journal.iterdir()) for journal in begun]
+    lines = [file.read_bytes().splitlines(keepends=True) for file in files]
+    for file, all_lines in zip(files, lines, strict=True):
+        file.write_bytes(b"".join(all_lines[:2]))
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    assert epochs(jobs) == [1, 1]
+    for journal in new:
+        (aside / journal.parent.name).rename(journal.parent)
+    for file, all_lines in zip(files, lines, strict=True):
+        file.write_bytes(b"".join(all_lines))
+    broken = begun[0], min(new)
+    for number, journal in enumerate(broken):
+        journal.rename(aside / str(number))
+        journal.write_text("no folder")
+    follower.look()
+    assert (sorted(epochs(jobs)), told.times) == ([1, 4, 4], 1)
+    for number, journal in enumerate(broken):
+        journal.unlink()
+        (aside / str(number)).rename(journal)
+    follower.look()
+    assert (epochs(jobs), told.times) == ([4] * 4, 2)
+
+
+def test_what_could_not_be_made_of_a_folder_is_made_later(
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its journal told meanwhile is not lost."""
+    journal = Path(storage.uri, ran(run).job_id, "journal")
+    journal.rename(away := Path(storage.uri, "away"))
+    jobs = Jobs()
+    follower = Follower(storage.uri, jobs, lambda: None)
+    away.rename(journal)
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_jobs, "_story", raising(OSError("the disk is away")))
+        follower.look()
+    follower.look()
+    assert epochs(jobs) == [4]
+    assert [shown.story.status for shown in jobs.begun()] == ["FINISHED"]
 
 
 def test_the_folder_is_read_only_while_somebody_looks(run: JobRun, storage: CheckpointFolders) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
-from pyflinkstate.monitor.journal import Journal, decode, decode_all, encode, read_journal
+from pyflinkstate.monitor.journal import Journal, JournalReader, decode, decode_all, encode, read_journal
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -138,6 +138,64 @@ def test_many_lines_at_once_become_as_many_files_as_they_need(tmp_path: Path) ->
     assert read_journal(str(tmp_path)) == [event(number) for number in range(100)]
 
 
+HEAD: dict[str, Any] = {"event": "job", "at": 0, "name": "orders" * 100}
+
+
+def test_each_further_file_begins_with_the_head_which_takes_no_room(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path), 1, segment_bytes=500, most_segments=3)
+    journal.head = encode(HEAD)
+    for number in range(60):
+        journal.write([encode(event(number))])
+    files = [list(decode_all(path.read_bytes())) for path in sorted((tmp_path / "journal").iterdir())]
+    assert [(file[0], file.count(HEAD)) for file in files] == [(HEAD, 1)] * 3
+    told = [one for file in files for one in file[1:]]
+    assert told == [event(number) for number in range(60 - len(told), 60)]
+    assert len(told) > 6
+
+
+def test_after_a_failed_write_the_head_comes_again(tmp_path: Path) -> None:
+    """What was lost may have been the line that says which job it is."""
+    journal = Journal(str(tmp_path), 1)
+    journal.head = encode(HEAD)
+    (tmp_path / "journal").write_text("in the way")
+    with pytest.raises(OSError, match="journal"):
+        journal.write([encode(event(1))])
+    os.remove(tmp_path / "journal")
+    journal.write([encode(event(2))])
+    journal.write([encode(event(3))])
+    assert read_journal(str(tmp_path)) == [HEAD, event(2), event(3)]
+
+
+def test_if_one_file_cannot_be_read_all_of_them_are_read_later(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path), 1, segment_bytes=1)
+    reader = JournalReader(str(tmp_path))
+    for number in range(3):
+        journal.write([encode(event(number))])
+    last = sorted((tmp_path / "journal").iterdir())[-1]
+    good, reader._fs = reader._fs, Unreadable(reader._fs, last.name)
+    with pytest.raises(OSError, match="input/output error"):
+        reader.read_new()
+    reader._fs = good
+    assert reader.read_new() == [event(number) for number in range(3)]
+    assert reader.read_new() == []
+
+
+class Unreadable:
+    """A file system of which one file cannot be read."""
+
+    def __init__(self, inner: Any, name: str) -> None:
+        self._inner = inner
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open_input_file(self, path: str) -> Any:
+        if path.endswith(self._name):
+            raise OSError(errno.EIO, "input/output error")
+        return self._inner.open_input_file(path)
+
+
 def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
     assert read_journal(str(tmp_path / "none")) == []
 
@@ -163,10 +221,14 @@ def test_an_object_store_has_the_journal_too(monkeypatch: pytest.MonkeyPatch) ->
         host, port = server.get_host_and_port()
         options = f"endpoint_override={host}:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
         uri = f"s3://jobs/one?{options}"
-        journal = Journal(uri, 1, segment_bytes=500)
+        journal = Journal(uri, 1, segment_bytes=500, most_segments=3)
+        journal.head = encode(HEAD)
         for number in range(30):
             journal.write([encode(event(number))])
-        assert read_journal(uri) == [event(number) for number in range(30)][-len(read_journal(uri)) :]
-        assert len(read_journal(uri)) > 10
+        found = read_journal(uri)
+        assert found[0] == HEAD
+        told = [one for one in found if one != HEAD]
+        assert told == [event(number) for number in range(30)][-len(told) :]
+        assert len(told) > 10
     finally:
         server.stop()

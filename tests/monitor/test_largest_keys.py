@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +70,22 @@ def test_one_search_at_a_time_and_its_answer_is_kept(run: JobRun) -> None:
     begun.get_nowait()()
     assert "has no operator 'other'" in keys.of(path, "other")["error"]
     assert begun.empty()
+
+
+def test_an_error_is_told_once_and_then_the_search_begins_anew(run: JobRun) -> None:
+    begun: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    keys = LargestKeys(start=begun.put)
+    path = uri(run)
+    metadata = Path(path, "_metadata")
+    away = metadata.rename(metadata.parent / "away")
+    assert keys.of(path, "counts") == {"is_ready": False}
+    begun.get_nowait()()
+    assert keys.of(path, "counts")["error"]
+    away.rename(metadata)
+    assert keys.of(path, "counts") == {"is_ready": False}
+    begun.get_nowait()()
+    for _ in range(2):
+        assert keys.of(path, "counts")["states"]["count"]["entries"] == 2
 
 
 def test_the_page_of_a_dead_job_answers_from_its_folder_only(run: JobRun) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from support_runtime import PATIENCE_S, PICKLED, raising
 from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
+from pyflinkstate.monitor import recorder as recording
 from pyflinkstate.monitor.api import operators
 from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
@@ -248,6 +250,26 @@ def test_a_restart_is_told_with_its_reason(run: JobRun, storage: CheckpointFolde
         (EVIL, "k", 1)
     ]
     assert recorder.story.totals["numbers.records_out"] == 10
+    assert known(retold(storage, job)) == known(recorder.story)
+
+
+def test_a_journal_of_many_files_tells_the_same_story(
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its files begin with changes nothing of a job whose start is there."""
+    monkeypatch.setattr(recording, "Journal", partial(Journal, segment_bytes=1, most_segments=1000))
+    run.restart = FixedDelayRestart(1, 0)
+    failures = iter([UserFunctionError("poison", operator="tens")])
+
+    def fail_once(request: Any) -> None:
+        for error in failures:
+            raise error
+
+    run.runner.after = fail_once
+    job, recorder = recorded(run)
+    events = read_journal(f"{storage.uri}/{job.job_id}")
+    heads = [(one["runs"], one["restarts"]) for one in events if one["event"] == "job"]
+    assert (heads[0][0], heads[-1]) == (1, (1, 1))
     assert known(retold(storage, job)) == known(recorder.story)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nan
@@ -239,3 +241,63 @@ def test_other_numbers_are_rounded_to_a_float() -> None:
     assert columns.batch([(number,) for number in numbers]).column(0).to_pylist() == numbers
     assert columns.batch([(0.1,), (nan,)]).column(0).to_pylist()[0] == pytest.approx(0.1, rel=1e-7)
     assert [RowCheck(SINGLES)((number,)) for number in numbers] == [(number,) for number in numbers]
+
+
+Time, UTC = datetime.datetime, datetime.timezone.utc
+#: Local times in Berlin, and the seconds since 1970 that they are; the clock was put back in October.
+FIRST, SECOND = (Time(2024, 10, 27, 2, 30), 1729989000), (Time(2024, 10, 27, 2, 30, fold=1), 1729992600)
+#: So near to the first or the last moment Python cannot count, but Spark can.
+BOUNDS = [Time(1, 1, 1), Time(9999, 12, 31, 23, 59, 59, 999999)]
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def counted(kind: sql.DataType, values: list[Any]) -> list[Any]:
+    """Return what a DataFrame has of values, which travel as Arrow."""
+    schema = sql.StructType([sql.StructField("at", kind)])
+    columns = RowColumns.of(schema, "summing")
+    assert columns is not None
+    column = columns.batch([(value,) for value in values]).column(0)
+    counts: list[Any] = column.view("int64").to_pylist()
+    return counts
+
+
+@pytest.mark.usefixtures("in_berlin")
+class TestTheRepeatedHourOfAClockChange:
+    @pytest.mark.parametrize("moments", [[FIRST, SECOND, FIRST], [SECOND, FIRST, SECOND]])
+    def test_it_does_not_depend_on_the_rows_before(self, moments: list[tuple[Time, int]]) -> None:
+        values = [moment.replace(microsecond=7) for moment, _ in moments]
+        seconds = [second for _, second in moments]
+        assert counted(sql.TimestampType(), values) == [second * 10**6 + 7 for second in seconds]
+        nested = RowCheck(sql.ArrayType(sql.TimestampType()), for_spark=True)(values)
+        assert nested == [Time.fromtimestamp(second, UTC).replace(microsecond=7) for second in seconds]
+        assert [sql.TimestampType().toInternal(one) // 10**6 for one in nested] == seconds
+
+    def test_a_moment_of_pandas_is_local_too(self) -> None:
+        noon = Time(2024, 7, 1, 12, 0, 0, 5)
+        moment = pandas.Timestamp(noon)
+        seconds = 1719828000
+        assert counted(sql.TimestampType(), [moment]) == [seconds * 10**6 + 5]
+        assert type(RowCheck(sql.TimestampType(), for_spark=True)(moment)) is Time
+        assert RowCheck(sql.TimestampType(), for_spark=True)(moment) == noon.astimezone(UTC)
+
+    def test_what_python_cannot_count_is_counted_by_spark(self) -> None:
+        kind = sql.TimestampType()
+        before = [Time(1969, 12, 31, 23, 59, 59, 999999), Time(1900, 1, 1), Time(1, 1, 2), *BOUNDS]
+        assert counted(kind, [*before, None]) == [*map(kind.toInternal, before), None]
+        rows = map(RowCheck(kind, for_spark=True), before)
+        assert list(map(kind.toInternal, rows)) == list(map(kind.toInternal, before))
+
+    def test_other_moments_stay_as_they_are(self) -> None:
+        tokyo = Time(2024, 7, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=9)))
+        assert RowCheck(sql.TimestampType(), for_spark=True)(tokyo) is tokyo
+        assert RowCheck(sql.TimestampType())(FIRST[0]) is FIRST[0]
+        assert RowCheck(sql.TimestampNTZType(), for_spark=True)(FIRST[0]) is FIRST[0]
+        assert counted(sql.TimestampNTZType(), [FIRST[0]]) == [(FIRST[1] + 2 * 3600) * 10**6]

@@ -188,9 +188,10 @@ class TestFallBack:
         assert read is None
         assert rdd.collect() == [(1,)]
 
-    def test_large_offsets(self, spark: Any) -> None:
+    @pytest.mark.parametrize("value", ["true", "True"])
+    def test_large_offsets(self, spark: Any, value: str) -> None:
         name = "spark.sql.execution.arrow.useLargeVarTypes"
-        spark.conf.set(name, "true")
+        spark.conf.set(name, value)
         try:
             df = spark.createDataFrame([("a", b"b", ["c"])], "a string, b binary, c array<string>")
             rows = [row for batch in as_batches(df) for row in batch.rows()]

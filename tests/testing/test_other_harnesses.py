@@ -12,6 +12,7 @@ from pyflinkstate import (
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
+    KeySelector,
     MapFunction,
     ProcessFunction,
     Types,
@@ -416,3 +417,60 @@ class TestStreams:
 
         with pytest.raises(ConfigurationError, match=r"needs key_by\(\)"):
             harness_of(lambda stream: stream.process(Plain()))
+
+
+class Above(ProcessFunction):
+    """Gives the records above a parameter of the job."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.limit = int(runtime_context.get_job_parameter("limit", "0"))
+
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        if value > self.limit:
+            yield value
+
+
+class KeyedAbove(KeyedProcessFunction):
+    """The same on a keyed stream, with the name of a parameter that is not there."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.limit = int(runtime_context.get_job_parameter("limit", "0"))
+        self.other = runtime_context.get_job_parameter("other", "none")
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        if value > self.limit:
+            yield ctx.get_current_key(), self.other
+
+
+class Modulo(KeySelector):
+    def open(self, runtime_context: Any) -> None:
+        self.divisor = int(runtime_context.get_job_parameter("divisor", "1"))
+
+    def get_key(self, value: Any) -> int:
+        return int(value) % self.divisor
+
+
+class TestJobParameters:
+    @pytest.mark.parametrize("limit", ["5", 5])
+    def test_of_a_chain(self, limit: Any) -> None:
+        harness = OneInputOperatorHarness(Above(), job_parameters={"limit": limit})
+        assert [harness.process_element(n) for n in (5, 6)] == [[], [6]]
+        assert OneInputOperatorHarness(Above()).process_element(5) == [5]
+
+    def test_of_a_keyed_function_and_its_key_selector(self) -> None:
+        harness = KeyedOneInputOperatorHarness(
+            KeyedAbove(), Modulo(), job_parameters={"limit": 5, "divisor": "4"}
+        )
+        assert [harness.process_element(n) for n in (5, 6)] == [[], [(2, "none")]]
+
+    def test_of_what_streams_make(self) -> None:
+        harness = harness_of(
+            lambda numbers: numbers.key_by(Modulo()).process(KeyedAbove()), job_parameters={"divisor": "4"}
+        )
+        assert harness.process_element(7) == [(3, "none")]
+        chain = harness_of(lambda numbers: numbers.process(Above()), job_parameters={"limit": "5"})
+        assert chain.process_element(5) == []
+
+    def test_what_is_no_dict_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="job parameters are a dict"):
+            OneInputOperatorHarness(Above(), job_parameters=["limit"])  # type: ignore[arg-type]

@@ -611,14 +611,21 @@ class StreamExecutionEnvironment(EnvironmentSources):
         columns = None if kind is None else arrow.RowColumns.of(kind, node.name)
         return (node if columns is not None else self.checked_rows(node, schema)), columns
 
-    def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
+    def checked_rows(self, node: Node, schema: SparkSchema, for_spark: bool = True) -> Node:
         """Return the results of ``node`` as rows that fit ``schema``: what does not fit fails the job.
+
+        Args:
+            node: what gives the records.
+            schema: of the rows.
+            for_spark: see ``RowCheck``.
 
         Raises:
             ConfigurationError: the schema is none.
         """
         wanted = row_schema.schema_of(schema)
-        return node if wanted is None else ChainNode(node, CHECK, row_schema.RowCheck(wanted), node.name)
+        if wanted is None:
+            return node
+        return ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
 
     def _dataframe(self, rows: RDD[Record], schema: SparkSchema) -> DataFrame:
         """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""

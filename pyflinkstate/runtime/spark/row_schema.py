@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf
@@ -106,9 +107,12 @@ class RowCheck:
 
     Args:
         schema: of the DataFrame; one that is no struct is that of the values themselves.
+        for_spark: whether ``createDataFrame`` takes the rows. It does not tell the two hours of a clock
+            change apart, so a moment without a zone is given as the same one in UTC.
     """
 
     schema: sql.DataType
+    for_spark: bool = False
     _fit: _Fit | None = attrs.field(init=False, default=None, eq=False, repr=False)
 
     def __call__(self, record: Record) -> Record:
@@ -118,7 +122,7 @@ class RowCheck:
             RowError: it does not fit.
         """
         if self._fit is None:
-            self._fit = _fit_of(self.schema, nullable=not isinstance(self.schema, sql.StructType))
+            self._fit = _fit_of(self.schema, not isinstance(self.schema, sql.StructType), self.for_spark)
         try:
             return self._fit(record)
         except _MisfitError as misfit:
@@ -135,11 +139,11 @@ class RowCheck:
         )
 
     def __reduce__(self) -> Reduced:
-        return RowCheck, (self.schema,)
+        return RowCheck, (self.schema, self.for_spark)
 
 
-def _fit_of(kind: sql.DataType, nullable: bool) -> _Fit:
-    fit = _fit_not_null(kind)
+def _fit_of(kind: sql.DataType, nullable: bool, for_spark: bool) -> _Fit:
+    fit = _fit_not_null(kind, for_spark)
 
     def fit_or_null(value: FieldValue) -> FieldValue:
         if value is not None:
@@ -151,17 +155,18 @@ def _fit_of(kind: sql.DataType, nullable: bool) -> _Fit:
     return fit_or_null
 
 
-def _fit_not_null(kind: sql.DataType) -> _Fit:
+def _fit_not_null(kind: sql.DataType, for_spark: bool) -> _Fit:
     if isinstance(kind, sql.StructType):
-        return _fit_of_struct(kind)
+        return _fit_of_struct(kind, for_spark)
     if isinstance(kind, sql.ArrayType):
-        return _fit_of_array(kind)
+        return _fit_of_array(kind, for_spark)
     if isinstance(kind, sql.MapType):
-        return _fit_of_map(kind)
+        return _fit_of_map(kind, for_spark)
     if type(kind) in _INTEGER_BITS:
         return _fit_of_integer(kind)
     if type(kind) in _PYTHON_TYPES:
-        return _fit_of_type(kind)
+        fit = _fit_of_type(kind)
+        return _fit_of_moment(fit) if for_spark and isinstance(kind, sql.TimestampType) else fit
     return lambda value: value  # Spark says whether it fits
 
 
@@ -246,6 +251,30 @@ def _fit_of_decimal(kind: sql.DecimalType, fit: _Fit) -> _Fit:
     return fit_digits
 
 
+def seconds_of(moment: datetime.datetime) -> int:
+    """Return the whole seconds since 1970 of a moment, which is one of local time if it has no zone.
+
+    Raises:
+        ValueError, OverflowError: it is so near to the first or the last moment that Python cannot count it.
+    """
+    # The method of pandas' moments takes one without a zone for one in UTC.
+    return math.floor(datetime.datetime.timestamp(moment.replace(microsecond=0)))
+
+
+def _fit_of_moment(fit: _Fit) -> _Fit:
+    def fit_moment(value: FieldValue) -> FieldValue:
+        moment = fit(value)
+        if moment.tzinfo is not None:
+            return moment
+        try:
+            in_utc = datetime.datetime.fromtimestamp(seconds_of(moment), datetime.timezone.utc)
+        except (ValueError, OverflowError):
+            return moment  # Spark counts it, and no clock was changed then
+        return in_utc.replace(microsecond=moment.microsecond)
+
+    return fit_moment
+
+
 def _fit_of_integer(kind: sql.DataType) -> _Fit:
     bits = _INTEGER_BITS[type(kind)]
     bound, needed = 1 << (bits - 1), f"{_needed(kind, int)} of {bits} bits"
@@ -266,8 +295,8 @@ def _as_whole(value: FieldValue) -> int | None:
     return None
 
 
-def _fit_of_array(kind: sql.ArrayType) -> _Fit:
-    fit_element = _fit_of(kind.elementType, kind.containsNull)
+def _fit_of_array(kind: sql.ArrayType, for_spark: bool) -> _Fit:
+    fit_element = _fit_of(kind.elementType, kind.containsNull, for_spark)
 
     def fit(value: FieldValue) -> FieldValue:
         if not isinstance(value, (list, tuple, np.ndarray)):
@@ -282,8 +311,9 @@ def _fit_of_array(kind: sql.ArrayType) -> _Fit:
     return fit
 
 
-def _fit_of_map(kind: sql.MapType) -> _Fit:
-    fit_key, fit_value = _fit_of(kind.keyType, False), _fit_of(kind.valueType, kind.valueContainsNull)
+def _fit_of_map(kind: sql.MapType, for_spark: bool) -> _Fit:
+    fit_key = _fit_of(kind.keyType, False, for_spark)
+    fit_value = _fit_of(kind.valueType, kind.valueContainsNull, for_spark)
 
     def fit(value: FieldValue) -> FieldValue:
         if not isinstance(value, Mapping):
@@ -299,9 +329,9 @@ def _fit_of_map(kind: sql.MapType) -> _Fit:
     return fit
 
 
-def _fit_of_struct(kind: sql.StructType) -> _Fit:
+def _fit_of_struct(kind: sql.StructType, for_spark: bool) -> _Fit:
     names = [field.name for field in kind.fields]
-    fits = [_fit_of(field.dataType, field.nullable) for field in kind.fields]
+    fits = [_fit_of(field.dataType, field.nullable, for_spark) for field in kind.fields]
     needed = f"tuples, dicts or rows of {len(names)} fields ({', '.join(names)})"
 
     def fit(value: FieldValue) -> FieldValue:

@@ -31,8 +31,8 @@ _OTHER_VERSION = "has pyflinkstate "
 _TIMEOUT_S = 60
 #: What PySpark starts where no Python was chosen.
 _DEFAULT = "python3"
-#: What was found of each Python that was asked; empty for nothing wrong.
-_known: dict[str, str] = {}
+#: The Pythons that were asked and suit, with where they find packages. One that does not may be mended.
+_suitable: set[tuple[str, str]] = set()
 
 
 def check_workers(context: SparkContext) -> None:
@@ -49,10 +49,14 @@ def check_workers(context: SparkContext) -> None:
     if python == _DEFAULT and "PYSPARK_PYTHON" not in os.environ and sys.executable:
         context.pythonExec = sys.executable
         return
-    if python not in _known:
-        _known[python] = _asked(python, context.getConf().get("spark.executorEnv.PYTHONPATH", "") or "")
-    if _known[python]:
-        raise unsuitable(python, _known[python])
+    own_path = context.getConf().get("spark.executorEnv.PYTHONPATH", "")
+    python_path = os.pathsep.join(filter(None, [own_path, os.environ.get("PYTHONPATH", "")]))
+    if (python, python_path) in _suitable:
+        return
+    problem = _asked(python, python_path)
+    if problem:
+        raise unsuitable(python, problem)
+    _suitable.add((python, python_path))
 
 
 def unsuitable(python: str, problem: str) -> UnsupportedSessionError:
@@ -91,7 +95,6 @@ def _is_shipped(context: SparkContext) -> bool:
 
 
 def _asked(python: str, python_path: str) -> str:
-    paths = os.pathsep.join(filter(None, [python_path, os.environ.get("PYTHONPATH", "")]))
     try:
         done = subprocess.run(
             [python, "-c", _QUESTION],
@@ -99,7 +102,7 @@ def _asked(python: str, python_path: str) -> str:
             text=True,
             timeout=_TIMEOUT_S,
             check=False,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": python_path},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"cannot be started ({error})"

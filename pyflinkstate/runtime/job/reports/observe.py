@@ -143,10 +143,12 @@ class JobExecutionResult:
             ``records_in`` and ``records_out`` of keyed operators, ``side_output.<tag>`` of operators that
             emit to side outputs.
         rejected: malformed rows that the policy ``collect`` removed in this run.
-        checkpoints: the checkpoints and savepoints that this run completed, in order.
+        checkpoints: the checkpoints and savepoints that this run completed, in order; of all that completed
+            or failed, only the last 10,000 are kept.
         epochs: the number of the last epoch.
         restarts: how often this run went back to a checkpoint.
-        failed_checkpoints: the checkpoints that were aborted, in order, including those pending at the end.
+        failed_checkpoints: the checkpoints that were aborted, in order, including those pending at the end,
+            as far as they are among these 10,000.
         metrics: the metrics of functions by ``"<operator>.<group>.<name>"``, summed over all subtasks; they
             are not exact over restarts.
         net_runtime_ms: the duration of this run in milliseconds, so far if the job is still running.

@@ -191,7 +191,7 @@ def epoch_of(df: SparkObject) -> RddEpoch:
 
 def rows_of(df: SparkObject) -> tuple[RDD[Any], ReadBatches | None]:
     """Return the rows of a DataFrame: an RDD, and what makes batches of its items if they are no rows."""
-    is_large = df.sparkSession.conf.get(_LARGE_OFFSETS, "false") == "true"
+    is_large = df.sparkSession.conf.get(_LARGE_OFFSETS, "false").strip().lower() == "true"
     if not df.columns or arrow_schema(df.schema, is_large) is None:
         return df.rdd, None
     try:

@@ -21,7 +21,7 @@ from pyspark.sql import types as sql
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import RowError
 from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema, arrow_type
-from pyflinkstate.runtime.spark.row_schema import RowCheck, is_too_large_for_single
+from pyflinkstate.runtime.spark.row_schema import RowCheck, is_too_large_for_single, seconds_of
 from pyflinkstate.runtime.wire import user_failure
 
 #: Makes a column of values that fit its type.
@@ -45,6 +45,7 @@ _EXACT: Final[dict[type, set[type]]] = {
     sql.DayTimeIntervalType: {datetime.timedelta},
 }
 _ERRORS: Final = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
+_SPARKS_COUNT: Final[Callable[[datetime.datetime], int]] = sql.TimestampType().toInternal
 _ROUNDING: Final = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 
 
@@ -165,11 +166,21 @@ def _builder_of(kind: sql.DataType) -> _Build:
         unit = decimal.Decimal(1).scaleb(-kind.scale)
         return lambda values: pa.array([_rounded(value, unit) for value in values], arrow)
     if isinstance(kind, (sql.TimestampType, sql.TimestampNTZType)):
-        count = kind.toInternal
+        count = _microseconds if isinstance(kind, sql.TimestampType) else kind.toInternal
         return lambda values: pa.array(list(map(count, values)), pa.int64()).view(arrow)
     if isinstance(kind, sql.FloatType):
         return _singles
     return lambda values: pa.array(values, arrow)
+
+
+def _microseconds(moment: datetime.datetime | None) -> int | None:
+    """Return the microseconds since 1970; PySpark does not tell the two hours of a clock change apart."""
+    if moment is None:
+        return None
+    try:
+        return seconds_of(moment) * 10**6 + moment.microsecond
+    except (ValueError, OverflowError):
+        return _SPARKS_COUNT(moment)
 
 
 def _singles(values: Sequence[Any]) -> pa.Array:
