@@ -57,9 +57,8 @@ def check_dataframe(what: str, given: object, hint: str = "") -> None:
     kind = type(given)
     if kind.__module__.startswith("pandas."):
         hint = "from a pandas one: spark.createDataFrame(pdf)"
-    raise ConfigurationError(
-        f"{what} takes a Spark DataFrame, not a {kind.__module__}.{kind.__qualname__}{hint and '; '}{hint}"
-    )
+    named = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    raise ConfigurationError(f"{what} takes a Spark DataFrame, not a {named}{hint and '; '}{hint}")
 
 
 def check_list(name: str, value: object) -> None:

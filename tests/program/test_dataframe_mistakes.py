@@ -79,8 +79,8 @@ def test_what_is_no_spark_dataframe(call: Callable[[Any], Any], name: str) -> No
             "DataFrame; from a pandas one: spark.createDataFrame(pdf)",
         ),
         (GroupedData(), "pyspark.sql.group.GroupedData; give the columns that it is grouped by as key="),
-        ([("a", 1)], "builtins.list"),
-        (None, "builtins.NoneType"),
+        ([("a", 1)], "list"),
+        (None, "NoneType"),
     ):
         with pytest.raises(ConfigurationError) as caught:
             call(df)
@@ -161,7 +161,7 @@ def test_an_initial_state_is_a_spark_dataframe(is_pandas: bool) -> None:
         check_frame(given, df, "user")
     told = str(caught.value)
     assert told.startswith("initial_state= takes a Spark DataFrame, not a ")
-    end = "DataFrame; from a pandas one: spark.createDataFrame(pdf)" if is_pandas else "builtins.list"
+    end = "DataFrame; from a pandas one: spark.createDataFrame(pdf)" if is_pandas else "list"
     assert told.endswith(end)
     assert "ann" not in told
 
