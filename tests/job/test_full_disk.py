@@ -20,7 +20,9 @@ from support_job import JobRun, numbers
 from support_runtime import PICKLED
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, CheckpointStorageError, PyFlinkStateError
+from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.job.reports.observe import JobListener
 from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -62,14 +64,25 @@ def make_room(folder: Path) -> None:
 
 
 @attrs.define
-class Outage:
-    """The file system is full from epoch ``begin`` on until ``failures`` checkpoints have failed."""
+class Outage(JobListener):
+    """The file system is full from epoch ``begin`` on until ``failures`` checkpoints have failed.
+
+    A checkpoint of an earlier epoch may be complete only now, and the one before it gives back its space.
+    """
 
     folder: Path
     run: JobRun
     begin: int
     failures: int
+    has_begun: bool = False
     is_over: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self.run.listeners = (*self.run.listeners, self)
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        if self.has_begun and not self.is_over:
+            fill(self.folder)
 
     def before(self, request: EpochRequest) -> None:
         if self.is_over:
@@ -78,6 +91,7 @@ class Outage:
             self.is_over = True
             make_room(self.folder)
         elif request.link.epoch == self.begin:
+            self.has_begun = True
             fill(self.folder)
 
 
