@@ -287,4 +287,4 @@ def test_output_goes_on_after_what_could_not_be_sent() -> None:
     forwarder.add(logging.INFO, "first")
     tried.get(timeout=PATIENCE_S)
     forwarder.add(logging.INFO, "second")
-    assert (logging.WARNING, "(1 lines were dropped)") in sent.get(timeout=PATIENCE_S)
+    assert (logging.WARNING, "(lines that were dropped: 1)") in sent.get(timeout=PATIENCE_S)

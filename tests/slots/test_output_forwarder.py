@@ -137,7 +137,7 @@ class TestTooMany:
     ) -> None:
         self.fill(forwarder, MAX_WAITING + 3)
         forwarder.flush()
-        assert sent.lines[0] == (WARNING, "(3 lines were dropped)")
+        assert sent.lines[0] == (WARNING, "(lines that were dropped: 3)")
         assert [line for _, line in sent.lines[1:]] == [str(n) for n in range(3, MAX_WAITING + 3)]
 
     def test_it_is_told_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
@@ -221,7 +221,7 @@ class TestLinesThatCannotBeSent:
         forwarder._send_and_go_on()
         forwarder.add(INFO, "later")
         forwarder.flush()
-        assert held[1] == ((WARNING, f"({MAX_WAITING + 3} lines were dropped)"), (INFO, "later"))
+        assert held[1] == ((WARNING, f"(lines that were dropped: {MAX_WAITING + 3})"), (INFO, "later"))
 
 
 class TestBrokenDriver:

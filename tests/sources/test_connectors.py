@@ -116,6 +116,16 @@ def test_a_source_that_watches_its_folders_looks_as_often_as_it_was_told(folder:
     assert source.latest_offset(start, whole=True).end != start
 
 
+def test_after_a_restart_the_files_since_the_checkpoint_are_found_at_once(folder: Path) -> None:
+    built = lines_of(folder).monitor_continuously(Duration.of_minutes(2)).build()
+    source = attrs.evolve(built, now_ms=ManualClock().monotonic_ms)
+    end = checkpointed = source.latest_offset(source.initial_offset(), whole=True).end
+    while (found := source.latest_offset(end, whole=True)).end != end:
+        end = found.end
+    assert source.latest_offset(end, whole=True).end == end
+    assert source.latest_offset(checkpointed, whole=True).end != checkpointed
+
+
 def test_a_short_interval_is_how_often_it_is_asked(folder: Path) -> None:
     builder = lines_of(folder).monitor_continuously(Duration.of_millis(50))
     assert builder.build().poll_s == 0.05

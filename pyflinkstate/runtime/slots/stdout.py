@@ -85,7 +85,7 @@ class OutputForwarder:
                 dropped, self._dropped = self._dropped, 0
             lost = dropped + len(lines)
             if dropped:
-                lines.appendleft((logging.WARNING, f"({dropped} lines were dropped)"))
+                lines.appendleft((logging.WARNING, f"(lines that were dropped: {dropped})"))
             if lines:
                 self._send_or_count(tuple(lines), lost)
 

@@ -42,6 +42,14 @@ class StreamFormat:
         return TextLines(charset_name)
 
 
+@attrs.define
+class _FruitlessLook:
+    """The last look that found no new file."""
+
+    start: Offset = None
+    holds_until_ms: int = 0
+
+
 @attrs.frozen
 class FileSource(DirectorySource):
     """Reads files, and all files below folders, in the order of their paths.
@@ -57,8 +65,7 @@ class FileSource(DirectorySource):
     _now_ms: Callable[[], int] = attrs.field(
         default=SystemClock().monotonic_ms, kw_only=True, eq=False, repr=False
     )
-    #: Until when nothing is looked for again.
-    _found_nothing: dict[str, int] = attrs.field(factory=dict, init=False, eq=False, repr=False)
+    _last_look: _FruitlessLook = attrs.field(factory=_FruitlessLook, init=False, eq=False, repr=False)
     #: Records are texts.
     type_info = Types.STRING()
 
@@ -79,11 +86,12 @@ class FileSource(DirectorySource):
 
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`. The folders are listed no more often than at the discovery interval."""
-        if self._now_ms() < self._found_nothing.get("until_ms", 0):
+        look = self._last_look
+        if start == look.start and self._now_ms() < look.holds_until_ms:
             return Available(start)
         found = super().latest_offset(start, whole)
         if found.end == start:
-            self._found_nothing["until_ms"] = self._now_ms() + self.discovery_interval_ms
+            look.start, look.holds_until_ms = start, self._now_ms() + self.discovery_interval_ms
         return found
 
     def _listing(self) -> dict[str, int]:
