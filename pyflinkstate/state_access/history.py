@@ -126,8 +126,9 @@ def history(
         raise UnknownOperatorError(f"no checkpoint in {path} has an operator {uid!r}", uid=uid)
     wanted = None if states is None else list(states)
     _check_names(path, uid, wanted, [name for checkpoint in opened for name in _state_names(checkpoint, uid)])
-    for newest in [checkpoint for checkpoint in opened if _state_names(checkpoint, uid)][-1:]:
-        newest.keyed_state(uid).keys.checked([key])
+    with_states = [checkpoint for checkpoint in opened if _state_names(checkpoint, uid)]
+    if with_states:
+        with_states[-1].keyed_state(uid).keys.checked([key])
     return KeyHistory(tuple(_moment(checkpoint, uid, key, wanted, allow_pickle) for checkpoint in opened))
 
 
