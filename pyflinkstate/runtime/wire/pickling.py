@@ -8,9 +8,12 @@ ids; otherwise a record's class and the class that a function refers to would di
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
-from typing import Any
+from collections import ChainMap
+from types import CodeType
+from typing import Any, ClassVar
 
 import attrs
 import cloudpickle
@@ -24,13 +27,30 @@ _CLASS_IDS = (
     "_DYNAMIC_CLASS_TRACKER_BY_ID",
     "_DYNAMIC_CLASS_TRACKER_LOCK",
 )
+_reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+#: Which argument of ``types.CodeType`` is ``co_filename``.
+_FILENAME = 10
+
+
+def _reduce_code_with_file(code: CodeType) -> tuple[type[CodeType], tuple[object, ...]]:
+    made_by, arguments = _reduce_code(code)
+    return made_by, (*arguments[:_FILENAME], code.co_filename, *arguments[_FILENAME + 1 :])
+
+
+class _ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
+    """Keeps the file of each function's code for tracebacks; cloudpickle 3.1.3 and later leave it out."""
+
+    dispatch_table: ClassVar = ChainMap(
+        {CodeType: _reduce_code_with_file}, cloudpickle.Pickler.dispatch_table
+    )
 
 
 def dumps_by_value(value: object) -> bytes:
     """Return a pickle of ``value`` that can be loaded without the main script."""
     _share_class_ids()
-    data: bytes = cloudpickle.dumps(value, protocol=PICKLE_PROTOCOL)
-    return data
+    with io.BytesIO() as file:
+        _ByValuePickler(file, protocol=PICKLE_PROTOCOL).dump(value)
+        return file.getvalue()
 
 
 def dumps(value: object) -> bytes:
