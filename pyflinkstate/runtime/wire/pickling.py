@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections import ChainMap
 from types import CodeType
 from typing import Any, ClassVar
 
@@ -27,8 +26,7 @@ _CLASS_IDS = (
     "_DYNAMIC_CLASS_TRACKER_BY_ID",
     "_DYNAMIC_CLASS_TRACKER_LOCK",
 )
-_reducers = cloudpickle.Pickler.dispatch_table
-_reduce_code = _reducers[CodeType]
+_reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
 #: Which argument of ``types.CodeType`` is ``co_filename``.
 _FILENAME = 10
 
@@ -41,9 +39,8 @@ def _reduce_code_with_file(code: CodeType) -> tuple[type[CodeType], tuple[object
 class _ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
     """Keeps the file of each function's code for tracebacks; cloudpickle 3.1.3 and later leave it out."""
 
-    #: Each object of a class is looked up in all of the maps, so they are not nested.
-    dispatch_table: ClassVar = ChainMap(
-        {CodeType: _reduce_code_with_file}, *getattr(_reducers, "maps", [_reducers])
+    dispatch_table: ClassVar = cloudpickle.Pickler.dispatch_table.new_child(
+        {CodeType: _reduce_code_with_file}
     )
 
 
