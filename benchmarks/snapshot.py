@@ -11,8 +11,6 @@ is set as in a state slot. Figures are medians of the rounds.
     owner_share              the owner's read-modify-write rate while it is written, against its rate alone
     longest_op_ms            the owner's longest single read-modify-write meanwhile
     write_beside_owner_entries_per_s   asynchronous part, beside that owner
-    forked_...               the last three with ``HashMapStateBackend(snapshot_process=True)``: a forked
-                             process writes
     restore_entries_per_s    restore from that file
 """
 
@@ -180,12 +178,6 @@ def main() -> None:
         written = [write(backend, folder) for _ in range(rounds)]
         figures["write_entries_per_s"] = round(entries / statistics.median(s for _, s in written))
         figures |= figures_beside([write_beside(backend, owner, folder) for _ in range(rounds)], entries)
-        backend.forks_snapshots = True
-        forked = figures_beside([write_beside(backend, owner, folder) for _ in range(rounds)], entries)
-        figures["forked_owner_share"] = forked["owner_share"]
-        figures["forked_longest_op_ms"] = forked["longest_op_ms"]
-        figures["forked_write_beside_owner_entries_per_s"] = forked["write_beside_owner_entries_per_s"]
-        backend.forks_snapshots = False
         restored = [restore(written[0][0], folder) for _ in range(rounds)]
         figures["restore_entries_per_s"] = round(entries / statistics.median(restored))
     del backend, owner, keys

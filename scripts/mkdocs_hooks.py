@@ -13,7 +13,6 @@ DOORS = [
     "pyflinkstate",
     "pyflinkstate.errors",
     "pyflinkstate.state_access",
-    "pyflinkstate.state_access.flink_names",
     "pyflinkstate.state_access.spark",
     "pyflinkstate.testing",
     "pyflinkstate.common",

@@ -27,7 +27,6 @@ import pyflinkstate.metrics
 import pyflinkstate.metrics.otel
 import pyflinkstate.metrics.reporter
 import pyflinkstate.state_access
-import pyflinkstate.state_access.flink_names
 import pyflinkstate.state_access.spark
 import pyflinkstate.testing
 
@@ -49,7 +48,6 @@ DOORS = [
     pyflinkstate.metrics.otel,
     pyflinkstate.metrics.reporter,
     pyflinkstate.state_access,
-    pyflinkstate.state_access.flink_names,
     pyflinkstate.state_access.spark,
     pyflinkstate.testing,
 ]

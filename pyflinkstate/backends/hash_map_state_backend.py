@@ -24,10 +24,6 @@ class HashMapStateBackend(StateBackend):
         async_snapshots: whether snapshots are written from copy-on-write tables while state goes on changing.
             If False, state lives in plain dicts, a little faster, and processing waits for each snapshot.
         snapshot_compression: ``"zstd"``, ``"lz4"`` or None.
-        snapshot_process: whether a large snapshot is written by a forked process (on Linux), and not by a
-            thread that shares the interpreter lock with your function. Then a busy function keeps most of
-            its speed, and the checkpoint is written faster. It takes memory while it is written, up to as
-            much again as the state has.
 
     Raises:
         ConfigurationError: a setting has another value.
@@ -35,21 +31,11 @@ class HashMapStateBackend(StateBackend):
 
     async_snapshots: bool = attrs.field(default=True)
     snapshot_compression: str | None = attrs.field(default="zstd")
-    snapshot_process: bool = attrs.field(default=False)
 
     @async_snapshots.validator
     def _check_async(self, _: object, value: bool) -> None:
         if not isinstance(value, bool):
             raise ConfigurationError(f"async_snapshots must be True or False, not {value!r}")
-
-    @snapshot_process.validator
-    def _check_process(self, _: object, value: bool) -> None:
-        if not isinstance(value, bool):
-            raise ConfigurationError(f"snapshot_process must be True or False, not {value!r}")
-        if value and not self.async_snapshots:
-            raise ConfigurationError(
-                "snapshot_process=True needs async_snapshots=True: without it, processing waits anyway"
-            )
 
     @snapshot_compression.validator
     def _check_compression(self, _: object, value: str | None) -> None:
@@ -69,7 +55,6 @@ class HashMapStateBackend(StateBackend):
             key_group_range,
             max_parallelism,
             async_snapshots=self.async_snapshots,
-            forks_snapshots=self.snapshot_process,
             clock=clock,
         )
 

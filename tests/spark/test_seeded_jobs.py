@@ -17,8 +17,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.errors import SparkJobError
-from pyflinkstate.state_access import dry_run, edit, new_savepoint
-from pyflinkstate.state_access.flink_names import StateBootstrapFunction
+from pyflinkstate.state_access import StateBootstrapFunction, dry_run, edit, new_savepoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(180)]
 

@@ -13,7 +13,6 @@ from tiers import cases
         [
             "pyflinkstate.state_access",
             "pyflinkstate.state_access.command_line",
-            "pyflinkstate.state_access.flink_names",
             "pyflinkstate.__main__",
         ],
         quick=["pyflinkstate.__main__"],

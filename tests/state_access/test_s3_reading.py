@@ -5,11 +5,9 @@ import json
 import pytest
 from read_support import JOB_ID, UID, write
 
-from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.errors import CheckpointNotFoundError, CheckpointStorageError
 from pyflinkstate.state_access import diff, history, open_checkpoint, verify
 from pyflinkstate.state_access.command_line import main
-from pyflinkstate.state_access.flink_names import KeyedStateReaderFunction, SavepointReader
 
 pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
@@ -88,17 +86,6 @@ def test_verify(bucket, chk, run):
     code, (found,), _ = run("verify", bucket.uri(f"chk/{JOB_ID}"))
     assert (code, len(found["problems"])) == (1, 1)
     assert name in found["problems"][0]
-
-
-def test_a_reader_function(chk):
-    class Counts(KeyedStateReaderFunction):
-        def open(self, runtime_context):
-            self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-        def read_key(self, key, ctx, out):
-            out.collect(self.count.value())
-
-    assert sorted(SavepointReader.read(chk(2)).read_keyed_state(UID, Counts())) == [1, 3]
 
 
 def test_what_is_not_there_or_may_not_be_read(bucket, server, chk, run):

@@ -50,7 +50,6 @@ class HeapKeyedStateBackend:
         key_group_range: the key groups that this subtask owns.
         max_parallelism: the number of key groups in all.
         async_snapshots: whether snapshots are written while state goes on changing.
-        forks_snapshots: whether large ones are written by a forked process.
         clock: returns the time in ms by which state expires.
     """
 
@@ -61,14 +60,12 @@ class HeapKeyedStateBackend:
         max_parallelism: int,
         *,
         async_snapshots: bool = True,
-        forks_snapshots: bool = False,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.key_type = key_type
         self.key_group_range = key_group_range
         self.max_parallelism = max_parallelism
         self.async_snapshots = async_snapshots
-        self.forks_snapshots = forks_snapshots
         self.clock = clock
         self.key_context = KeyContext()
         self.registered_kv_states: dict[str, StateTable] = {}

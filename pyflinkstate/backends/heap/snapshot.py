@@ -26,17 +26,13 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.snapshots import (
-    CAN_FORK,
     Changes,
     SnapshotExecutionType,
     SnapshotStrategyRunner,
-    write_forked,
 )
 from pyflinkstate.backends.types import MISFITS, StateMeta
 from pyflinkstate.errors import StateValueError
 
-#: A snapshot of fewer entries is written by a thread, as the way through another process costs more.
-MIN_ENTRIES_TO_FORK = 100_000
 #: How many key groups may wait for the compressor.
 MAX_COMPRESSING = 2
 #: A key group with fewer entries is compressed where it is: the way to another thread and back costs more.
@@ -49,7 +45,6 @@ class HeapSnapshotResources:
 
     head: StateFileHead
     states: tuple[KeyedStateSnapshot, ...]
-    is_for_a_process: bool
 
     def release(self) -> None:
         """Make the backend forget the snapshot. Idempotent."""
@@ -88,16 +83,7 @@ class HeapSnapshotStrategy:
             metas,
             is_increment=self.changes is not None,
         )
-        return HeapSnapshotResources(head, tuple(states), self._is_for_a_process())
-
-    def _is_for_a_process(self) -> bool:
-        """Return whether a forked process is to write the snapshot; nothing is counted unless it may."""
-        if not (self.backend.forks_snapshots and CAN_FORK):
-            return False
-        if self.changes is None:
-            return self.backend.num_key_value_state_entries() >= MIN_ENTRIES_TO_FORK
-        changed = (len(entries) for groups in self.changes.values() for entries in groups)
-        return sum(changed) >= MIN_ENTRIES_TO_FORK
+        return HeapSnapshotResources(head, tuple(states))
 
     def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
         return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
@@ -120,10 +106,6 @@ class HeapSnapshotStrategy:
         try:
             if not resources.states or self._nothing_changed():
                 return None
-            if resources.is_for_a_process:
-                handle = write_forked(lambda writer: self._write(writer, resources), streams, cancelled)
-                if handle is not None:
-                    return handle
             return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
         finally:
             resources.release()

@@ -1,6 +1,5 @@
 """Snapshots of any backend: how they are run, cancelled and combined, and what an increment contains."""
 
-from pyflinkstate.backends.snapshots.forked_write import CAN_FORK, write_forked
 from pyflinkstate.backends.snapshots.increments import ChangeHistory, Changes
 from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFutures
 from pyflinkstate.backends.snapshots.raw_state import (
@@ -17,7 +16,6 @@ from pyflinkstate.backends.snapshots.snapshot_strategy import (
 )
 
 __all__ = [
-    "CAN_FORK",
     "ChangeHistory",
     "Changes",
     "OperatorSnapshotFutures",
@@ -29,5 +27,4 @@ __all__ = [
     "SnapshotTask",
     "read_raw_keyed_state",
     "read_raw_operator_state",
-    "write_forked",
 ]

@@ -78,7 +78,6 @@ from pyflinkstate.datastream.window import (
     TumblingEventTimeWindows,
     Window,
 )
-from pyflinkstate.state_access.flink_names import SavepointReader, SavepointWriter
 
 Order = tuple[str, int]
 LATE: OutputTag[str] = OutputTag("late", Types.STRING())
@@ -369,8 +368,6 @@ def paths(env: StreamExecutionEnvironment, folder: Path, checkpoint: Checkpoint)
     dry_run(folder, env)
     dry_run(edit(folder), env)
     assert_type(edit(checkpoint).write(folder), Checkpoint)
-    SavepointWriter.from_existing_savepoint(folder).write(folder)
-    SavepointReader.read(folder)
 
 
 def frames(df: DataFrame, folder: Path, query: KeyedProcessQuery) -> None:
