@@ -16,7 +16,6 @@ from pyflinkstate import (
     AggregatingState,
     AggregatingStateDescriptor,
     Available,
-    Checkpoint,
     DataStream,
     Epoch,
     EventTimeSessionWindows,
@@ -49,8 +48,6 @@ from pyflinkstate import (
     ValueStateDescriptor,
     WatermarkStrategy,
     check_position,
-    dry_run,
-    edit,
     keyed_map,
     keyed_process,
 )
@@ -78,6 +75,7 @@ from pyflinkstate.datastream.window import (
     TumblingEventTimeWindows,
     Window,
 )
+from pyflinkstate.state_access import Checkpoint, dry_run, edit
 
 Order = tuple[str, int]
 LATE: OutputTag[str] = OutputTag("late", Types.STRING())

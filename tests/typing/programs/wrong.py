@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from typing_extensions import TypeIs
 
+import pyflinkstate
 from pyflinkstate import (
     Available,
     DataStream,
@@ -29,6 +30,8 @@ from pyflinkstate import (
 from pyflinkstate.common import Time
 from pyflinkstate.datastream import CoMapFunction, KeyedProcessFunction, KeySelector
 from pyflinkstate.datastream.window import EventTimeSessionWindows, EventTimeTrigger
+
+misspelt = pyflinkstate.KeydStream  # wrong
 
 Order = tuple[str, int]
 
