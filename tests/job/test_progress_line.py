@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import io
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from itertools import groupby
 
 import pytest
 from support_runtime import ManualClock, raising
@@ -13,8 +18,8 @@ from pyflinkstate.runtime.job.reports.observe import EpochStats, JobListener
 from pyflinkstate.runtime.job.reports.progress import ProgressLine
 from pyflinkstate.runtime.settings.job_status import JobStatus
 
-#: Back to the first column, and clear to the end of the line.
-OVER = "\r\x1b[K"
+#: What rich writes to hide and show the cursor, and to go back to the first column and clear the line.
+CONTROLS = re.compile(r"\r?\x1b\[[?\d]*[Klh]")
 KIB = 1024
 
 
@@ -23,17 +28,22 @@ class Terminal(io.StringIO):
 
     flushed = 0
 
+    def isatty(self) -> bool:
+        return True
+
     def flush(self) -> None:
         self.flushed = len(self.getvalue())
 
     @property
     def lines(self) -> list[str]:
-        """What stood on the line, one after the other; the cursor went back to its beginning."""
-        return [line.removesuffix("\r") for line in self.getvalue().split(OVER)[1:]]
+        """What stood on the line, one after the other; drawing the same again does not count."""
+        return [line for line, _ in groupby(filter(None, CONTROLS.split(self.getvalue())))]
 
 
 @pytest.fixture
-def terminal() -> Terminal:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
     return Terminal()
 
 
@@ -43,8 +53,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def line(terminal: Terminal, clock: ManualClock) -> ProgressLine:
-    return ProgressLine(terminal, clock)
+def line(terminal: Terminal, clock: ManualClock) -> Iterator[ProgressLine]:
+    line = ProgressLine(terminal, clock)
+    yield line
+    line.on_end(JobStatus.FINISHED)
 
 
 def epoch(number: int = 7, records: int = 10_000, duration_ms: int = 2_000) -> EpochStats:
@@ -167,7 +179,7 @@ class TestLine:
         self, line: ProgressLine, terminal: Terminal
     ) -> None:
         line.on_end(JobStatus.FAILED)
-        assert terminal.lines == ["FAILED\n"]
+        assert terminal.lines[-1] == "FAILED\n"
 
     def test_a_restart_before_the_first_epoch_says_just_that(
         self, line: ProgressLine, terminal: Terminal
@@ -187,6 +199,32 @@ class TestLine:
         line.on_checkpoint(checkpoint())
         line.on_restart(1, SlotLostError("gone"))
         line.on_end(JobStatus.FAILED)
+
+    def test_what_is_printed_and_logged_appears_above(
+        self, line: ProgressLine, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, terminal)
+        handler = logging.StreamHandler()
+        logging.getLogger("pyflinkstate").addHandler(handler)
+        try:
+            line.on_epoch(epoch(7))
+            print("printed")
+            logging.getLogger("pyflinkstate.job").warning("logged")
+            line.on_end(JobStatus.FINISHED)
+        finally:
+            logging.getLogger("pyflinkstate").removeHandler(handler)
+        shown = "epoch 7 | 5,000 records/s"
+        end = f"{shown} | FINISHED"
+        assert terminal.lines == [shown, f"printed\n{shown}", f"logged\n{shown}", end, f"{end}\n"]
+        assert (sys.stdout, sys.stderr, handler.stream) == (terminal, terminal, terminal)
+
+    def test_a_stream_that_is_not_a_terminal_gets_the_last_line(self, clock: ManualClock) -> None:
+        plain = io.StringIO()
+        line = ProgressLine(plain, clock)
+        line.on_epoch(epoch(7))
+        line.on_end(JobStatus.FINISHED)
+        assert plain.getvalue() == "epoch 7 | 5,000 records/s | FINISHED\n"
 
     def test_it_is_a_listener(self, line: ProgressLine) -> None:
         assert isinstance(line, JobListener)

@@ -10,8 +10,6 @@ from pyflinkstate.state_access.command_line import main
 from pyflinkstate.state_access.command_line import progress as progress_module
 from pyflinkstate.state_access.command_line.progress import Progress
 
-pytest.importorskip("rich")
-
 
 class Terminal(io.StringIO):
     def isatty(self):

@@ -1,4 +1,4 @@
-"""Prints tables: plain text, richer text if ``rich`` is installed, or JSON."""
+"""Prints tables: with borders on a terminal, as plain text elsewhere, or as JSON."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class Printer:
         shown = [readable(None, row) for row in rows]
         if self.as_json:
             print(json_text({"title": title, "rows": shown}))
-        elif is_whole or not _printed_richly(title, shown):
+        elif shown and sys.stdout.isatty() and not is_whole:
+            _print_with_borders(title, shown)
+        else:
             _print_plainly(title, shown, None if is_whole else _WIDEST)
 
     def value(self, value: Json) -> None:
@@ -149,20 +151,14 @@ def _padded(line: Iterable[str], widths: Iterable[int]) -> list[str]:
     return [text.ljust(width) for text, width in zip(line, widths, strict=True)]
 
 
-def _printed_richly(title: str, rows: Sequence[JsonObject]) -> bool:
-    """Print with ``rich``; return False if it is not installed, or this is not a terminal."""
-    if not rows or not sys.stdout.isatty():
-        return False
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
+def _print_with_borders(title: str, rows: Sequence[JsonObject]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(title=title, title_justify="left")
     for name in rows[0]:
         made.add_column(name)
     for cells in _cells(rows):
         made.add_row(*map(Text, cells))
     Console().print(made)
-    return True

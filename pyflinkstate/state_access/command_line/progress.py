@@ -15,7 +15,7 @@ _PATIENCE_S = 1.0
 
 
 class Progress:
-    """Shows on the standard error how many bytes have been read: with ``rich``, and on a terminal only.
+    """Shows on the standard error how many bytes have been read, on a terminal only.
 
     Args:
         is_wanted: False shows nothing in any case.
@@ -49,19 +49,15 @@ class Progress:
     def _show(self) -> None:
         if self._display is None:
             self._display = _started()
-            self._is_wanted = self._display is not None
-        if self._display is not None:
-            (task,) = self._display.task_ids
-            self._display.update(task, completed=self._bytes_read, total=self._total)
+        (task,) = self._display.task_ids
+        self._display.update(task, completed=self._bytes_read, total=self._total)
 
 
-def _started() -> rich_progress.Progress | None:
-    """Return a display that is shown; None if ``rich`` is not installed."""
-    try:
-        from rich.console import Console
-        from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
-    except ImportError:
-        return None
+def _started() -> rich_progress.Progress:
+    """Return a display that is shown."""
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
+
     columns = (SpinnerColumn(), TextColumn("read"), DownloadColumn(), TransferSpeedColumn())
     made = Progress(
         *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False

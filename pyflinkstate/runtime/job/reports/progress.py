@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+import logging
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.job.reports.observe import EpochStats, JobListener
-from pyflinkstate.runtime.job.reports.terminal import TerminalLine
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import Clock
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class ProgressLine(JobListener):
-    """Shows epoch, rate, size of the state and the last checkpoint, on one line that is written over.
+class _Unbreakable:
+    """A stream whose errors are dropped: a line that cannot be written is not a reason for a job to fail."""
 
-    What is printed and logged meanwhile comes above it: see :class:`TerminalLine`.
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # ValueError is that of a closed stream
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class ProgressLine(JobListener):
+    """Shows epoch, rate, size of the state and the last checkpoint on the last line of a terminal.
+
+    What the program prints and logs meanwhile appears above the line. If the stream is not a terminal, only
+    the line at the end of the job is written.
     """
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
-        self._line = TerminalLine(stream)
+        from rich.console import Console  # here, as most jobs do not show the line
+        from rich.live import Live
+
+        self._live = Live(console=Console(file=cast(TextIO, _Unbreakable(stream))), auto_refresh=False)
+        #: The handlers of the log that write above the line.
+        self._handlers: list[logging.StreamHandler[Any]] = []
         self._clock = clock
         self._epoch: EpochStats | None = None
         self._checkpoint: CheckpointStats | None = None
@@ -41,12 +68,28 @@ class ProgressLine(JobListener):
         self._show()
 
     def on_end(self, status: JobStatus) -> None:
-        self._line.leave(self._text(status.name))
+        self._show(status.name)
+        self._live.stop()
+        if not self._live.console.is_terminal:
+            self._live.console.line()
+        self._lead(self._handlers, sys.stderr)
 
-    def _show(self) -> None:
-        self._line.show(self._text())
+    def _show(self, last: str = "") -> None:
+        from rich.text import Text
 
-    def _text(self, last: str = "") -> str:
+        text = Text(self._text(last), no_wrap=True, overflow="ellipsis")
+        if not self._live.is_started:
+            stderr = sys.stderr
+            self._live.start()
+            self._handlers = [handler for handler in _stream_handlers() if handler.stream is stderr]
+            self._lead(self._handlers, sys.stderr)
+        self._live.update(text, refresh=True)
+
+    def _lead(self, handlers: Iterable[logging.StreamHandler[Any]], stream: TextIO) -> None:
+        for handler in handlers:
+            handler.setStream(stream)
+
+    def _text(self, last: str) -> str:
         parts = []
         if self._epoch is not None:
             rate = self._epoch.records * 1000 / max(1, self._epoch.duration_ms)
@@ -60,6 +103,11 @@ class ProgressLine(JobListener):
                 f"{self._checkpoint.duration_ms / 1000:.1f} s, {ago_s:.0f} s ago"
             )
         return " | ".join([*parts, *filter(None, [self._note, last])])
+
+
+def _stream_handlers() -> list[logging.StreamHandler[Any]]:
+    handlers = [*logging.root.handlers, *logging.getLogger(__name__.split(".")[0]).handlers]
+    return [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
 
 
 def _size(size: float) -> str:
