@@ -1,9 +1,9 @@
-"""Draws the rooms of the package from its code: the picture and the list of files in docs/ARCHITECTURE.md.
+"""Draws the picture of the rooms in docs/ARCHITECTURE.md from the imports of the code.
 
-    python scripts/draw_rooms.py            writes both
-    python scripts/draw_rooms.py --check    ends with 1 if they are not what the code is
+    python scripts/draw_rooms.py            writes it
+    python scripts/draw_rooms.py --check    ends with 1 if it is not what the code is
 
-A room is a package; what it says of itself, and each file of itself, is the first sentence of its docstring.
+A room is a package. The picture shows which rooms import which.
 """
 
 from __future__ import annotations
@@ -11,27 +11,12 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyflinkstate"
-PAGE = ROOT / "docs" / "ARCHITECTURE.md"
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
-BEGIN, END = "<!-- rooms: begin, drawn by scripts/draw_rooms.py -->", "<!-- rooms: end -->"
-#: The floors of the house, from the top down; those of one line do not know each other.
-FLOORS = [
-    ["monitor"],
-    ["state_access", "testing", "datastream", "common"],
-    ["runtime"],
-    ["backends"],
-    ["api"],
-    ["notebook"],
-    ["errors"],
-    ["version"],
-]
-
 ROW, WIDTH, LEFT, TOP = 30, 230, 260, 20
 
 
@@ -80,40 +65,6 @@ def imports_of(room: Path, floor: str) -> set[str]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
                 found.add((node.module or "").split(".")[2])
     return {name for name in found if (PACKAGE / floor / name).is_dir()}
-
-
-def sentence(path: Path) -> str:
-    """Return the first sentence of a file's docstring."""
-    text = ast.get_docstring(parsed(path)) or ""
-    return " ".join(text.split("\n\n")[0].split())
-
-
-# --- the list ------------------------------------------------------------------------------------
-
-
-def listed() -> str:
-    """Return the list of all rooms and files."""
-    return "\n".join(line for floor in FLOORS for name in floor for line in _floor(name))
-
-
-def _floor(name: str) -> Iterator[str]:
-    path = PACKAGE / name
-    if not path.is_dir():
-        yield from ("", f"### `{name}.py`", "", sentence(path.with_suffix(".py")))
-        return
-    yield from _room(path)
-    for room in rooms_below(path):
-        yield from _room(room)
-        for inner in sorted(one for one in room.iterdir() if (one / "__init__.py").exists()):
-            yield from _room(inner)
-
-
-def _room(room: Path) -> Iterator[str]:
-    yield from ("", f"### `{room.relative_to(PACKAGE)}/`", "", sentence(room / "__init__.py"))
-    files = sorted(path for path in room.glob("*.py") if path.name != "__init__.py")
-    if files:
-        yield from ("", "| file | what it is |", "|---|---|")
-        yield from (f"| `{path.name}` | {sentence(path)} |" for path in files)
 
 
 # --- the picture ---------------------------------------------------------------------------------
@@ -179,32 +130,14 @@ def _arc(upper: int, lower: int) -> str:
     return f'<path d="M{LEFT} {begin} C{reach} {begin} {reach} {end} {LEFT} {end}"/>'
 
 
-# --- the files -----------------------------------------------------------------------------------
-
-
-def page() -> str:
-    """Return the page with the list as the code is."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{listed()}\n\n{END}{after}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    wanted = {PAGE: page(), PICTURE: drawn()}
+    text = drawn()
     if not parser.parse_args().check:
-        for path, text in wanted.items():
-            path.write_text(text, encoding="utf-8")
-        return
-    stale = [
-        str(path.relative_to(ROOT))
-        for path, text in wanted.items()
-        if path.read_text(encoding="utf-8") != text
-    ]
-    if stale:
-        sys.exit(f"{', '.join(stale)}: not what the code is; run python scripts/draw_rooms.py")
+        PICTURE.write_text(text, encoding="utf-8")
+    elif PICTURE.read_text(encoding="utf-8") != text:
+        sys.exit(f"{PICTURE.relative_to(ROOT)}: not what the code is; run python scripts/draw_rooms.py")
 
 
 if __name__ == "__main__":
