@@ -14,21 +14,33 @@ HEADINGS = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="
 RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+) \((\d{4}-\d{2}-\d{2})\)")
 
 
+#: The section of a release in preparation.
+PLANNED = re.compile(r"\d+\.\d+\.\d+ \(not released yet\)")
+#: What the files in ``changes`` are called.
+FRAGMENT = re.compile(r"README\.md|[\w-]+\.(removed|deprecated|added|changed|fixed)\.md")
+
+
 def released() -> list[tuple[tuple[int, ...], date]]:
-    found = [RELEASE.fullmatch(heading) for heading in HEADINGS[1:]]
+    headings = HEADINGS[1:] if PLANNED.fullmatch(HEADINGS[0]) else HEADINGS
+    found = [RELEASE.fullmatch(heading) for heading in headings]
     assert None not in found
     return [((int(m[1]), int(m[2]), int(m[3])), date.fromisoformat(m[4])) for m in found if m]
 
 
-def test_what_is_not_released_comes_first_and_then_the_newest_release() -> None:
-    assert HEADINGS[0] == "Unreleased"
+def test_the_newest_release_comes_first() -> None:
     assert released() == sorted(released(), reverse=True)
 
 
-def test_the_version_is_the_newest_release_or_the_next_one() -> None:
-    own = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", pyflinkstate.__version__)
+def test_the_version_is_that_of_the_newest_section_or_a_later_one() -> None:
+    newest, own = (re.match(r"(\d+)\.(\d+)\.(\d+)", text) for text in (HEADINGS[0], pyflinkstate.__version__))
+    assert newest is not None
     assert own is not None
-    assert not released() or tuple(map(int, own.groups())) >= released()[0][0]
+    assert tuple(map(int, own.groups())) >= tuple(map(int, newest.groups()))
+
+
+def test_a_change_has_a_kind() -> None:
+    names = [path.name for path in (ROOT / "changes").iterdir()]
+    assert [name for name in names if not FRAGMENT.fullmatch(name)] == []
 
 
 def test_the_page_on_versions_has_the_minimums_of_the_metadata() -> None:
