@@ -113,7 +113,7 @@ class MalformedRecordError(BadRecordError):
 
 
 class FunctionResultError(BadRecordError, TypeError):
-    """A function returned what cannot be its results, such as a text in the place of a list of texts."""
+    """A function returned a value that cannot be its results, such as a string instead of a list."""
 
 
 class RowError(BadRecordError, TypeError):
@@ -223,7 +223,7 @@ class StaleSlotError(RuntimeFailure):
 
 
 class SlotBusyError(RuntimeFailure):
-    """Another task feeds the slot. A speculative copy is told so, and waits until the slot is free."""
+    """Another task feeds the slot. A speculative copy gets this error and waits until the slot is free."""
 
 
 class SparkJobError(RuntimeFailure):

@@ -30,7 +30,7 @@ class AsyncRetryPredicate(ABC, Generic[T]):
 
 
 class AsyncRetryStrategy(ABC, Generic[T]):
-    """Decides how often a call is retried, and after which delay."""
+    """Decides whether a call is retried, and after which delay."""
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:

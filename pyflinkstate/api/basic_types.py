@@ -331,7 +331,7 @@ class InstantTypeInfo(BasicTypeInfo[Instant]):
         return obj.to_epoch_milli() * 1000
 
     def from_internal_type(self, obj: InternalValue) -> TypedValue:
-        """Return the instant that is so many microseconds after 1970, to the millisecond."""
+        """Return the instant this many microseconds after 1970, rounded down to milliseconds."""
         return Instant.of_epoch_milli(obj // 1000)
 
 
@@ -356,7 +356,7 @@ class DateTypeInfo(AtomicTypeInfo[datetime.date]):
         return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
 
     def from_internal_type(self, v: InternalValue) -> TypedValue:
-        """Return the date that is so many days after 1970; None stays None."""
+        """Return the date this many days after 1970; None stays None."""
         return None if v is None else datetime.date.fromordinal(v + self.EPOCH_ORDINAL)
 
 
@@ -382,7 +382,7 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
         return (since - (t.utcoffset() or datetime.timedelta())) // _MICROSECOND
 
     def from_internal_type(self, t: InternalValue) -> TypedValue:
-        """Return the time that is so many microseconds after midnight; None stays None."""
+        """Return the time this many microseconds after midnight; None stays None."""
         return None if t is None else (_EPOCH + t * _MICROSECOND).time()
 
 
@@ -404,7 +404,7 @@ class TimestampTypeInfo(AtomicTypeInfo[datetime.datetime]):
         return None if dt is None else (dt.astimezone(datetime.timezone.utc) - _EPOCH) // _MICROSECOND
 
     def from_internal_type(self, ts: InternalValue) -> TypedValue:
-        """Return the local time that is so many microseconds after 1970; None stays None."""
+        """Return the local time this many microseconds after 1970; None stays None."""
         return None if ts is None else (_EPOCH + ts * _MICROSECOND).astimezone().replace(tzinfo=None)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointListener:
-    """A function that is told whether checkpoints completed (Flink: ``CheckpointListener``).
+    """A function that is notified of completed and aborted checkpoints (Flink: ``CheckpointListener``).
 
     The methods are called between epochs, on the thread that processes records. A notification may be
     skipped when the next checkpoint follows at once or the job restarts, so a notification for checkpoint

@@ -62,6 +62,6 @@ def check_dataframe(what: str, given: object, hint: str = "") -> None:
 
 
 def check_list(name: str, value: object) -> None:
-    """Raise ``ConfigurationError`` for a single value, or a text, in the place of a list of values."""
+    """Raise ``ConfigurationError`` for a single value or a string instead of a list of values."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise ConfigurationError(f"{name} is a list, not {safe_repr(value)}: give [{safe_repr(value)}]")

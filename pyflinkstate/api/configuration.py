@@ -144,7 +144,7 @@ class Configuration:
         return isinstance(other, Configuration) and self._values == other._values
 
     def __hash__(self) -> int:
-        """As in PyFlink it goes by what is set now: one that is a key of a dict is not to be changed."""
+        """As in PyFlink, the hash depends on the values: do not change a dict's key."""
         return hash(frozenset((key, as_text(value)) for key, value in self._values.items()))
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """Return how often the job was restarted before this attempt."""
+        """Return the number of restarts before this attempt."""
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str | None = None) -> str | None:

@@ -1,4 +1,4 @@
-"""Who is told the metrics of jobs (Flink: ``org.apache.flink.metrics.reporter.MetricReporter``)."""
+"""Receivers of the metrics of jobs (Flink: ``org.apache.flink.metrics.reporter.MetricReporter``)."""
 
 from __future__ import annotations
 

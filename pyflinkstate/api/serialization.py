@@ -61,7 +61,7 @@ class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
         check_charset("SimpleStringSchema", value)
 
     def serialize(self, element: str) -> bytes:
-        """Return the text's bytes; ``BadRecordError`` for what is no text."""
+        """Return the bytes of a string; ``BadRecordError`` if the value is not a string."""
         if not isinstance(element, str):
             raise BadRecordError(f"SimpleStringSchema takes a str, not {element!r}")
         return element.encode(self.charset, "replace")

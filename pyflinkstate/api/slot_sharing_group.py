@@ -36,7 +36,7 @@ class MemorySize:
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
-        """Return a size of so many times 1024 * 1024 bytes."""
+        """Return a size in MiB."""
         return MemorySize(mebi_bytes * _KIBI**2)
 
     def get_bytes(self) -> int:
@@ -44,19 +44,19 @@ class MemorySize:
         return self._bytes
 
     def get_kibi_bytes(self) -> int:
-        """Return how often 1024 bytes are in it."""
+        """Return the size in KiB."""
         return self._bytes // _KIBI
 
     def get_mebi_bytes(self) -> int:
-        """Return how often 1024 ** 2 bytes are in it."""
+        """Return the size in MiB."""
         return self._bytes // _KIBI**2
 
     def get_gibi_bytes(self) -> int:
-        """Return how often 1024 ** 3 bytes are in it."""
+        """Return the size in GiB."""
         return self._bytes // _KIBI**3
 
     def get_tebi_bytes(self) -> int:
-        """Return how often 1024 ** 4 bytes are in it."""
+        """Return the size in TiB."""
         return self._bytes // _KIBI**4
 
     def __str__(self) -> str:
@@ -124,37 +124,37 @@ class SlotSharingGroup:
             self._group = SlotSharingGroup(name)
 
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
-            """Ask for so many cores, more than 0."""
+            """Set the number of cores, more than 0."""
             if isinstance(cpu_cores, bool) or not isinstance(cpu_cores, (int, float)) or cpu_cores <= 0:
                 raise ConfigurationError(f"SlotSharingGroup: cores are more than 0, not {cpu_cores!r}")
             return self._with(cpu_cores=float(cpu_cores))
 
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Ask for so much heap, more than 0 bytes."""
+            """Set the heap memory, more than 0 bytes."""
             return self._with(task_heap_memory=_memory(task_heap_memory, at_least=1))
 
         def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
-            """Ask for so much heap, in units of 1024 * 1024 bytes."""
+            """Set the heap memory, in MiB."""
             return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
 
         def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Ask for so much memory off the heap."""
+            """Set the off-heap memory."""
             return self._with(task_off_heap_memory=_memory(task_off_heap_memory))
 
         def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
-            """Ask for so much memory off the heap, in units of 1024 * 1024 bytes."""
+            """Set the off-heap memory, in MiB."""
             return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
 
         def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Ask for so much managed memory."""
+            """Set the managed memory."""
             return self._with(managed_memory=_memory(managed_memory))
 
         def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
-            """Ask for so much managed memory, in units of 1024 * 1024 bytes."""
+            """Set the managed memory, in MiB."""
             return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
 
         def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
-            """Ask for so much of another resource; what was asked for before under that name is forgotten."""
+            """Set the amount of another resource. It replaces an earlier amount under that name."""
             return self._with(external_resources={**self._group.get_external_resources(), name: float(value)})
 
         def build(self) -> SlotSharingGroup:

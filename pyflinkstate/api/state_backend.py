@@ -25,7 +25,7 @@ class PredefinedOptions(enum.Enum):
 class EmbeddedRocksDBStateBackend(StateBackend):
     """Accepted with a warning: there is no RocksDB here yet, and state is kept in memory.
 
-    All that it is told is kept and given back. Of that, only ``enable_incremental_checkpointing`` does
+    All settings are kept and returned. Of these, only ``enable_incremental_checkpointing`` does
     anything: the environment that the backend is given to takes incremental checkpoints, or takes none.
 
     Args:

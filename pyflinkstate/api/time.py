@@ -30,7 +30,7 @@ def _whole_number(made_by: str, number: object, factor: int = 1, finer: str = ""
 
 
 def _in_finer(number: object, factor: int) -> str:
-    """Return how many of the finer unit a number is; the empty text if that is no whole number either."""
+    """Convert a number to the next finer unit; the empty string if the result is not a whole number."""
     if not isinstance(number, numbers.Real) or isinstance(number, bool):
         return ""
     scaled = float(number) * factor
@@ -186,7 +186,7 @@ class Instant:
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
-        """Return the instant that is so many milliseconds after 1970, or before it if negative."""
+        """Return the instant this many milliseconds after 1970, or before it if negative."""
         seconds, milliseconds = divmod(_whole_number("Instant.of_epoch_milli()", epoch_milli), 1000)
         return Instant(seconds, milliseconds * 1_000_000)
 

@@ -43,7 +43,7 @@ def length_ms(length: Length) -> int:
 
 
 class MergeCallback(ABC, Generic[W]):
-    """Is told which windows to merge into one (``MergingWindowAssigner.MergeCallback``)."""
+    """Called with the windows to merge into one (``MergingWindowAssigner.MergeCallback``)."""
 
     @abstractmethod
     def merge(self, to_be_merged: Iterable[W], merge_result: W) -> None:

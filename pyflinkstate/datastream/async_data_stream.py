@@ -59,7 +59,7 @@ class AsyncDataStream:
             data_stream: the input stream.
             async_function: the function to call for each record.
             timeout: the time limit of all attempts and the delays between them; it must be more than 0.
-            async_retry_strategy: decides which calls are retried, how often, and after which delay.
+            async_retry_strategy: decides which calls are retried, how many times, and after which delay.
             capacity: the maximum number of records in flight in each subtask.
             output_type: the type that results are checked against.
 

@@ -31,7 +31,7 @@ class OpenTelemetryReporter(MetricReporter):
             host.
         headers: are sent with each export, such as credentials.
         resource: attributes of all metrics; ``service.name`` is ``pyflinkstate`` unless it is given.
-        reader: collects the metrics in the place of an export to ``endpoint``.
+        reader: collects the metrics instead of an export to ``endpoint``.
 
     Raises:
         ConfigurationError: :meth:`open` finds no OpenTelemetry.
@@ -68,7 +68,7 @@ class OpenTelemetryReporter(MetricReporter):
         self._values = {}  # a new meter has no instruments
 
     def _exporting(self) -> MetricReader:
-        """Return a reader that exports when it is told to, which it is with each report."""
+        """Return a reader that exports on request, with each report."""
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 

@@ -1,4 +1,4 @@
-"""Who is told the metrics of jobs (Flink: ``org.apache.flink.metrics.reporter``)."""
+"""Receivers of the metrics of jobs (Flink: ``org.apache.flink.metrics.reporter``)."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class JobInFolder:
         return self.story
 
     def _made_anew(self) -> JobStory | None:
-        """Make what is told in the place of a journal anew; what cannot be read now is read later."""
+        """Rebuild the story that replaces a journal. What cannot be read now is read later."""
         journal, history = JournalReader(self._folder), _fingerprint(self._folder)
         events = journal.read_new()
         if not events and history == self._history:

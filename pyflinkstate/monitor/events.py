@@ -28,7 +28,7 @@ from pyflinkstate.runtime.wire import MetricValue, SlotOutput, SubtaskStatus
 MOST_TEXT = 8_000
 #: So many values of users' metrics are kept of an epoch.
 MOST_METRICS = 2_000
-#: The key groups of an operator are added up into so many parts, for a picture of skew.
+#: Number of parts into which the key groups of an operator are summed, to show skew.
 KEY_GROUP_PARTS = 64
 
 
@@ -173,7 +173,7 @@ def _metrics(report: EpochReport) -> list[JsonObject]:
 
 
 def _value(value: MetricValue) -> JsonObject:
-    """Return a metric without what is zero or no finite number, which JSON has no word for."""
+    """Return a metric without zeros, and without NaN and infinity, which JSON cannot express."""
     told = {name: _number(one) for name, one in attrs.asdict(value).items() if name != "kind"}
     return {"kind": value.kind, **{name: number for name, number in told.items() if number}}
 

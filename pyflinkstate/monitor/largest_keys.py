@@ -23,11 +23,11 @@ from pyflinkstate.state_access.pickles import load_plain
 
 #: So many keys of each state are told.
 MOST_KEYS = 20
-#: After so many seconds the search ends, and says so.
+#: The search ends after this many seconds, and says so.
 MOST_S = 20.0
 #: So many answers are kept.
 MOST_KEPT = 8
-#: A key is shown with so many characters.
+#: Length at which a shown key is cut, in characters.
 MOST_TEXT = 200
 _KEYED = frozenset({"VALUE", "LIST", "MAP", "REDUCING", "AGGREGATING"})
 
@@ -69,7 +69,7 @@ class LargestKeys:
         asked = (path, operator, checkpoint_id)
         with self._lock:
             if asked in self._answers:
-                # A storage may fail for a moment only: an error is told once, then the search begins anew.
+                # A storage may fail for a moment only: an error is shown once, then the search starts again.
                 is_error = "error" in self._answers[asked]
                 return self._answers.pop(asked) if is_error else self._answers[asked]
             if self._sought is None:

@@ -1,4 +1,4 @@
-"""The last lines of a job's slots, as many as fit in so many bytes."""
+"""The last lines of a job's slots, within a bound in bytes."""
 
 from __future__ import annotations
 

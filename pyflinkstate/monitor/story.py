@@ -14,11 +14,11 @@ from pyflinkstate.monitor.log_tail import LogTail
 MOST_EPOCHS = 500
 MOST_CHECKPOINTS = 500
 MOST_FAILURES = 100
-#: Of so many of the last checkpoints it is known what each subtask did.
+#: How many recent checkpoints keep their per-subtask details.
 MOST_DETAILS = 20
-#: A rate is that of the epochs that ended in the last so many milliseconds, or of the last one.
+#: A rate covers the epochs that ended within this many milliseconds, or the last one.
 RATE_OVER_MS = 10_000
-#: And of so many epochs at most where the time of subtasks went: this has a number for each of them.
+#: At most this many epochs keep the times of each subtask.
 MOST_TIMES = 20
 #: How a subtask spends its time, in ms.
 TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")

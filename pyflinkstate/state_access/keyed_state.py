@@ -61,7 +61,7 @@ from pyflinkstate.state_access.pickles import Load, loader
 
 T = TypeVar("T")
 
-#: Ranges of key groups have about so many bytes in the checkpoint, unless it is said how many there are.
+#: Approximate size of a range of key groups in the checkpoint in bytes, unless the number of ranges is given.
 _RANGE_BYTES = 32 << 20
 
 

@@ -50,8 +50,8 @@ class StateTable:
         columns: names and types.
         read: reads the batches, pickles as bytes.
         allow_pickle: whether pickles are loaded.
-        split: returns what reads the table in so many parts, or as many as suit its size; None if it is read
-            as one.
+        split: returns readers for the given number of parts, or for a number that suits its size; None if it
+            is read as one.
     """
 
     columns: tuple[Column, ...]

@@ -193,7 +193,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         ("state.checkpoint.dir", "it is no setting of Flink's; did you mean 'state.checkpoints.dir'?"),
         ("pipeline.zzz", "it is no setting of Flink's"),
         ("python.executable", "Spark starts the Python workers"),
-        ("pipeline.object-reuse", "it is known, and nothing goes by it"),
+        ("pipeline.object-reuse", "this option is recognised but has no effect here"),
         ("taskmanager.numberOfTaskSlots", "it is about a cluster of Flink's"),
         ("state.backend.rocksdb.memory.managed", "state is kept in memory here"),
         ("restart-strategy.fixed-delay.delay", "'restart-strategy.type' is not set, to 'fixed-delay'"),

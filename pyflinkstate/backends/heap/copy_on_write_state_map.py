@@ -75,7 +75,7 @@ MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
 
 Bucket = dict[Hashable, Stored]
 
-#: Stands in the place of a bucket that has moved to the new table.
+#: Marks a bucket that has moved to the new table.
 _MOVED: Final[Bucket] = {}
 
 

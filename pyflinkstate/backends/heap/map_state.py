@@ -40,7 +40,7 @@ class HeapMapState(HeapState):
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
         super().__init__(table, context)
-        #: For fail-fast iterators: how often a key was added or removed, and under which entry key last.
+        #: For fail-fast iterators: the number of keys added or removed, and the entry key of the last change.
         self._changes = 0
         self._changed: Hashable = None
         self._check_key: Callable[[StateValue], StateValue] = descriptor.key_type_info.check_key

@@ -20,7 +20,7 @@ NARROW_FLOAT = pa.float32()
 
 
 def _big_int_to_text(value: int) -> str:
-    """Return decimal digits or, where Python does not read so many, hexadecimal ones."""
+    """Return decimal digits, or hexadecimal digits if the number is too long for ``int`` to parse."""
     return str(value) if value.bit_length() <= texts.DECIMAL_BITS else hex(value)
 
 

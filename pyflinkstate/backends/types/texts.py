@@ -66,7 +66,7 @@ def _show_number(value: float, shortest: str) -> str:
 
 
 def show_big_integer(value: int) -> str:
-    """Return all digits of an integer, also if ``str`` refuses to print so many."""
+    """Return all digits of an integer, also if it is too long for ``str``."""
     return str(value) if value.bit_length() <= DECIMAL_BITS else f"{Decimal(value):f}"
 
 

@@ -24,7 +24,7 @@ class Reporting:
 
     Args:
         reporter: it is opened here.
-        registry: what it is told.
+        registry: the metrics to report.
         interval_s: the time between two reports.
         ended: makes the thread end; a test may wait in another way.
     """

@@ -1,6 +1,6 @@
 """Answers a question to the live state of a job, which comes as the body of a request.
 
-The answer is JSON, with so many rows and bytes at most, or a stream in Arrow's format, which goes out as it
+The answer is JSON, bounded in rows and bytes, or a stream in Arrow's format, which goes out as it
 comes from the slots. A job that cannot answer soon is not waited for: the message says what it waits for.
 """
 
@@ -35,7 +35,7 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 WAIT_S = 15.0
 DEFAULT_ROWS = 1_000
 MOST_ROWS = 10_000
-#: The rows of a JSON answer end after so many bytes.
+#: The rows of a JSON answer end after this many bytes.
 MOST_JSON_BYTES = 4 << 20
 
 _log = logging.getLogger("pyflinkstate.monitor")

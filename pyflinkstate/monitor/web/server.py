@@ -25,11 +25,11 @@ MOST_CONNECTIONS = 64
 MOST_VIEWERS = 128
 REQUEST_S = 10.0
 ANSWER_S = 20.0
-#: So much of what a peer goes on to send is read away before its connection is closed.
+#: Up to this many unread bytes are drained before the connection is closed.
 MOST_LEFTOVER_BYTES = 1 << 20
 #: The least time between two messages to viewers (Flink: the default of ``web.refresh-interval``).
 TELL_EVERY_S = 3.0
-#: A viewer hears of nothing at least this often, so that proxies keep the connection.
+#: Interval of the keep-alive comments sent to viewers, so that proxies keep the connection open.
 SIGN_OF_LIFE_S = 15.0
 
 #: Somebody who asks for something looks for so long.

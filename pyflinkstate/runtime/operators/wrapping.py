@@ -1,4 +1,4 @@
-"""The base of functions that run a user's function, which hears of all that happens to them."""
+"""The base of functions that run a user's function and pass every call of their life cycle on to it."""
 
 from __future__ import annotations
 

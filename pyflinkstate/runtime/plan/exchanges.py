@@ -26,7 +26,7 @@ class Exchange:
     Attributes:
         operator_id: its id among all receivers of records.
         name: the name that users see.
-        inputs: what is read, how it is distributed, and how often each record comes.
+        inputs: what is read, how it is distributed, and the number of copies of each record.
         parallelism: the number of subtasks of the reader.
     """
 

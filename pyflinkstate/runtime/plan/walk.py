@@ -62,7 +62,7 @@ class Edges:
         self._known: dict[Edge, dict[Edge, int]] = {}
 
     def of(self, parent: Node) -> dict[Edge, int]:
-        """Return the edges that ``parent`` stands for, and how often each of their records comes.
+        """Return the edges behind ``parent``, and the number of copies of each of their records.
 
         If several partitioners follow each other, the last one counts.
         """

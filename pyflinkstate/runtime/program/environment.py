@@ -152,10 +152,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def set_heartbeat(
         self, interval_ms: int = 10_000, timeout_ms: int = 50_000
     ) -> StreamExecutionEnvironment:
-        """Set how often driver and slots send each other heartbeats, and how long they wait for one.
+        """Set the heartbeat interval of driver and slots, and the timeout for a missing heartbeat.
 
         These are Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults. A slot that is
-        silent for the timeout counts as lost, and a slot that hears nothing from the driver ends its process.
+        silent for the timeout counts as lost, and a slot that receives nothing from the driver exits.
         A function may hold the interpreter lock for the timeout minus the interval.
 
         Raises:
@@ -843,7 +843,7 @@ def _mode_and_storage(
     mode: CheckpointingMode | AnyPath | CheckpointStorage | None,
     storage: AnyPath | CheckpointStorage | None,
 ) -> tuple[CheckpointingMode | None, AnyPath | CheckpointStorage | None]:
-    """Return the mode and the storage, which may have come in the place of the mode."""
+    """Return the mode and the storage; the storage may have been passed as the mode."""
     if mode is None or isinstance(mode, CheckpointingMode):
         return mode, storage
     named = mode.upper().replace("-", "_") if isinstance(mode, str) else ""
@@ -854,7 +854,7 @@ def _mode_and_storage(
         )
     if storage is not None:
         raise ConfigurationError(
-            f"enable_checkpointing() was given two storages, {mode!r} in the place of the mode and "
+            f"enable_checkpointing() was given two storages, {mode!r} one of them as the mode, and "
             f"storage={storage!r}: checkpoints go to one, so leave the other out"
         )
     return None, mode

@@ -1,7 +1,7 @@
 """Which settings of a ``Configuration`` an environment takes, under Flink's keys.
 
 A length of time is a number of milliseconds, or a number with a unit: ``"10 s"``, ``"1 min"``. What an
-environment does not take is told in the log: it is likely to be misspelled.
+environment does not take is logged: it is probably misspelled.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ _SYNONYMS = {
 #: Names that count before that of the option itself: the page listens there.
 _INSTEAD = {"rest.bind-port": "rest.port"}
 
-#: Settings that are read along with another one: which, and what that has to be; None for anything.
+#: Settings that are read together with another one: that setting, and the value it must have (None: any).
 _READ_WITH: dict[str, tuple[str, str | None]] = {
     "execution.checkpointing.data-inline-threshold": ("execution.checkpointing.dir", None),
     "execution.checkpointing.write-buffer-size": ("execution.checkpointing.dir", None),
@@ -377,7 +377,7 @@ _READ_WITH: dict[str, tuple[str, str | None]] = {
 
 
 def apply_configuration(settings: EnvironmentSettings, configuration: Configuration) -> None:
-    """Take the settings that an environment knows, keep all; what changes nothing is told in the log, once.
+    """Apply the settings that an environment knows; settings without effect are kept and logged once.
 
     Raises:
         ConfigurationError: a setting that it knows has a value that makes no sense, or that is not there.

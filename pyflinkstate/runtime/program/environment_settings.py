@@ -139,7 +139,7 @@ class EnvironmentSettings:
         self.mode = mode
 
     def set_state_backend(self, state_backend: StateBackend) -> None:
-        """Set how state is kept and snapshotted; in the place of RocksDB memory is taken, with a warning."""
+        """Set the state backend. RocksDB is replaced by the heap backend, with a warning."""
         if isinstance(state_backend, EmbeddedRocksDBStateBackend):
             self.warn_of_rocksdb()
             if state_backend.incremental is not None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 #: What is iterated over by its parts, which nobody means to be records.
 _SINGLE = (str, bytes, bytearray, memoryview, Mapping)
-#: How the records of a table are had, by the package that it is of; none of them is imported for this.
+#: How to turn each library's tables into records, by package. No library is imported for this.
 _OF_TABLES = {
     "pandas": 'give df.to_dict("records")',
     "polars": "give df.to_dicts()",

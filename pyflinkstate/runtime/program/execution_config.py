@@ -64,7 +64,7 @@ class ExecutionConfig:
         return dict(self._settings.job_parameters)
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Setting]) -> ExecutionConfig:
-        """Give functions values by name: texts, what is none becomes one. They replace those set before."""
+        """Give functions values by name, converted with ``str()``. They replace the values set before."""
         self._settings.set_job_parameters(global_job_parameters_dict)
         return self
 

@@ -101,7 +101,7 @@ def check_function(
         remedy: what to do about an object of another class, for the error's end.
 
     Raises:
-        ConfigurationError: it is none of these, a class in the place of an object of it, takes other
+        ConfigurationError: it is none of these, a class instead of an instance, takes other
             arguments than it will be called with, or is ``async def`` where nobody would await it.
     """
     if isinstance(func, type) and issubclass(func, Function):
@@ -133,7 +133,7 @@ def _check_methods(method: str, func: UserFunction) -> None:
 
 
 def _check_arguments(method: str, func: Callable[..., object], given: int) -> None:
-    """Check that ``func`` can be called with so many arguments, as far as that can be known."""
+    """Check that ``func`` can be called with this number of arguments, as far as its signature tells."""
     if isinstance(func, type):
         return
     try:
@@ -180,7 +180,7 @@ def refuse_checkpointed_contents(func: UserFunction) -> None:
     if lives_in_slot(func):
         raise UnsupportedFeatureError(
             f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but the reduce or "
-            f"aggregate function of a window hears of no checkpoint: make the window function one, "
+            f"aggregate function of a window is not notified of checkpoints: make the window function one, "
             f"which is called with the combined value"
         )
 

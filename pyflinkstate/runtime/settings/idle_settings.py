@@ -8,7 +8,7 @@ _log = logging.getLogger("pyflinkstate.configuration")
 
 
 class IdleSettings:
-    """Logs each such setting when it is set for the first time: nobody shall wait for what it would do."""
+    """Logs each such setting once, so that nobody relies on a setting that has no effect."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()

@@ -189,8 +189,9 @@ def why_without_effect(key: str, used: Collection[str]) -> str | None:
     >>> why_without_effect("threshold", [])
     """
     if key in FLINK_OPTIONS:
-        is_of_workers = key.startswith("python.")
-        return "Spark starts the Python workers" if is_of_workers else "it is known, and nothing goes by it"
+        if key.startswith("python."):
+            return "Spark starts the Python workers"
+        return "this option is recognised but has no effect here"
     if key.startswith(_CLUSTER):
         return "it is about a cluster of Flink's"
     if key.startswith(_OTHER_BACKENDS):

@@ -99,7 +99,7 @@ def _encode_json(record: Record) -> str:
     except ValueError:
         json.dumps(record)  # raises, unless only such a number is the reason
         raise ValueError(
-            "JSON has neither NaN nor infinity: make null (None) or a text of it before the sink"
+            "JSON has neither NaN nor infinity: convert it to None or to a string before it reaches the sink"
         ) from None
 
 

@@ -77,7 +77,7 @@ def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int 
 
 
 class ReplacingSink:
-    """A sink that writes an epoch in ``prepare``, and replaces what stands there under the epoch's number.
+    """A sink that writes an epoch in ``prepare``, and replaces earlier output with the epoch's number.
 
     An epoch that is run again must then have the same records as before, also after the driver was killed.
     So a job with such a sink writes down how it cuts its epochs before it runs them.

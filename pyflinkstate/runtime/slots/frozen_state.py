@@ -29,13 +29,13 @@ from pyflinkstate.backends.heap import (
 from pyflinkstate.errors import StateQueryError
 from pyflinkstate.runtime.wire import AskState, StateFrozen
 
-#: A batch has about so many bytes, and at most so many rows: the owner waits for the interpreter lock while
-#: one is made.
+#: Approximate size of a batch in bytes, and its largest number of rows: the owner waits for the interpreter
+#: lock while a batch is made.
 BATCH_BYTES = 512 << 10
 MOST_ROWS = 8_192
 #: The first batch, which tells how large rows are.
 FIRST_ROWS = 32
-#: A batch has at most so many times the rows of the one before it.
+#: A batch has at most this many times the rows of the batch before it.
 _GROWTH = 8
 
 #: Entry keys and their values, in the same order.
@@ -46,7 +46,7 @@ class FrozenState:
     """The wanted entries of one state. It must be released.
 
     Args:
-        head: what the asker is told first.
+        head: the first part of the answer.
         groups: a snapshot of each key group, each with the wanted keys; None for all.
         namespace: the wanted namespace alone; empty for all.
         codec: makes record batches; None if there is no such state.

@@ -58,7 +58,7 @@ class AnswerLimits:
     """What an asker may cost.
 
     Attributes:
-        look_s: how often to look whether an asker that waits has left.
+        look_s: interval of the checks whether a waiting client has disconnected, in seconds.
         message_s: how long an asker may take for one message.
         answer_s: how long an answer may take, from the moment when the state was frozen.
         rest_ratio: how long to rest after each batch while records are processed, for each second of

@@ -207,7 +207,7 @@ def _found_in(position: Iterable[str], places: Mapping[str, str]) -> dict[str, s
 
 
 def _number_in(place: str) -> str:
-    """Return the number at the end of a place; nothing for what is no place."""
+    """Return the number at the end of a source's key; empty if the string is not a source's key."""
     _, hyphen, number = place.rpartition("-")
     return number if hyphen and number.isdecimal() else ""
 

@@ -28,7 +28,7 @@ class ContextView:
         self._context = context
         client = context._gateway._gateway_client  # type: ignore[union-attr]
         self._jvm = _KnownClasses(context._jvm)
-        #: What Spark is told in the place of the line of code that makes the next stage; None for that line.
+        #: Text that Spark shows instead of the line of code that makes the next stage; None shows the line.
         self.stage_name: str | None = None
         self._jsc = _NamedStages(context._jsc, self)
         self._conf = _KnownSettings(context)

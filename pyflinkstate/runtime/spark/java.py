@@ -21,7 +21,7 @@ from pyflinkstate.errors import ConfigurationError
 
 #: The least that PySpark 4 runs on.
 NEEDED = 17
-#: A Java that is there says its version in a fraction of a second.
+#: An installed Java prints its version in a fraction of a second.
 _TIMEOUT_S = 30
 _RELEASE = re.compile(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', re.MULTILINE)
 _SAID = re.compile(r'\bversion "(\d+)(?:\.(\d+))?')

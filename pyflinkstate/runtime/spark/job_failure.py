@@ -64,7 +64,7 @@ class ResultQueries(StreamingQueryListener):
         if self._text is not None:
             self._session.streams.removeListener(self)
 
-    # --- what a listener is told -------------------------------------------------------------------
+    # --- the calls of a listener -------------------------------------------------------------------
 
     def onQueryStarted(self, event: Any) -> None:
         """Spark calls this before the query reads anything."""

@@ -1,6 +1,6 @@
 """Where slots are started: hosts share them evenly, and so do the executors of a host.
 
-Spark gives a task to whichever executor has a core to spare, so the first executor that is there would start
+Spark gives a task to whichever executor has a core to spare, so the first available executor would start
 most slots. A slot stays where it was started for as long as the attempt lasts. So the tasks that start slots
 prefer an executor each. Spark waits for it as long as ``spark.locality.wait`` says, and then takes another.
 """

@@ -53,7 +53,7 @@ _TOO_LARGE_FOR_SINGLE: Final = float(2**128 - 2**103)
 _MAX_SCHEMA: Final = 300
 #: So much of the name of a field is shown.
 _MAX_NAME: Final = 50
-#: Of so many classes of rows the slots are remembered.
+#: Number of row classes whose slots are cached.
 _MAX_KINDS: Final = 1000
 #: Attributes of a class that make no row of its objects. The last is what classes written in C have, such as
 #: the year of a date.
@@ -350,7 +350,7 @@ def _fit_of_struct(kind: sql.StructType, for_spark: bool) -> _Fit:
 
 
 def _parts(value: FieldValue, names: list[str]) -> Sequence[FieldValue] | None:
-    """Return the fields of a row in order, None for one that is not there; None of what is no such row."""
+    """Return the fields of a row in order, None for a missing field. None if the value is not such a row."""
     if isinstance(value, sql.Row):
         return _of_spark(value, names)
     fields = _by_name(value, names)
@@ -382,7 +382,7 @@ def _of_spark(row: sql.Row, names: list[str]) -> Sequence[FieldValue]:
 
 
 def _attributes(value: FieldValue, names: list[str]) -> dict[str, FieldValue]:
-    """Return what an object says of its columns, and what looks as if it did."""
+    """Return the attributes of an object that match its columns, and near misses for the error message."""
     kind: FieldValue = type(value)
     given = getattr(value, "__dict__", {})
     slots = _slots_of(kind)

@@ -66,7 +66,7 @@ SideOutputs = dict[str, tuple[list[Record], list[int | None]]]
 
 @attrs.frozen
 class TaskInfo:
-    """As what a chain runs: Spark's partition is the subtask."""
+    """Identifies the subtask a chain runs as: Spark's partition number."""
 
     subtask: int
     parallelism: int
@@ -171,7 +171,7 @@ class Chain:
 
         Args:
             records: go into the first operator.
-            number: only so many of the operators take part, but all are opened and closed.
+            number: how many of the operators process records; all are opened and closed.
             end: called at the end if assigners had records.
         """
         with closed_at_end(self.close):
@@ -224,7 +224,7 @@ class Chain:
             end()
 
     def open(self) -> None:
-        """Open the functions, in order. Raises what is right to report; :meth:`close` must follow."""
+        """Open the functions in order. Raises the error to report; call :meth:`close` in any case."""
         for shipped in self._operators:
             operator = attrs.evolve(shipped, function=unshipped(shipped.function))
             _open(operator, self._info)
@@ -233,7 +233,7 @@ class Chain:
     def through(self, records: Records, number: int | None = None) -> Iterator[Record]:
         """Return what becomes of ``records``; the functions are open. May be called again and again.
 
-        With ``number``, only so many of the operators take part.
+        With ``number``, only the first ``number`` operators process records.
         """
         for operator, link in zip(self._opened[:number], self._links[:number], strict=True):
             records = _RUNNERS[operator.kind](operator, records, link)

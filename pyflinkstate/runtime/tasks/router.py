@@ -34,7 +34,7 @@ from pyflinkstate.runtime.wire import (
     user_failure,
 )
 
-#: A frame that is too large is split into at most so many frames, one for each record.
+#: A frame that is too large is split into at most this many frames, one for each record.
 MAX_PARTS = 1 << 24
 
 #: The partitioners for records whose subtask neither a key nor the record itself determines.

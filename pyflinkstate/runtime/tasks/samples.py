@@ -11,7 +11,7 @@ from pyflinkstate.runtime.wire import ColumnBatch, ValuesFrame, side_output_coun
 
 #: So many records are noted of each stream in an epoch by a task.
 MOST_RECORDS = 20
-#: Of each so many characters.
+#: Length at which the text of a sample is cut, in characters.
 MOST_CHARS = 300
 
 #: Texts of records, by the ids of streams.

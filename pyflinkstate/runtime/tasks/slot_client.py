@@ -43,7 +43,7 @@ _GRACE_S = 5
 ASK_AGAIN_S = 1.0
 #: How often such a task still asks after the other one has ended the epoch in the slot. The other one has yet
 #: to hand its last results to Spark, and Spark then takes some seconds to end this one. If the other one is
-#: lost in this time, the restart comes so much later: that is why there are no more.
+#: lost in this time, the restart is delayed by as much, hence the low number.
 ASKS_AFTER_THE_END = 10
 
 

@@ -220,7 +220,7 @@ class ChainTask:
         return RunningChain(self, partition, made, self._unpacked(frames, made))
 
     def info(self, partition: int) -> TaskInfo:
-        """Return as what functions run over a partition."""
+        """Return the context in which a partition's functions run."""
         metrics = OperatorMetrics(SystemClock().now_ms)
 
         def report(values: MetricValues) -> None:

@@ -60,7 +60,7 @@ class ColumnBatch(Sequence[Record]):
         return iter(self.rows())
 
     def parts(self, max_records: int, max_bytes: int) -> Iterator[ColumnBatch]:
-        """Yield the records in parts of so many records, and of about so many bytes, at most."""
+        """Yield the records in parts, each with at most the given numbers of records and, roughly, bytes."""
         size = max(1, self.size_bytes)
         step = max(1, min(max_records, len(self) * max_bytes // size))
         for start in range(0, len(self), step):

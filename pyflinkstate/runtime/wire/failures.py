@@ -26,7 +26,7 @@ _MAX_FRAMES = 3
 
 @attrs.frozen
 class NoRecord:
-    """Stands in the place of a record where an operator processed none, and says what it did."""
+    """Replaces the record in an error if the operator was not processing one; says what it did."""
 
     doing: str
 

@@ -32,7 +32,7 @@ _FIRST, _LAST = datetime.datetime(2000, 1, 1), datetime.datetime(9999, 12, 31)
 
 
 def new_secret(is_encrypted: bool) -> bytes:
-    """Return the secret of a new job, with what its connections are encrypted with, if they shall be.
+    """Return the secret of a new job, including the TLS key pair if connections are to be encrypted.
 
     Raises:
         ConfigurationError: the package that makes certificates is not installed.
@@ -145,7 +145,7 @@ class TlsSocket:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            self._flush()  # the peer is told why
+            self._flush()  # tell the peer why
             raise UntrustedConnectionError(
                 f"the peer does not have the job's certificate, or does not encrypt ({error.reason})"
             ) from error

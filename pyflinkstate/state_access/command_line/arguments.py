@@ -88,7 +88,7 @@ def _complain(text: str) -> None:
 
 def _drop(stream: TextIO) -> None:
     """Let go of what is left to be written; otherwise the interpreter tries once more when it ends."""
-    with suppress(AttributeError, OSError):  # what stands for a standard stream may have no descriptor
+    with suppress(AttributeError, OSError):  # a replaced standard stream may have no descriptor
         descriptor = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor)

@@ -35,7 +35,7 @@ class Progress:
         self._total = size_bytes
 
     def advance(self, size_bytes: int) -> None:
-        """Say that so much more has been read."""
+        """Add to the number of bytes read."""
         self._bytes_read += size_bytes
         if self._is_wanted and self._clock() - self._begin >= _PATIENCE_S:
             self._show()

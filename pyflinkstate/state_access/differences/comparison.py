@@ -28,7 +28,7 @@ class StateDiff:
         state: the name of the state; of timers the name of their service and its kind of time.
         table: a row for each key that differs: ``key_group``, ``key``, ``window`` or ``namespace`` if there
             is one, ``change`` (``added``, ``removed`` or ``changed``), ``old`` and ``new``. Timers have
-            ``timestamp_ms`` in the place of old and new, elements of lists ``change`` and ``value`` only, and
+            ``timestamp_ms`` instead of old and new, elements of lists ``change`` and ``value`` only, and
             entries of broadcast state ``key``, ``change``, ``old`` and ``new``.
         kind: ``keyed``, ``timers`` or ``operator_state``.
     """

@@ -120,7 +120,7 @@ def _descriptor(state: Any, column: Any, types: Mapping[str, pa.DataType]) -> St
     if not isinstance(state, str) or make is None:
         raise ConfigurationError(
             f"state {state!r} of column {column!r}: its type is not known from the column, so give a state "
-            f"descriptor in the place of its name"
+            f"descriptor instead of its name"
         )
     return ValueStateDescriptor(state, make())
 

@@ -36,7 +36,7 @@ class DraftState:
     read: ReadGroups
 
     def changed(self, change: Callable[[int, pa.RecordBatch], pa.RecordBatch]) -> DraftState:
-        """Return the state with ``change(key_group, rows)`` in the place of each key group."""
+        """Return the state with each key group replaced by ``change(key_group, rows)``."""
         read = self.read
 
         def changed() -> Iterator[Group]:
@@ -121,7 +121,7 @@ class OperatorDraft:
         return bool(self.operator_states) or any(sub.raw_operator for sub in self.origin.subtasks)
 
     def with_at_most(self, parallelism: int) -> OperatorDraft:
-        """Return the draft of at most so many subtasks; those that are left out have keyed state alone."""
+        """Return the draft with at most this many subtasks. The others have only keyed state."""
         subtasks = self.origin.subtasks[:parallelism]
         number = min(self.origin.parallelism, parallelism)
         return attrs.evolve(self, origin=attrs.evolve(self.origin, parallelism=number, subtasks=subtasks))

@@ -267,7 +267,7 @@ class CheckpointEdit:
         renamed = {to if known == uid else known: operator for known, operator in self._operators.items()}
         self._operators = {**renamed, to: found.renamed(to)}
         watermarks = dict(self.metadata.watermarks)
-        if uid in watermarks:  # also in the place of one that a dropped operator has left
+        if uid in watermarks:  # also replaces the watermark of a dropped operator
             watermarks[to] = watermarks.pop(uid)
         self.metadata = attrs.evolve(self.metadata, watermarks=watermarks)
         return self

@@ -66,7 +66,7 @@ class FittedRows:
 
     Attributes:
         rows: ``key``, ``namespace`` if there is one, and ``value`` as the state stores it.
-        are_map_entries: whether each value is a map with one entry, to be put into the map that is there.
+        are_map_entries: whether each value is a map with one entry, to be put into the existing map.
     """
 
     rows: pa.RecordBatch
@@ -285,7 +285,7 @@ def _time_window(value: Any) -> Any:
 
 
 def stamped(stored: TypeInformation, value: TypedValue, timestamp_ms: int) -> TypedValue:
-    """Return a user's value as a state with time to live stores it; what is no list or map stays as it is."""
+    """Return a user's value as a state with time to live stores it: elements of lists and maps stamped."""
     if value is None:
         return None
     if isinstance(stored, TtlTypeInfo):

@@ -165,7 +165,7 @@ def python_cells(cells: Cells) -> list[Any]:
 
 
 def shaped(type_info: TypeInformation, cells: Cells, pickled: Shape) -> Iterator[TypedValue]:
-    """Yield the values that cells stand for; what stands for none is passed on, for the type to refuse.
+    """Yield the values of cells. Cells that match no value are passed through; the type rejects them.
 
     Args:
         type_info: the type of the values.

@@ -34,7 +34,7 @@ class JobReporter:
         plan: what the job runs.
         job_id: the id of the job.
         name: its name.
-        listeners: who is told.
+        listeners: receive the reports.
         clock: tells the time.
     """
 

@@ -146,7 +146,7 @@ class JobExecutionResult:
         checkpoints: the checkpoints and savepoints that this run completed, in order; of all that completed
             or failed, only the last 10,000 are kept.
         epochs: the number of the last epoch.
-        restarts: how often this run went back to a checkpoint.
+        restarts: number of times this run went back to a checkpoint.
         failed_checkpoints: the checkpoints that were aborted, in order, including those pending at the end,
             as far as they are among these 10,000.
         metrics: the metrics of functions by ``"<operator>.<group>.<name>"``, summed over all subtasks; they

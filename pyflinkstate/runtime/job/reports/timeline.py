@@ -1,11 +1,11 @@
 """Where the time of an epoch goes, as the driver sees it.
 
-The driver hears of a task when it reports its end. Sources report when their last record has been read, and
-state slots when they have processed the epoch. So the phases of an epoch are: *planning*, until the engine
-starts it; *reading*, until the last source has reported; *slots*, until the last state slot has reported;
-*finishing*, until the engine has ended all tasks, among them those of the sinks; and *preparing*, in which
-the sinks prepare their output. A job without state slots has no time in that phase. The *commit* comes
-later, with a checkpoint.
+The driver learns about a task from the task's final report. Sources report when their last record has been
+read, and state slots when they have processed the epoch. So the phases of an epoch are: *planning*, until
+the engine starts it; *reading*, until the last source has reported; *slots*, until the last state slot has
+reported; *finishing*, until the engine has ended all tasks, among them those of the sinks; and *preparing*,
+in which the sinks prepare their output. A job without state slots has no time in that phase. The *commit*
+comes later, with a checkpoint.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class FastWay(FrameLoop, Protocol):
 
 
 class Windowing(Protocol):
-    """What there is to know about a window operator. What is rare goes to its methods."""
+    """The facts about a window operator. Rare cases call the operator's own methods."""
 
     assigner: WindowAssigner
     trigger: Trigger

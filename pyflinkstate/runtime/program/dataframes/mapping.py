@@ -46,7 +46,7 @@ def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | N
         ConfigurationError: there is none, or there are several.
     """
     if initial_state is None or not hasattr(initial_state, "isStreaming"):
-        return None  # there is no initial state, or it is no DataFrame, which is told later
+        return None  # no initial state, or not a DataFrame: that error is raised later
     columns = initial_state.columns
     others = [name for name in columns if name not in columns_of(key)]
     if callable(key) or len(others) != 1:
@@ -94,13 +94,13 @@ def keyed_map(
         state_ttl: when a value expires.
         initial_state: a batch DataFrame with the columns of ``key``, which must be names then, and one more,
             whose value becomes the state of the key before the first row of ``df`` is read. There may be one
-            row for each key. When and how often it is read is told at :func:`keyed_process`.
+            row for each key. :func:`keyed_process` says when it is read.
         key_type: see :meth:`DataStream.key_by`.
         parallelism: see :func:`keyed_process`, as for all that follow.
         checkpoint_directory: required for a streaming DataFrame.
         restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
         on_failure: for a streaming DataFrame, when the job restarts.
-        listener: is told of epochs, checkpoints and restarts.
+        listener: called with epochs, checkpoints and restarts.
         trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``.
         output_mode: ``"append"`` or ``"update"``.
         retention: for a streaming DataFrame, for how long the files of its results stay, as ``"7 days"``.

@@ -303,7 +303,7 @@ def keyed_process(
         restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
         on_failure: for a streaming DataFrame, when the job restarts; see :class:`RestartStrategies`. Default:
             three times.
-        listener: is told of epochs, checkpoints and restarts.
+        listener: called with epochs, checkpoints and restarts.
         trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``, such as
             ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``. Each batch is an epoch, and ends
             with a checkpoint.
