@@ -42,7 +42,7 @@ from pyflinkstate.errors import (
     SparkJobError,
     StateMigrationError,
 )
-from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.checkpoints.run_claim import CHECK_INTERVAL_MS, RunClaim
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.job import job as job_module
@@ -458,6 +458,64 @@ def test_what_a_driver_publishes_that_was_frozen_in_the_middle_of_it_is_harmless
     assert shop.rows() == EXPECTED
     ids = [stats.checkpoint_id for stats in second.heard.checkpoints]
     assert 5 not in ids, "the older driver had begun it"
+
+
+def write_state(storage: CheckpointFolders, folder: str, shared_by: int | None, writer: str) -> Path:
+    """Write a state file as a subtask does it; return its path."""
+    stream = storage.streams(folder, shared_by, writer).create()
+    stream.write(b"state")
+    handle: Any = stream.close_and_get_handle()
+    return Path(folder, handle.path).resolve()
+
+
+@pytest.mark.parametrize("retention", [None, ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS])
+def test_a_driver_deletes_at_last_what_its_subtasks_wrote_after_another_one_had_ended(
+    shop: Shop, retention: ExternalizedCheckpointRetention | None
+) -> None:
+    job_id, storage = shop.first(), shop.storage
+    older = shop.run(restore=newest(storage), retention=retention).job()
+    checkpoints = older._checkpointing
+    assert checkpoints is not None
+    checkpoints.claim(older._restore)
+    checkpoints.take_over(older._restore)
+    checkpoints.begin_attempt()
+    newer = shop.run(restore=newest(storage)).job()
+    list(newer.run())
+    theirs = write_state(storage, storage.begin(job_id, 77, shared=True), 77, "bbbbbbbb")
+    before = shop.tree()
+
+    trigger = checkpoints.trigger_savepoint(SavepointRequest(str(shop.directory), False), 9, 0)
+    assert trigger is not None
+    assert trigger.savepoint is not None
+    for made in trigger.all():
+        write_state(storage, made.folder, None, made.writer)
+    write_state(storage, trigger.folder, trigger.checkpoint_id, trigger.writer)
+    assert len(shop.tree()) == len(before) + 3
+
+    older._end_checkpoints(JobStatus.FAILED, True)
+    assert shop.tree() == before
+    assert theirs.exists()
+    assert not Path(trigger.savepoint.folder).exists()
+    assert storage.checkpoint_ids(job_id) == [*storage.completed(job_id), 77]
+
+
+def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Shop) -> None:
+    """It made the folder of a checkpoint when the other one had seen which numbers are in use."""
+    shop.first()
+    older = shop.run(restore=newest(shop.storage)).job()
+    checkpoints = older._checkpointing
+    assert checkpoints is not None
+    checkpoints.claim(older._restore)
+    checkpoints.take_over(older._restore)
+    newer = claim(shop.storage)
+    newer._job_id = older.job_id
+    newer.make(RunHistory())
+    trigger = checkpoints.trigger(9, 0)
+    assert trigger is not None
+    theirs = write_state(shop.storage, trigger.folder, None, newer.token)
+    write_state(shop.storage, trigger.folder, None, trigger.writer)
+    older._end_checkpoints(JobStatus.FAILED, True)
+    assert list(Path(trigger.folder).iterdir()) == [theirs]
 
 
 def thawing(storage: Frozen, older: Driver, epoch: int) -> Callable[[EpochRequest], None]:

@@ -174,6 +174,7 @@ class Simulation:
                 starts += 1
                 if starts > MAX_STARTS:
                     self.chaos.left = 0
+                    self.restless = self.nostalgic = 0.0
                     self.settings = attrs.evolve(self.settings, timeout_ms=100_000)
                 assert starts < 2 * MAX_STARTS, "it fails again and again without a fault"
             num_retained = self.settings.num_retained if self.retention is None else None
@@ -256,6 +257,7 @@ class Simulation:
                 if killed.process is not driver:
                     raise
                 self.witness.notes["killed"] += 1
+                self.cluster.disturbed |= self.cluster.superseded_in  # it cannot delete what it has left
             except JobCancelledError:
                 self.witness.notes["cancelled"] += 1
             except PyFlinkStateError as error:

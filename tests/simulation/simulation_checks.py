@@ -119,6 +119,8 @@ class Witness(JobListener):
         #: Folders of checkpoints that somebody has damaged.
         self.damaged: set[str] = set()
         self.job_id = ""
+        #: The program that was started last.
+        self._job: Job | None = None
         #: The number of the output directory; a job that begins from nothing has a new one.
         self.output = 0
         #: What ``foreach_epoch`` was called with last, by epoch.
@@ -152,6 +154,7 @@ class Witness(JobListener):
 
     def starts(self, job: Job) -> None:
         """A program was started."""
+        self._job = job
         self.job_id = job.job_id
         self._last_announced = None
         self.completed_in_this_run = 0
@@ -182,6 +185,10 @@ class Witness(JobListener):
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
         self.notes["failed checkpoints"] += 1
         self.notes["expired checkpoints"] += "expired" in (stats.failure or "")
+        # It has appeared, and its driver does not know that.
+        self.completed_in_this_run -= (
+            f"{CHECKPOINTS}/{self.job_id}/chk-{stats.checkpoint_id}" in self.published
+        )
 
     def failed(self, error: PyFlinkStateError) -> None:
         """A program has ended with an error."""
@@ -210,7 +217,8 @@ class Witness(JobListener):
             assert int(visible[2]) <= covered, f"{operation.target}, and checkpoints cover {covered}"
         elif operation.name in ("move", "delete folder") and _VISIBLE_EPOCH.fullmatch(operation.path):
             assert self.takes_back, f"{operation.path} was final, and is taken back"
-
+        elif operation.name == "delete" and operation.path.endswith(_METADATA):
+            self._deleted(operation.path.removesuffix(_METADATA))
         elif operation.name == "move" and _CLAIM.fullmatch(operation.target):
             self._claimants.add(operation.process)
 
@@ -242,15 +250,27 @@ class Witness(JobListener):
         if self._cluster.rng.random() < RESTORED_AT_ONCE:
             self._check_restores(published)
 
-    def _power_is_back(self, came_back: set[str]) -> None:
-        """What was said to be final is so."""
+    def _deleted(self, folder: str) -> None:
+        """A driver deletes no checkpoint that covers final output, unless the job is over."""
+        assert self._job is not None
+        if folder not in self.published or self.takes_back or self._job.status.is_globally_terminal_state():
+            return
+        covered = self._covered(set(self._disk.files))
+        assert (self._last_announced or 0) <= covered, f"{folder} is deleted, and its output final"
+
+    def _covered(self, files: set[str]) -> int:
+        """Return the epoch of the job's newest checkpoint among some files."""
+        found = [p for p in self.published.values() if self.is_of_this_job(p) and not self._is_off_line(p)]
+        return max((p.metadata.epoch for p in found if p.folder + _METADATA in files), default=0)
+
+    def _power_is_back(self, before: set[str], came_back: set[str]) -> None:
+        """What was said to be final is so, unless the job is over and had deleted its checkpoints."""
         self.notes["power cuts"] += 1
         self._came_back |= came_back
         self._was_cut = True
+        covered = min(self._last_announced or 0, self._covered(before))
         self.published = {folder: p for folder, p in self.published.items() if self.is_there(p)}
-        assert (self._last_announced or 0) <= self.newest_epoch(), (
-            "a checkpoint is gone, and its output final"
-        )
+        assert covered <= self.newest_epoch(), "a checkpoint is gone, and its output final"
 
     def _set_aside(self, folder: str, target: str) -> None:
         """A checkpoint has moved; it is as whole as it was."""

@@ -40,10 +40,14 @@ INTERRUPTIBLE = frozenset({"write", "delete folder"})
 
 @attrs.frozen
 class Mishap:
-    """One operation fails after some part of it (of most: all or nothing), and may kill who does it."""
+    """One operation fails after some part of it (of most: all or nothing), and may kill who does it.
+
+    With ``cuts_power``, everything else dies as well.
+    """
 
     part: float
     kills: bool = False
+    cuts_power: bool = False
 
 
 class Chaos:
@@ -90,8 +94,9 @@ class Cluster:
         self.frozen: list[Process] = []
         #: How far the clock on the wall is from the time that passes.
         self.wall_offset_ms = 0
-        #: Called after the power was cut, when the host is up again, with the paths of what came back.
-        self.power_is_back: Callable[[set[str]], None] = lambda paths: None
+        #: Called after the power was cut, when the host is up again, with the files that were there before,
+        #: and the paths of what came back.
+        self.power_is_back: Callable[[set[str], set[str]], None] = lambda before, came_back: None
         #: What has happened, of which nobody else takes note.
         self.seen: Counter[str] = Counter()
         #: Told of what the driver says to slots.
@@ -104,6 +109,8 @@ class Cluster:
         self.scenario: Callable[[Operation], Mishap | None] = lambda operation: None
         #: Folders of checkpoints, or the shared one, in which an operation has failed.
         self.disturbed: set[str] = set()
+        #: Those that a driver has changed after a second one had run: it deletes what it has left there.
+        self.superseded_in: set[str] = set()
         #: Folders of jobs that could not be listed when that was tried last: what is in there is not known.
         self.unlisted: set[str] = set()
         #: Called when the driver is frozen at an operation: a second one runs meanwhile.
@@ -177,7 +184,8 @@ class Cluster:
                 process.kill()
         self.slots.clear()
         self.tasks.clear()
-        self.power_is_back(self.disk.power_cut(self.rng))
+        before = set(self.disk.files)
+        self.power_is_back(before, self.disk.power_cut(self.rng))
 
     def wall_ms(self) -> int:
         """Return what a clock shows."""
@@ -265,7 +273,7 @@ class Cluster:
             and operation.name in CHANGES
             and (found := _CHECKPOINT_FOLDER.match(operation.path))
         ):
-            self.disturbed.add(found[0])
+            self.superseded_in |= {found[0], found[0].rpartition("/")[0] + "/shared"}
 
     def _interleave(self) -> None:
         """While the driver is at its storage, others go on; it may be dead when they have."""
@@ -289,6 +297,8 @@ class Cluster:
         part = mishap.part if operation.name in INTERRUPTIBLE else float(mishap.part == 1)
         if mishap.kills:
             self.kill(operation.process)
+            if mishap.cuts_power:
+                self.at(0, self._cut_the_power)
             return Verdict(part, Killed(operation.process))
         if found := _CHECKPOINT_FOLDER.match(operation.path):
             self.disturbed.add(found[0])

@@ -235,6 +235,7 @@ MISHAPS = {
     "killed before": (Mishap(0.0, kills=True), None),
     "killed amid": (Mishap(0.5, kills=True), INTERRUPTIBLE),
     "killed after": (Mishap(1.0, kills=True), CHANGES),
+    "without power before": (Mishap(0.0, kills=True, cuts_power=True), None),
     "refused": (Mishap(0.5), None),
     "done and refused": (Mishap(1.0), CHANGES),
 }

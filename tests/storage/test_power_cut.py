@@ -14,11 +14,13 @@ from simulation_storage import Disk, Killed, Operation, Process, Verdict
 from support_runtime import metadata
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.backends.format.paths import written_at
 from pyflinkstate.errors import CheckpointStorageError
 from pyflinkstate.runtime.storage import durable
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 JOB = "0" * 32
+FAILS = Verdict(0.0, OSError(5, "input/output error"))
 #: So many outcomes of each power cut are looked at.
 OUTCOMES = 30
 
@@ -100,6 +102,31 @@ def test_a_completed_checkpoint_is_whole_after_a_power_cut_and_no_other_passes_f
         if completed:
             found = storage.load_latest("orders")
             assert whole_state(storage, found) == bytes(100_000)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own files", "shared files"])
+def test_a_checkpoint_whose_deletion_was_tried_twice_does_not_come_back_without_its_files(
+    shared: bool,
+) -> None:
+    """The first time its folder could not be flushed."""
+
+    def both(storage: CheckpointFolders) -> None:
+        for number in (1, 2):
+            take_checkpoint(storage, number, shared)
+
+    def delete(storage: CheckpointFolders) -> None:
+        uri, disk = storage.uri_of(JOB, 1), storage._fs.handler._disk
+        decide = disk.decide
+        disk.decide = lambda operation: FAILS if operation.name == "flush" else decide(operation)
+        with pytest.raises(CheckpointStorageError):
+            storage.discard(uri)
+        disk.decide = decide
+        storage.discard(uri)
+        storage.discard_shared(JOB, [path for path in storage.shared_paths(JOB) if written_at(path) == 1])
+
+    for storage, _ in cut_after_each_operation(delete, both):
+        for checkpoint_id in storage.completed(JOB):
+            assert whole_state(storage, storage.load(storage.uri_of(JOB, checkpoint_id))) == bytes(100_000)
 
 
 def test_the_checkpoint_before_is_whole_while_the_next_one_is_taken_and_the_older_one_goes() -> None:

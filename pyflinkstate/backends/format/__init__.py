@@ -17,7 +17,9 @@ from pyflinkstate.backends.format.paths import (
     is_file_name,
     is_job_id,
     is_state_path,
+    state_file_name,
     written_at,
+    written_by,
 )
 from pyflinkstate.backends.format.section_checks import SectionChecks
 from pyflinkstate.backends.format.section_reader import read_head, read_section, read_sections
@@ -80,6 +82,8 @@ __all__ = [
     "read_section",
     "read_sections",
     "schema_message",
+    "state_file_name",
     "write_file",
     "written_at",
+    "written_by",
 ]

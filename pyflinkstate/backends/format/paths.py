@@ -7,6 +7,9 @@ import re
 #: The beginning of the path to a file in the job's ``shared`` folder, from the folder of its checkpoint.
 SHARED_PREFIX = "../shared/"
 
+#: How many digits of a state file's name tell who wrote it; the others are random.
+_WRITER_DIGITS = 8
+
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 _FILE_NAME = re.compile(r"(\d{1,19}-)?[0-9a-f]{32}")
 
@@ -31,6 +34,25 @@ def is_state_path(path: object) -> bool:
     (True, True, False)
     """
     return isinstance(path, str) and is_file_name(path.removeprefix(SHARED_PREFIX))
+
+
+def state_file_name(writer: str, digits: str) -> str:
+    """Return the name of a new state file.
+
+    Args:
+        writer: what :func:`written_by` is to return, or empty.
+        digits: 32 random hexadecimal digits.
+    """
+    return writer + digits[len(writer) :]
+
+
+def written_by(path: str) -> str:
+    """Return the digits that the driver had whose subtasks wrote a state file.
+
+    >>> written_by("../shared/7-" + 8 * "a" + 24 * "0"), written_by(8 * "b" + 24 * "0")
+    ('aaaaaaaa', 'bbbbbbbb')
+    """
+    return path.rpartition("-")[2][:_WRITER_DIGITS]
 
 
 def written_at(path: str) -> int:

@@ -20,6 +20,7 @@ from pyflinkstate.backends.format import (
     OperatorState,
     OperatorSubtaskState,
     written_at,
+    written_by,
 )
 from pyflinkstate.errors import (
     CheckpointError,
@@ -207,6 +208,10 @@ class Checkpointing:
         self._has_taken_over = False
         #: Checkpoints that exist but cannot be read, so that the files which they share are unknown.
         self._unreadable: set[str] = set()
+        #: Checkpoints whose publication was tried: they may be complete even if that failed.
+        self._tried: set[int] = set()
+        #: The folders of checkpoints that were not published and could not be deleted.
+        self._unpublished: list[str] = []
 
     # --- the life of the job -----------------------------------------------------------------------
 
@@ -382,8 +387,24 @@ class Checkpointing:
         self._sweep_quietly()
 
     def _sweep_quietly(self) -> None:
-        if self._has_taken_over:
-            self._quietly(self._sweep)
+        if self._has_taken_over and not self._quietly(self._sweep):
+            self._sweep_own()
+
+    def _sweep_own(self) -> None:
+        """Delete what the subtasks of this driver wrote for checkpoints that it did not publish.
+
+        No other driver needs these files, so they are deleted even if a newer one has taken the job over.
+        That one would find them too, but it may have ended before they were written.
+        """
+        self._registry.begin_attempt()
+        writer, storage = self._claim.token, self._storage
+        try:
+            own = {path for path in storage.shared_paths(self._job_id) if written_by(path) == writer}
+            storage.discard_shared(self._job_id, sorted(self._unneeded(own - self._registry.needed())))
+            while self._unpublished:
+                storage.discard_written(self._unpublished.pop(), writer)
+        except CheckpointError as error:
+            _log.warning("%s", error)
 
     def _sweep(self) -> None:
         """Delete incomplete checkpoints, and those whose deletion failed before."""
@@ -443,7 +464,8 @@ class Checkpointing:
 
     def discard_all(self) -> None:
         """Delete every checkpoint of the job, including those that were set aside; savepoints stay."""
-        self._quietly(self._discard_all)
+        if not self._quietly(self._discard_all):
+            self._sweep_own()
 
     def _discard_all(self) -> None:
         found = self._storage.checkpoint_ids(self._job_id)
@@ -479,7 +501,13 @@ class Checkpointing:
             self._increments_since_full += 1
             materialize = self._increments_since_full % self._settings.materialization_interval == 0
         return CheckpointTrigger(
-            pending.checkpoint_id, timestamp_ms, uri, self._settings.incremental, base_id, materialize
+            pending.checkpoint_id,
+            timestamp_ms,
+            uri,
+            self._settings.incremental,
+            base_id,
+            materialize,
+            writer=self._claim.token,
         )
 
     def trigger_savepoint(
@@ -513,7 +541,7 @@ class Checkpointing:
         pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target, timestamp_ms)
         self._uris[pending.checkpoint_id] = uri
         self._savepoints[pending.checkpoint_id] = request
-        return CheckpointTrigger(pending.checkpoint_id, timestamp_ms, uri)
+        return CheckpointTrigger(pending.checkpoint_id, timestamp_ms, uri, writer=self._claim.token)
 
     def _subtasks(self) -> list[SlotId]:
         return [
@@ -580,10 +608,12 @@ class Checkpointing:
             states = {slot: self._registry.whole(ack) for slot, ack in pending.acks.items()}
             metadata = self._metadata(pending, states)
             self.check_run()
+            self._tried.add(checkpoint_id)
             self._storage.complete(metadata, uri, bool(shared_files(states.values())))
         except CheckpointError as error:
             self._tell(MetadataNotPublished(checkpoint_id, error))
             return
+        self._tried.discard(checkpoint_id)
         del self._uris[checkpoint_id]
         instructions = self.coordinator.handle(MetadataPublished(checkpoint_id, self._clock.monotonic_ms()))
         savepoint = self._savepoints.pop(checkpoint_id, None)
@@ -701,8 +731,11 @@ class Checkpointing:
         uri = self._uris.pop(checkpoint_id, None)
         written = {ack.slot: ack.state for ack in pending.acks.values()}
         if uri is not None and not self._quietly(lambda: self._storage.discard(uri)):
-            # It may be complete after all: an error may come after the files are written.
-            self._registry.keep(checkpoint_id, self._chains_of(pending))
+            if checkpoint_id in self._tried:
+                # It may be complete after all: an error may come after the files are written.
+                self._registry.keep(checkpoint_id, self._chains_of(pending))
+            else:
+                self._unpublished.append(uri)
         self._discard_shared(shared_files(written.values()) - self._registry.needed())
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is not None:
@@ -743,7 +776,8 @@ class Checkpointing:
     def _discard_late(self, ack: CheckpointAck) -> None:
         own = self._storage.uri_of(self._job_id, ack.checkpoint_id)
         uri = self._failed_savepoints.get(ack.checkpoint_id, own)
-        self._quietly(lambda: self._storage.discard(uri))
+        if not self._quietly(lambda: self._storage.discard(uri)) and ack.checkpoint_id not in self._tried:
+            self._unpublished.append(uri)
         self._discard_shared(shared_files([ack.state]) - self._registry.needed())
 
     def _unneeded(self, paths: set[str]) -> set[str]:

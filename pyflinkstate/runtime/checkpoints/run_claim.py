@@ -17,6 +17,10 @@ Its action must then be harmless, which three rules ensure:
 * A checkpoint knows the runs that led to it, and a new driver adds its own run when it takes over. A
   checkpoint outside that history cannot be the "latest" one.
 
+As its last act, a driver that another one has followed deletes the state files that its own subtasks wrote
+for checkpoints which it never published. The names of these files begin with the token of the driver, and
+nobody else needs them. The other driver may have ended before they were written.
+
 A claim needs no compare-and-set, which not all file systems and object stores offer. It only needs listings
 that show everything written before, which all of them offer.
 """
@@ -52,6 +56,8 @@ class RunClaim:
         self._successor: str | None = None
         #: The id of the run; None before the job is claimed.
         self.run: str | None = None
+        #: Eight random digits, the same in the ids of all runs of this driver; empty before the first.
+        self.token = ""
 
     def make(self, past: RunHistory) -> str:
         """Claim the job for a new run and return its id.
@@ -62,7 +68,8 @@ class RunClaim:
             JobSupersededError: another driver claims the job at the same moment and has the newer id.
         """
         known = [run for run, _ in past.runs] + ([] if self.run is None else [self.run])
-        run = run_id_after([*self._storage.runs(self._job_id), *known], uuid.uuid4().hex[:8])
+        self.token = self.token or uuid.uuid4().hex[:8]
+        run = run_id_after([*self._storage.runs(self._job_id), *known], self.token)
         self._storage.write_run(self._job_id, run)
         self.run = run
         self.check()

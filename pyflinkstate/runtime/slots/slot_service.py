@@ -458,10 +458,10 @@ class SlotService:
         self, trigger: CheckpointTrigger
     ) -> tuple[CheckpointStreamFactory, CheckpointStreamFactory | None]:
         assert self._storage is not None
-        streams = self._storage.streams(trigger.folder)
+        streams = self._storage.streams(trigger.folder, writer=trigger.writer)
         if not trigger.is_incremental:
             return streams, None
-        return streams, self._storage.streams(trigger.folder, shared_by=trigger.checkpoint_id)
+        return streams, self._storage.streams(trigger.folder, trigger.checkpoint_id, trigger.writer)
 
     def _write_snapshot(self, trigger: CheckpointTrigger, snapshot: SubtaskSnapshot, sync_ms: float) -> None:
         started = self._host.perf_s()

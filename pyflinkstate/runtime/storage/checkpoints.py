@@ -29,6 +29,7 @@ from pyflinkstate.backends.format import (
     is_file_name,
     is_job_id,
     is_state_path,
+    written_by,
 )
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -39,6 +40,7 @@ from pyflinkstate.runtime.storage.durable import (
     OBJECT_STORES,
     flush_folder,
     make_folder,
+    remove_empty,
     write_whole,
 )
 from pyflinkstate.runtime.storage.links import check_no_links
@@ -106,17 +108,9 @@ class CheckpointFolders:
         try:
             self._make_folder(uri)
         except CheckpointStorageError:
-            with suppress(CheckpointStorageError):
-                self._remove_empty(uri)
+            remove_empty(*self._locate(uri))  # it was perhaps created, but may not be durable
             raise
         return uri
-
-    def _remove_empty(self, uri: str) -> None:
-        """Remove a folder that was created but may not be durable, unless it has contents."""
-        file_system, folder = self._locate(uri)
-        with storage_errors(f"delete {folder}"):
-            if not file_system.get_file_info(fs.FileSelector(folder)):
-                file_system.delete_dir(folder)
 
     def begin_savepoint(self, directory: str, job_id: str) -> str:
         """Create a new folder for a savepoint below any ``directory``, and return its URI."""
@@ -175,8 +169,8 @@ class CheckpointFolders:
             self._check_own(file_system, folder)
             if _exists(file_system, f"{folder}/{METADATA}"):
                 file_system.delete_file(f"{folder}/{METADATA}")
-                flush_folder(file_system, folder)
             if _exists(file_system, folder):
+                flush_folder(file_system, folder)  # even if it was deleted before: that flush may have failed
                 file_system.delete_dir(folder)
 
     def _check_own(self, file_system: fs.FileSystem, folder: str) -> None:
@@ -196,6 +190,20 @@ class CheckpointFolders:
                 file = f"{self._root}/{job_id}/{SHARED_FOLDER}/{path.removeprefix(SHARED_PREFIX)}"
                 check_no_links(self._fs, self._root, file)
                 self._fs.delete_file(file)
+
+    def discard_written(self, uri: str, writer: str) -> None:
+        """Delete the state files in a folder that ``writer`` has written, and the folder if it is empty then.
+
+        Unlike :meth:`discard`, this leaves the files of any other driver.
+        """
+        file_system, folder = self._locate(uri)
+        with storage_errors(f"delete what was written to {folder}"):
+            self._check_own(file_system, folder)
+            for info in file_system.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+                if is_file_name(info.base_name) and written_by(info.base_name) == writer:
+                    with suppress(FileNotFoundError):
+                        file_system.delete_file(info.path)
+        remove_empty(file_system, folder)
 
     def shared_paths(self, job_id: str) -> set[str]:
         """Return the paths of all shared files of a job, as in their handles."""
@@ -479,10 +487,11 @@ class CheckpointFolders:
 
     # --- state files -----------------------------------------------------------------------------
 
-    def streams(self, uri: str, shared_by: int | None = None) -> CheckpointFolder:
+    def streams(self, uri: str, shared_by: int | None = None, writer: str = "") -> CheckpointFolder:
         """Return the folder that makes and reads the streams of the checkpoint at ``uri``.
 
-        With ``shared_by``, the id of the checkpoint, files are created in the job's shared folder.
+        With ``shared_by``, the id of the checkpoint, files are created in the job's shared folder. The names
+        of new files tell that ``writer`` wrote them.
         """
         settings = self.settings
         return CheckpointFolder(
@@ -490,6 +499,7 @@ class CheckpointFolders:
             settings.file_state_size_threshold,
             settings.write_buffer_size,
             "" if shared_by is None else f"../{SHARED_FOLDER}/{shared_by}-",
+            writer,
         )
 
 

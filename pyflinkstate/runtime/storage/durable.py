@@ -89,13 +89,13 @@ def make_folder(file_system: fs.FileSystem, path: str) -> None:
         try:
             flush_folder(file_system, posixpath.dirname(folder))
         except OSError:
-            _remove_empty(file_system, folder)
+            remove_empty(file_system, folder)
             raise
     file_system.create_dir(path, recursive=True)
 
 
-def _remove_empty(file_system: fs.FileSystem, folder: str) -> None:
-    """Remove a folder if nobody has put anything into it."""
+def remove_empty(file_system: fs.FileSystem, folder: str) -> None:
+    """Remove a folder if nobody has put anything into it; if that fails, it stays."""
     with suppress(OSError):
         if isinstance(file_system, fs.LocalFileSystem):
             os.rmdir(folder)

@@ -18,6 +18,7 @@ from pyflinkstate.backends.format import (
     FileStateHandle,
     StreamStateHandle,
     is_state_path,
+    state_file_name,
 )
 from pyflinkstate.errors import (
     CheckpointStorageError,
@@ -65,10 +66,12 @@ class CheckpointFolder:
     write_buffer_bytes: int = WRITE_BUFFER_BYTES
     #: The prefix for names of new files; it may lead out of the folder.
     prefix: str = ""
+    #: The digits of the driver, with which the names of new files begin after the prefix.
+    writer: str = ""
 
     def create(self) -> FsCheckpointStateOutputStream:
         """Open a stream; no file is created until the inline threshold is passed."""
-        name = f"{self.prefix}{uuid.uuid4().hex}"
+        name = self.prefix + state_file_name(self.writer, uuid.uuid4().hex)
         path = self._path_of(name)
         return FsCheckpointStateOutputStream(
             lambda: self.file_system.open_output_stream(path),

@@ -256,6 +256,7 @@ class CheckpointTrigger:
         base_id: write only what changed since that checkpoint; write everything if it is None or unknown.
         materialize: whether to write all keyed state as well, after that.
         savepoint: another snapshot for the same barrier, taken after this one.
+        writer: the digits with which the names of new files begin, so that the driver knows them as its own.
     """
 
     checkpoint_id: int
@@ -265,6 +266,7 @@ class CheckpointTrigger:
     base_id: int | None = None
     materialize: bool = False
     savepoint: CheckpointTrigger | None = None
+    writer: str = ""
 
     def all(self) -> tuple[CheckpointTrigger, ...]:
         """Return this trigger, and that of the savepoint if there is one."""
