@@ -28,7 +28,7 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
-from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
+from pyflinkstate.runtime.wire.messages import HeartbeatSettings
 
 
 def new_settings() -> EnvironmentSettings:

@@ -21,8 +21,7 @@ from support_slots import SLOT, ActedSlot, Driver, deployment, frames_for, in_th
 from pyflinkstate.errors import ConfigurationError, SlotLostError
 from pyflinkstate.runtime.slots.control import ControlServer, Endpoint, SlotLost
 from pyflinkstate.runtime.tasks.slot_client import run_epoch
-from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
-from pyflinkstate.runtime.wire.messages import BeginEpoch, Heartbeat, SlotId
+from pyflinkstate.runtime.wire.messages import BeginEpoch, Heartbeat, HeartbeatSettings, SlotId
 from pyflinkstate.runtime.wire.transport import Address
 
 pytestmark = pytest.mark.timeout(90)

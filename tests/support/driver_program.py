@@ -18,7 +18,7 @@ from slot_functions import BacktrackForEver
 from support_slots import SLOT, Driver
 
 from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
-from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
+from pyflinkstate.runtime.wire.messages import HeartbeatSettings
 
 
 def fork_as_python_does() -> int:

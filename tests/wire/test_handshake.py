@@ -87,6 +87,12 @@ def test_who_does_not_know_the_secret_is_found_by_either_side() -> None:
     with pytest.raises(UntrustedConnectionError, match="does not know the job's secret"):
         client.finish(server.answer(client.hello()))
     client, server = ends(secrets=(b"wrong", SECRET))
+    with pytest.raises(UntrustedConnectionError, match="does not know the job's secret"):
+        server.answer(client.hello())
+
+
+def test_a_recorded_hello_is_worth_nothing_without_the_secret() -> None:
+    client, server = ends()
     server.answer(client.hello())
     for guess in (bytes(PROOF_BYTES), os.urandom(PROOF_BYTES)):
         with pytest.raises(UntrustedConnectionError, match="does not know the job's secret"):
@@ -127,7 +133,7 @@ def test_another_version_is_told_apart_from_a_stranger() -> None:
     hello = bytearray(client.hello())
     hello[5] = 9
     with pytest.raises(
-        UntrustedConnectionError, match="version 9 of the protocol, and this process speaks 1"
+        UntrustedConnectionError, match="version 9 of the protocol, and this process speaks 2"
     ):
         server.answer(bytes(hello))
 

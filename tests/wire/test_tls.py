@@ -22,10 +22,9 @@ from pyflinkstate.errors import ConfigurationError, UntrustedConnectionError
 from pyflinkstate.runtime.spark.spark import is_encrypted as is_encrypted_by_spark
 from pyflinkstate.runtime.wire import new_secret, tls
 from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits
 from pyflinkstate.runtime.wire.transport import (
-    LIMITS,
     Address,
-    HandshakeLimits,
     Server,
     ServerName,
     connect,

@@ -20,11 +20,11 @@ from support_slots import in_thread, outcome
 from pyflinkstate.errors import UntrustedConnectionError
 from pyflinkstate.runtime.wire import transport
 from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.handshake import CLIENT_HELLO_BYTES
+from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
-    LIMITS,
     Address,
-    HandshakeLimits,
     Server,
     ServerName,
     connect,
@@ -283,7 +283,7 @@ def test_one_byte_at_a_time_ends_at_the_deadline_of_the_whole_handshake() -> Non
         sock.settimeout(PATIENCE_S)
         sent = 0
         with suppress(ConnectionError):
-            for _ in range(70):
+            for _ in range(CLIENT_HELLO_BYTES):
                 sock.sendall(b"P")
                 sent += 1
             assert sock.recv(1) == b"", "it was cut off"
@@ -305,7 +305,7 @@ def test_a_client_does_not_wait_longer_than_the_deadline_either() -> None:
 
 
 def test_strangers_beyond_the_bound_cost_the_oldest_its_place_and_nobody_else() -> None:
-    server = Echoing(limits=HandshakeLimits(connections=4, patience_s=0))
+    server = Echoing(limits=HandshakeLimits(connections=4))
     with ExitStack() as stack:
         strangers = [stack.enter_context(dial(server.tcp)()) for _ in range(4)]
         for stranger in strangers:
@@ -322,7 +322,7 @@ def test_strangers_beyond_the_bound_cost_the_oldest_its_place_and_nobody_else() 
 
 
 def test_those_who_have_proved_themselves_do_not_count() -> None:
-    server = Echoing(limits=HandshakeLimits(connections=2, patience_s=PATIENCE_S))
+    server = Echoing(limits=HandshakeLimits(connections=2, reserve=2))
     with ExitStack() as stack:
         channels = [stack.enter_context(connect(server.tcp, SLOT, SECRET)) for _ in range(8)]
         for number, channel in enumerate(channels):

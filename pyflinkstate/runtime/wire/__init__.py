@@ -14,7 +14,6 @@ from pyflinkstate.runtime.wire.frames import (
     encoded_frames,
     frames_of,
 )
-from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     AcquireSlot,
@@ -32,6 +31,7 @@ from pyflinkstate.runtime.wire.messages import (
     EpochFailed,
     EpochRefused,
     Heartbeat,
+    HeartbeatSettings,
     NotifyCheckpointComplete,
     QuestionRefused,
     RegisterSlot,
@@ -59,11 +59,11 @@ from pyflinkstate.runtime.wire.metrics import (
 )
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
 from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire.strangers import HandshakeLimits
 from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
-    HandshakeLimits,
     Server,
     ServerName,
     connect,

@@ -3,7 +3,7 @@
 ::
 
     client                                         server
-      hello: version, binding, nonce       ------>   is the binding my own?
+      hello: version, binding, nonce, code ------>   is the binding my own? is the code right?
       is the proof right?                  <------   hello: version, nonce, proof
       proof                                ------>   is it right?
 
@@ -11,7 +11,8 @@ The *binding* is a digest of the server that the client means: its purpose, its 
 client was told and the path (TCP or unix socket) that it takes. A server answers only its own binding, and
 both proofs cover all bytes sent so far. So an attacker who relays messages to another server gets no proof
 from it, one who reflects a client's messages has no proof, and one who replays a handshake meets another
-nonce.
+nonce. The code of the hello shows that the client knows the secret, or has recorded a hello: a server gives
+such connections room that strangers cannot take.
 
 Keys are derived from the secret as in TLS 1.3 (HKDF, RFC 5869, over the transcript): one for each proof, and
 one for the messages of each direction. Every message has a fixed length, so an unproven peer cannot influence
@@ -29,12 +30,12 @@ import attrs
 
 from pyflinkstate.errors import UntrustedConnectionError
 
-VERSION = 1
+VERSION = 2
 NONCE_BYTES = 32
 DIGEST_BYTES = 32
 _HEAD = struct.Struct(">4sH")
 _CLIENT, _SERVER = b"PFSC", b"PFSS"
-CLIENT_HELLO_BYTES = _HEAD.size + DIGEST_BYTES + NONCE_BYTES
+CLIENT_HELLO_BYTES = _HEAD.size + DIGEST_BYTES + NONCE_BYTES + DIGEST_BYTES
 SERVER_HELLO_BYTES = _HEAD.size + NONCE_BYTES + DIGEST_BYTES
 PROOF_BYTES = DIGEST_BYTES
 
@@ -72,11 +73,20 @@ class SessionKeys:
     to_client: bytes = attrs.field(repr=False)
 
 
+def _secret_key(secret: bytes) -> bytes:
+    return hmac.digest(b"pyflinkstate handshake", secret, "sha256")
+
+
+def _hello_code(secret: bytes, hello: bytes) -> bytes:
+    """Return the code of a hello without its code."""
+    return hmac.digest(_secret_key(secret), b"client hello" + hello, "sha256")
+
+
 class _KeySchedule:
     """Derives proofs and keys from the secret and all messages so far."""
 
     def __init__(self, secret: bytes, client_hello: bytes, server_head: bytes) -> None:
-        self._key = hmac.digest(b"pyflinkstate handshake", secret, "sha256")
+        self._key = _secret_key(secret)
         self._said = client_hello + server_head
 
     def server_proof(self) -> bytes:
@@ -104,7 +114,8 @@ class ClientHandshake:
 
     def __init__(self, secret: bytes, binding: Binding) -> None:
         self._secret = secret
-        self._hello = _HEAD.pack(_CLIENT, VERSION) + binding.digest() + secrets.token_bytes(NONCE_BYTES)
+        hello = _HEAD.pack(_CLIENT, VERSION) + binding.digest() + secrets.token_bytes(NONCE_BYTES)
+        self._hello = hello + _hello_code(secret, hello)
 
     def hello(self) -> bytes:
         """Return the first message, of ``CLIENT_HELLO_BYTES`` bytes."""
@@ -135,11 +146,13 @@ class ServerHandshake:
         """Return the answer to a client's hello, of ``SERVER_HELLO_BYTES`` bytes.
 
         Raises:
-            UntrustedConnectionError: the client means another server, or speaks another protocol.
+            UntrustedConnectionError: the client means another server, speaks another protocol, or does not
+                know the secret.
         """
         _check_head(hello, _CLIENT)
         if not hmac.compare_digest(hello[_HEAD.size : _HEAD.size + DIGEST_BYTES], self._binding):
             raise UntrustedConnectionError("the client meant another server, or another address of this one")
+        _check(_hello_code(self._secret, hello[:-DIGEST_BYTES]), hello[-DIGEST_BYTES:])
         head = _HEAD.pack(_SERVER, VERSION) + secrets.token_bytes(NONCE_BYTES)
         self._schedule = _KeySchedule(self._secret, hello, head)
         return head + self._schedule.server_proof()

@@ -13,7 +13,7 @@ from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskSt
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValues
 from pyflinkstate.runtime.wire.transport import Address
@@ -156,6 +156,27 @@ class DeploySlot:
     #: The time without a message from the driver after which the slot ends its process.
     heartbeat_timeout_ms: int = 50_000
     job_parameters: dict[str, str] = attrs.Factory(dict)
+
+
+@attrs.frozen
+class HeartbeatSettings:
+    """Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults.
+
+    Attributes:
+        interval_ms: the time between two heartbeats from the driver, which each slot answers.
+        timeout_ms: the time without a message after which the driver counts a slot as lost, and a slot ends
+            its process.
+    """
+
+    interval_ms: int = 10_000
+    timeout_ms: int = 50_000
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 < self.interval_ms <= self.timeout_ms:
+            raise ConfigurationError(
+                f"heartbeat.interval is {self.interval_ms} ms and heartbeat.timeout {self.timeout_ms} ms: "
+                f"the interval must be positive, and the timeout must not be less than the interval"
+            )
 
 
 @attrs.frozen

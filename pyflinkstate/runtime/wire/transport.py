@@ -15,9 +15,8 @@ import socket
 import struct
 import tempfile
 import threading
-import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import attrs
@@ -32,12 +31,17 @@ from pyflinkstate.runtime.wire.handshake import (
     ClientHandshake,
     ServerHandshake,
 )
+from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits, Strangers
 from pyflinkstate.runtime.wire.tls import TlsSocket, is_encrypted
 
 _log = logging.getLogger("pyflinkstate.connections")
 
 #: How long to wait after a connection could not be accepted for want of descriptors or threads.
 ACCEPT_PAUSE_S = 0.1
+#: How often a client connects before it gives up, if the server ends the connection during the handshake.
+_TRIES = 3
+#: How many connections the kernel keeps until they are accepted; it may have a lower limit of its own.
+_BACKLOG = 1024
 
 
 @attrs.frozen
@@ -72,25 +76,10 @@ class ServerName:
 DRIVER = ServerName("control", "driver")
 
 
-@attrs.frozen
-class HandshakeLimits:
-    """Limits for peers that have not proved yet that they know the secret.
-
-    Attributes:
-        timeout_s: the time for the whole handshake, even if its bytes trickle in.
-        connections: how many such connections each listener may have.
-        patience_s: how long a new connection waits if there are that many; then the oldest is cut off.
-        now_s: returns monotonic time.
-    """
-
-    timeout_s: float = 30.0
-    connections: int = 128
-    patience_s: float = 1.0
-    now_s: Callable[[], float] = time.monotonic
-
-
-LIMITS = HandshakeLimits()
-
+_CROWD = (
+    "%s server: %d connections or more do not prove that they belong to the job, so each of them is cut off "
+    "after %g s; find out who connects, and keep others from this port with a firewall"
+)
 #: The sockets of this process. Forked processes must not keep them open, or peers would not notice its end.
 _ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -131,7 +120,8 @@ class _Wire:
             more = self.sock.recv(length - len(data))
             if not more:
                 raise EOFError(
-                    "it closed the connection, as a server does to a client that means another server"
+                    "it closed the connection, as a server does to a client that means another server or "
+                    "has another secret, or if too many connect at once"
                 )
             data += more
         return data
@@ -160,7 +150,28 @@ def connect(address: Address, server: ServerName, secret: bytes, limits: Handsha
         OSError: nobody listens there.
     """
     deadline_s = limits.now_s() + limits.timeout_s
-    sock = None if address.unix_path is None else _connect_on_unix(address.unix_path)
+    cut_off: list[_CutOffError] = []
+    while len(cut_off) < _TRIES:
+        try:
+            return _connect_once(address, server, secret, limits, deadline_s)
+        except _CutOffError as error:
+            cut_off.append(error)
+        except ConnectionRefusedError:  # nobody listens any more
+            if not cut_off:
+                raise
+            break
+    raise cut_off[0]
+
+
+class _CutOffError(ConnectionError):
+    """The server has ended the connection during the handshake: there may be room for another one."""
+
+
+def _connect_once(
+    address: Address, server: ServerName, secret: bytes, limits: HandshakeLimits, deadline_s: float
+) -> Channel:
+    left_s = _left_s(deadline_s, limits.now_s)
+    sock = None if address.unix_path is None else _connect_on_unix(address.unix_path, left_s)
     if sock is None:
         left_s = _left_s(deadline_s, limits.now_s)
         sock = socket.create_connection((address.host, address.port), timeout=left_s)
@@ -172,7 +183,9 @@ def connect(address: Address, server: ServerName, secret: bytes, limits: Handsha
         raise UntrustedConnectionError(f"cannot authenticate the connection to {address}: {error}") from error
     except (EOFError, OSError) as error:
         sock.close()
-        raise ConnectionError(f"cannot authenticate the connection to {address}: {error}") from error
+        is_cut_off = isinstance(error, (EOFError, ConnectionError))
+        kind = _CutOffError if is_cut_off else ConnectionError
+        raise kind(f"cannot authenticate the connection to {address}: {error}") from error
 
 
 def _greet_server(
@@ -187,11 +200,16 @@ def _greet_server(
     return _channel(sock, wire.sock, keys.to_server, keys.to_client)
 
 
-def _greet_client(sock: socket.socket, binding: Binding, secret: bytes, wire: _Wire) -> Channel:
+def _greet_client(
+    sock: socket.socket, binding: Binding, secret: bytes, wire: _Wire, has_begun: Callable[[], None]
+) -> Channel:
+    """Authenticate a client; ``has_begun`` is called when its hello is right."""
     _check_user(sock)
     wire.encrypt(secret, is_server=True)
     handshake = ServerHandshake(secret, binding)
-    wire.send(handshake.answer(wire.receive(CLIENT_HELLO_BYTES)))
+    answer = handshake.answer(wire.receive(CLIENT_HELLO_BYTES))
+    has_begun()
+    wire.send(answer)
     keys = handshake.finish(wire.receive(PROOF_BYTES))
     return _channel(sock, wire.sock, keys.to_client, keys.to_server)
 
@@ -220,11 +238,12 @@ def _check_user(sock: socket.socket) -> None:
         raise UntrustedConnectionError(f"the peer on the unix socket belongs to another user, {uid}")
 
 
-def _connect_on_unix(path: str) -> socket.socket | None:
-    """Connect to a unix socket; return None if it is on another host or nobody listens any more."""
+def _connect_on_unix(path: str, timeout_s: float) -> socket.socket | None:
+    """Connect to a unix socket; return None if it is on another host, or nobody accepts connections."""
     if not os.path.exists(path):
         return None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(timeout_s)
     try:
         sock.connect(path)
     except OSError:
@@ -239,34 +258,6 @@ def _keep_alive(sock: socket.socket) -> None:
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # Linux has all of them
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-class _Strangers:
-    """The connections of one listener that are not authenticated yet, the oldest first."""
-
-    def __init__(self, limits: HandshakeLimits) -> None:
-        self._limits = limits
-        self._socks: dict[socket.socket, None] = {}
-        self._changed = threading.Condition()
-
-    def admit(self, sock: socket.socket) -> None:
-        """Add a connection; if there are too many, cut off the oldest."""
-        with self._changed:
-            if not self._changed.wait_for(self._has_room, self._limits.patience_s):
-                oldest = next(iter(self._socks))
-                del self._socks[oldest]
-                with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-            self._socks[sock] = None
-
-    def leave(self, sock: socket.socket) -> None:
-        """Remove a connection that is authenticated or gone."""
-        with self._changed:
-            self._socks.pop(sock, None)
-            self._changed.notify_all()
-
-    def _has_room(self) -> bool:
-        return len(self._socks) < self._limits.connections
 
 
 class Server:
@@ -321,7 +312,8 @@ class Server:
             listener.close()
 
     def _accept(self, listener: socket.socket) -> None:
-        strangers = _Strangers(self._limits)
+        strangers = Strangers[socket.socket](self._limits)
+        was_crowd = False
         while True:
             try:
                 self._take(listener, strangers)
@@ -329,11 +321,21 @@ class Server:
                 if self._closed.wait(ACCEPT_PAUSE_S):
                     return
                 _log.warning("a connection could not be accepted; waiting for the next one: %s", error)
+            is_crowd = strangers.is_crowd()
+            if is_crowd and not was_crowd:
+                _log.warning(_CROWD, self._name.purpose, self._limits.crowd, self._limits.crowd_timeout_s)
+            was_crowd = is_crowd
 
-    def _take(self, listener: socket.socket, strangers: _Strangers) -> None:
-        sock, _ = listener.accept()
+    def _take(self, listener: socket.socket, strangers: Strangers[socket.socket]) -> None:
+        """Accept a connection, or cut off those that have taken too long."""
+        listener.settimeout(strangers.wait_s())
+        try:
+            sock, _ = listener.accept()
+        except TimeoutError:
+            _cut_off(strangers.take_late())
+            return
         _ours.add(sock)
-        strangers.admit(sock)
+        _cut_off(strangers.admit(sock) + strangers.take_late())
         try:
             threading.Thread(target=self._greet, args=(sock, strangers), daemon=True).start()
         except BaseException:
@@ -341,7 +343,7 @@ class Server:
             sock.close()
             raise
 
-    def _greet(self, sock: socket.socket, strangers: _Strangers) -> None:
+    def _greet(self, sock: socket.socket, strangers: Strangers[socket.socket]) -> None:
         with sock:
             try:
                 self._authenticate_and_serve(sock, strangers)
@@ -352,14 +354,24 @@ class Server:
             except Exception:  # noqa: BLE001 - it ends only this connection
                 _log.exception("a connection to the %s server was dropped", self._name.purpose)
 
-    def _authenticate_and_serve(self, sock: socket.socket, strangers: _Strangers) -> None:
+    def _authenticate_and_serve(self, sock: socket.socket, strangers: Strangers[socket.socket]) -> None:
         deadline_s = self._limits.now_s() + self._limits.timeout_s
         try:
             binding = self._name.bound_to(self._address, sock.family)
-            channel = _greet_client(sock, binding, self._secret, _Wire(sock, self._limits, deadline_s))
+            wire = _Wire(sock, self._limits, deadline_s)
+            channel = _greet_client(
+                sock, binding, self._secret, wire, lambda: _cut_off(strangers.begin(sock))
+            )
         finally:
             strangers.leave(sock)
         self._serve(channel)
+
+
+def _cut_off(socks: Iterable[socket.socket]) -> None:
+    """End connections; the threads that read them notice, and close them."""
+    for sock in socks:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 def listen_on_tcp(host: str, port: int = 0) -> socket.socket:
@@ -369,7 +381,7 @@ def listen_on_tcp(host: str, port: int = 0) -> socket.socket:
     """
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     is_wildcard = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=is_wildcard)
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_wildcard)
 
 
 def listen_on_unix() -> tuple[socket.socket, str]:
@@ -380,7 +392,7 @@ def listen_on_unix() -> tuple[socket.socket, str]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
-        listener.listen(128)
+        listener.listen(_BACKLOG)
     except BaseException:
         listener.close()
         raise
