@@ -35,16 +35,24 @@ class Configuration:
         return {key: as_text(value) for key, value in self._values.items()}
 
     @staticmethod
-    def parse_list_value(value: str) -> list[str]:
-        """Return the items of a list that is written as in configuration files: ``a;b`` or ``[a, b]``.
+    def parse_list_value(value: str | None) -> list[str]:
+        """Return the items of a list as configuration files write it: ``a;b``, or one of YAML's two forms.
 
-        >>> Configuration.parse_list_value("[file:/a, file:/b]"), Configuration.parse_list_value("a;b")
-        (['file:/a', 'file:/b'], ['a', 'b'])
+        An item of YAML's lists may be in quotes. None and an empty string are an empty list.
+
+        >>> Configuration.parse_list_value("[file:/a, 'b, c']"), Configuration.parse_list_value("a;b")
+        (['file:/a', 'b, c'], ['a', 'b'])
+        >>> Configuration.parse_list_value("- a\\n- b"), Configuration.parse_list_value(None)
+        (['a', 'b'], [])
         """
-        text = value.strip()
-        in_brackets = text.startswith("[") and text.endswith("]")
-        items = text[1:-1].split(",") if in_brackets else text.split(";")
-        return [item.strip().strip("'\"") for item in items if item.strip()]
+        text = (value or "").strip()
+        if text.startswith("[") and text.endswith("]"):
+            items = _ITEM.findall(text[1:-1])
+        elif text.startswith("- "):
+            items = [line.strip()[1:] for line in text.splitlines()]
+        else:
+            items = text.split(";")
+        return [_unquoted(item) for item in items if item.strip()]
 
     # --- texts, numbers, truth values, bytes ---------------------------------------------------------
 
@@ -190,6 +198,8 @@ _PLAIN = (
 _ENTRY = re.compile(
     rf"\s*(?:(?P<quoted>{_QUOTED})\s*:|(?P<key>{_PLAIN})\s*:(?=\s))\s*(?P<item>{_QUOTED}|{_PLAIN})\s*(?:,|$)"
 )
+#: An item of a list as YAML writes it in one line.
+_ITEM = re.compile(rf"(?:{_QUOTED}|[^,])+")
 _NULLS = ("null", "Null", "NULL", "~")
 
 

@@ -91,6 +91,8 @@ class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
 
 
 def _field_index(index: int) -> int:
+    if isinstance(index, int) and index < 0:
+        raise ConfigurationError(f"RowFieldExtractorSchema: Field index must be non-negative, not {index}")
     return at_least("RowFieldExtractorSchema: the index of a field", index, 0)
 
 
@@ -111,7 +113,13 @@ class RowFieldExtractorSchema(SerializationSchema[Row]):
     field_index: int = attrs.field(converter=_field_index)
 
     def serialize(self, element: Row) -> bytes:
-        """Return the field's bytes, none for None; ``BadRecordError`` where it is not there or no bytes."""
+        """Return the bytes of the field, which are empty if the row or the field is None.
+
+        Raises:
+            BadRecordError: the row has no such field, or the field does not hold bytes.
+        """
+        if element is None:
+            return b""
         try:
             value = element[self.field_index]
         except (IndexError, KeyError, TypeError) as error:

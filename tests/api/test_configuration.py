@@ -124,3 +124,19 @@ def test_an_encoder_knows_its_charset() -> None:
     assert Encoder.simple_string_encoder() == Encoder("UTF-8")
     with pytest.raises(ConfigurationError, match="no charset 'nothing'"):
         Encoder.simple_string_encoder("nothing")
+
+
+@pytest.mark.parametrize(
+    ("value", "items"),
+    [
+        (None, []),
+        ("", []),
+        ("[]", []),
+        ("a;b ; c", ["a", "b", "c"]),
+        ("[a, b, c]", ["a", "b", "c"]),
+        ("['a, b', \"c\", file:/d]", ["a, b", "c", "file:/d"]),
+        ("- a\n- b\n- 'c d'", ["a", "b", "c d"]),
+    ],
+)
+def test_lists_are_read_as_configuration_files_write_them(value: str | None, items: list[str]) -> None:
+    assert Configuration.parse_list_value(value) == items

@@ -41,6 +41,7 @@ class TestSchemas:
     def test_a_field_of_a_row(self) -> None:
         assert RowFieldExtractorSchema(1).serialize(Row(1, b"x")) == b"x"
         assert RowFieldExtractorSchema(1).serialize(Row(1, None)) == b""
+        assert RowFieldExtractorSchema(1).serialize(None) == b""
 
     @pytest.mark.parametrize(
         ("schema", "record"),
@@ -56,7 +57,11 @@ class TestSchemas:
         with pytest.raises(BadRecordError):
             schema.serialize(record)
 
-    @pytest.mark.parametrize("index", [-1, 1.0, "0", True])
+    def test_the_index_of_a_field_is_not_negative(self) -> None:
+        with pytest.raises(ConfigurationError, match="Field index must be non-negative"):
+            RowFieldExtractorSchema(-1)
+
+    @pytest.mark.parametrize("index", [1.0, "0", True])
     def test_the_index_of_a_field_is_a_whole_number(self, index: Any) -> None:
         with pytest.raises(ConfigurationError, match="at least 0"):
             RowFieldExtractorSchema(index)

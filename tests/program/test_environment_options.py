@@ -193,7 +193,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         ("state.checkpoint.dir", "it is no setting of Flink's; did you mean 'state.checkpoints.dir'?"),
         ("pipeline.zzz", "it is no setting of Flink's"),
         ("python.executable", "Spark starts the Python workers"),
-        ("pipeline.object-reuse", "this option is recognised but has no effect here"),
+        ("pipeline.force-kryo", "this option is recognised but has no effect here"),
         ("taskmanager.numberOfTaskSlots", "it is about a cluster of Flink's"),
         ("state.backend.rocksdb.memory.managed", "state is kept in memory here"),
         ("restart-strategy.fixed-delay.delay", "'restart-strategy.type' is not set, to 'fixed-delay'"),
@@ -208,6 +208,38 @@ def test_what_changes_nothing_is_told_once(caplog: pytest.LogCaptureFixture, key
     assert warnings(caplog) == [f"setting {key!r} changes nothing: {why}"]
     assert [record.name for record in caplog.records] == ["pyflinkstate.configuration"]
     assert settings.configuration.key_set() == {key}
+
+
+IDLE_OPTIONS: dict[str, tuple[str, Callable[[EnvironmentSettings], object], object]] = {
+    "execution.buffer-timeout": ("1 min", lambda settings: settings.buffer_timeout_ms, 60_000),
+    "execution.buffer-timeout.interval": ("5", lambda settings: settings.buffer_timeout_ms, 5),
+    "pipeline.operator-chaining": ("false", lambda settings: settings.is_chaining_enabled, False),
+    "pipeline.operator-chaining.enabled": ("false", lambda settings: settings.is_chaining_enabled, False),
+    "metrics.latency.interval": ("5 s", lambda s: ExecutionConfig(s).get_latency_tracking_interval(), 5000),
+    "pipeline.auto-watermark-interval": (
+        "1 s",
+        lambda settings: ExecutionConfig(settings).get_auto_watermark_interval(),
+        1000,
+    ),
+    "pipeline.closure-cleaner-level": (
+        "NONE",
+        lambda settings: ExecutionConfig(settings).is_closure_cleaner_enabled(),
+        False,
+    ),
+    "pipeline.object-reuse": ("true", lambda s: ExecutionConfig(s).is_object_reuse_enabled(), True),
+    "task.cancellation.interval": ("7", lambda s: ExecutionConfig(s).get_task_cancellation_interval(), 7),
+    "task.cancellation.timeout": ("7", lambda s: ExecutionConfig(s).get_task_cancellation_timeout(), 7),
+}
+
+
+@pytest.mark.parametrize("key", IDLE_OPTIONS)
+def test_a_setting_without_effect_is_given_back_as_after_its_setter(
+    caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    text, get, value = IDLE_OPTIONS[key]
+    assert get(new_settings()) != value
+    assert get(told({key: text})) == value
+    assert warnings(caplog) == [f"setting {key!r} changes nothing: this option is recognised but has no effect here"]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,21 @@ def test_local_uris_are_local_paths(tmp_path: Path, form: str) -> None:
     assert loaded == metadata()
 
 
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("file://var/x/", "file://var/x"),
+        ("file:///var/x//", "file:///var/x"),
+        ("s3://bucket/x/?endpoint_override=h", "s3://bucket/x?endpoint_override=h"),
+        ("s3://bucket/", "s3://bucket/"),
+        ("file:///", "file:///"),
+        ("/var/x/", "/var/x"),
+    ],
+)
+def test_slashes_at_the_end_are_removed(uri: str, kept: str) -> None:
+    assert absolute(uri) == kept
+
+
 @pytest.mark.parametrize("uri", ["file:x", "file:./x", "file://host/x"])
 def test_a_local_uri_is_an_absolute_path_of_this_host(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="absolute path on this host") as caught:

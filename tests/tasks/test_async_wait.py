@@ -438,6 +438,12 @@ def test_results_are_a_list(results: Any) -> None:
         run(Gives(), [results])
 
 
+@pytest.mark.parametrize(("results", "wrong"), [(None, "cannot be none"), (5, "should be of list type")])
+def test_wrong_results_have_the_words_of_pyflink(results: Any, wrong: str) -> None:
+    with pytest.raises(BadRecordError, match=f"The result of AsyncFunction {wrong}"):
+        run(Gives(), [results])
+
+
 def test_results_whose_iterator_raises() -> None:
     class Lazy(AsyncFunction):
         async def async_invoke(self, value: Any) -> Any:

@@ -334,10 +334,38 @@ _OPTIONS: dict[str, _Apply] = {
     "python.requirements": _add_python_requirements,
 }
 
+
+def _idle(attribute: str, read: Callable[[_Reader], object]) -> _Apply:
+    return lambda settings, setting: setattr(settings.idle, attribute, read(setting))
+
+
+def _set_chaining(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.is_chaining_enabled = setting.switch()
+
+
+def _set_buffer_timeout(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.buffer_timeout_ms = setting.milliseconds()
+
+
+#: Options that have no effect here, but whose values the environment or its execution config gives back.
+_IDLE_OPTIONS: dict[str, _Apply] = {
+    "execution.buffer-timeout.interval": _set_buffer_timeout,
+    "metrics.latency.interval": _idle("latency_tracking_interval_ms", _Reader.milliseconds),
+    "pipeline.auto-watermark-interval": _idle("auto_watermark_interval_ms", _Reader.milliseconds),
+    "pipeline.closure-cleaner-level": _idle("closure_cleaner", lambda setting: setting.word() != "none"),
+    "pipeline.object-reuse": _idle("object_reuse", _Reader.switch),
+    "pipeline.operator-chaining.enabled": _set_chaining,
+    "task.cancellation.interval": _idle("cancellation_interval_ms", _Reader.milliseconds),
+    "task.cancellation.timeout": _idle("cancellation_timeout_ms", _Reader.milliseconds),
+}
+_KEPT_OPTIONS = _OPTIONS | _IDLE_OPTIONS
+
 #: Older names of settings. Where both are set, the newer name counts.
 _SYNONYMS = {
+    "execution.buffer-timeout": "execution.buffer-timeout.interval",
     "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
     "execution.savepoint.path": "execution.state-recovery.path",
+    "pipeline.operator-chaining": "pipeline.operator-chaining.enabled",
     "restart-strategy": "restart-strategy.type",
     "state.backend": "state.backend.type",
     "state.backend.incremental": "execution.checkpointing.incremental",
@@ -389,14 +417,14 @@ def apply_configuration(settings: EnvironmentSettings, configuration: Configurat
     changed: set[str] = set()
     for key in sorted(configuration.key_set()):
         why = _why_without_effect(key, settings.configuration)
-        if why is None and _option_of(key) in _OPTIONS:
+        if _option_of(key) in (_OPTIONS if why is None else _IDLE_OPTIONS):
             changed.add(_option_of(key))
-        elif why is not None and not _is_told(key, before, configuration):
+        if why is not None and not _is_told(key, before, configuration):
             _log.warning("setting %r changes nothing: %s", key, why)
     # The max parallelism first: a parallelism must fit it.
     for option in sorted(changed, key=lambda option: (option != "pipeline.max-parallelism", option)):
         name = next(filter(settings.configuration.contains_key, _names_of(option)))
-        _apply(_OPTIONS[option], settings, _Reader(settings.configuration, name, configuration))
+        _apply(_KEPT_OPTIONS[option], settings, _Reader(settings.configuration, name, configuration))
 
 
 def _is_told(key: str, before: Configuration, given: Configuration) -> bool:

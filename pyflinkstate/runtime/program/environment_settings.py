@@ -49,6 +49,18 @@ class CodeShipper(Protocol):
         ...
 
 
+@attrs.define
+class IdleValues:
+    """Settings of the execution that are kept but have no effect here, with Flink's defaults."""
+
+    auto_watermark_interval_ms: int = 200
+    latency_tracking_interval_ms: int = 0
+    object_reuse: bool = False
+    closure_cleaner: bool = True
+    cancellation_interval_ms: int = 30_000
+    cancellation_timeout_ms: int = 180_000
+
+
 @attrs.define(eq=False)
 class EnvironmentSettings:
     """The settings that an environment and its ``ExecutionConfig`` share.
@@ -72,7 +84,8 @@ class EnvironmentSettings:
         code_shipper: ships Python code; None where nothing runs in other processes.
         epochs_ahead: how many epochs may be read and shuffled before their turn, 0 or 1.
         is_encrypted: whether connections between processes are encrypted; None for: if Spark's are.
-        buffer_timeout_ms: accepted, changes nothing; so does ``is_chaining_enabled``.
+        idle: settings of the execution config without effect.
+        buffer_timeout_ms: kept, without effect, as is ``is_chaining_enabled``.
     """
 
     spark_parallelism: Callable[[], int]
@@ -100,6 +113,7 @@ class EnvironmentSettings:
     code_shipper: CodeShipper | None = None
     epochs_ahead: int = 1
     is_encrypted: bool | None = None
+    idle: IdleValues = attrs.field(factory=IdleValues)
     buffer_timeout_ms: int = 100
     is_chaining_enabled: bool = True
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)

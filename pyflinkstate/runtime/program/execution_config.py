@@ -12,18 +12,6 @@ from pyflinkstate.runtime.program.environment_settings import EnvironmentSetting
 from pyflinkstate.runtime.settings import IdleSettings
 
 
-@attrs.define
-class _IdleValues:
-    """What is accepted and changes nothing, with Flink's defaults."""
-
-    auto_watermark_interval_ms: int = 200
-    latency_tracking_interval_ms: int = 0
-    object_reuse: bool = False
-    closure_cleaner: bool = True
-    cancellation_interval_ms: int = 30_000
-    cancellation_timeout_ms: int = 180_000
-
-
 class ExecutionConfig:
     """The settings of an environment under PyFlink's names; changing them changes the environment.
 
@@ -36,7 +24,7 @@ class ExecutionConfig:
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
-        self._values = _IdleValues()
+        self._values = settings.idle
         self._idle = IdleSettings()
 
     def get_parallelism(self) -> int:

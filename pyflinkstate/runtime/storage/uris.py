@@ -92,15 +92,20 @@ def _local_path(uri: str) -> str:
 
 
 def absolute(uri: AnyPath) -> str:
-    """Return a URI unchanged, and a path as an absolute path: other processes have other working directories.
+    """Return a URI, or an absolute path, because other processes have other working directories.
 
-    As in a shell, ``~`` at the beginning of a path stands for the home of the user.
+    Slashes at the end are removed, as by Flink's ``Path``. As in a shell, ``~`` at the beginning of a path
+    stands for the home of the user.
 
     Raises:
         ConfigurationError: no file system has that scheme, or it is no path.
     """
     text = path_text(uri)
-    return str(Path(os.path.expanduser(text)).absolute()) if check_scheme(text) is None else text
+    if check_scheme(text) is None:
+        return str(Path(os.path.expanduser(text)).absolute())
+    origin = _ORIGIN.match(text)
+    is_root = origin is not None and not text[origin.end() :].partition("?")[0].strip("/")
+    return text if is_root else "".join(split_options(text))
 
 
 def path_text(path: AnyPath) -> str:

@@ -196,9 +196,10 @@ class _Attempts:
 def _checked(results: Record) -> list[Record]:
     """Return isolated results, because the function may change them later."""
     if not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict)):
+        wrong = "cannot be none" if results is None else "should be of list type"
         raise BadRecordError(
-            f"async_invoke() and timeout() return a list of results, empty for none, not {safe_repr(results)}"
-            f"; for one result return [result]"
+            f"The result of AsyncFunction {wrong}: async_invoke() and timeout() return a list of results, "
+            f"which may be empty, not {safe_repr(results)}; for one result return [result]"
         )
     taken: list[Record] = []
     take_isolated(taken, results)
