@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from pyflinkstate.runtime.operators import (
 )
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, KeptTimestamp
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
+from pyflinkstate.runtime.tasks.framed_records import FramedRecords
 from pyflinkstate.runtime.tasks.timed_records import (
     AssignedRecords,
     FollowedRecords,
@@ -164,6 +166,20 @@ class Chain:
         for time in self._times_of_source:
             time.watermark, time.is_idle = watermark, is_idle
 
+    @contextmanager
+    def opened(self, end: Callable[[], None] | None = None) -> Iterator[None]:
+        """Open the functions for a block, and close them after it.
+
+        Args:
+            end: called at the end if assigners had records.
+        """
+        with closed_at_end(self.close):
+            self.open()
+            yield
+            self._info.report_metrics()
+        if end is not None and self.watermarks:
+            end()
+
     def run(
         self, records: Records, number: int | None = None, end: Callable[[], None] | None = None
     ) -> Iterator[Record]:
@@ -174,15 +190,22 @@ class Chain:
             number: only so many of the operators take part, but all are opened and closed.
             end: called at the end if assigners had records.
         """
-        with closed_at_end(self.close):
-            self.open()
+        with self.opened(end):
             yield from self.through(records, number)
-            self._info.report_metrics()
-        if end is not None:
-            self._end(end)
+
+    def run_parts(
+        self, records: FramedRecords, number: int | None = None, end: Callable[[], None] | None = None
+    ) -> Iterator[Iterator[Record]]:
+        """Yield the results of :meth:`run` for one part of the records after the other."""
+        with self.opened(end):
+            for part in records.parts():
+                yield self.through(part, number)
 
     def run_timed(
-        self, records: Records | BatchedRecords, have_timestamps: bool, end: Callable[[], None]
+        self,
+        records: Records | BatchedRecords | FramedRecords,
+        have_timestamps: bool,
+        end: Callable[[], None],
     ) -> TimedRecords:
         """Return what comes out of the last operator, with timestamps.
 
@@ -195,12 +218,21 @@ class Chain:
         if isinstance(records, BatchedRecords):
             return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self.run(records, end=end), self.time)
+            return FollowedRecords(self._parts(records, end=end), self.time)
         link = self._links[last]
-        untimed = link.time is self.source_time and not have_timestamps
-        before = self.run(records, last)
-        timed = UntimedRecords(before) if untimed else FollowedRecords(before, link.time)
-        return self._assigned(last, timed, end)
+        if link.time is self.source_time and not have_timestamps:
+            return self._assigned(last, UntimedRecords(self.run(records, last)), end)
+        return self._assigned(last, FollowedRecords(self._parts(records, last), link.time), end)
+
+    def _parts(
+        self,
+        records: Records | FramedRecords,
+        number: int | None = None,
+        end: Callable[[], None] | None = None,
+    ) -> Iterator[Iterator[Record]]:
+        if isinstance(records, FramedRecords):
+            return self.run_parts(records, number, end)
+        return iter((self.run(records, number, end),))
 
     def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
         """Return what comes out of the last operator, an assigner that ``records`` go into."""
@@ -209,7 +241,8 @@ class Chain:
         def close(watermark: int | None) -> None:
             if watermark is not None:
                 self.watermarks[operator.assigner_id] = watermark
-            self._end(end)
+            if self.watermarks:
+                end()
 
         return AssignedRecords(
             operator.name,
@@ -218,10 +251,6 @@ class Chain:
             (link.time, link.time_after),
             close,
         )
-
-    def _end(self, end: Callable[[], None]) -> None:
-        if self.watermarks:
-            end()
 
     def open(self) -> None:
         """Open the functions, in order. Raises what is right to report; :meth:`close` must follow."""
