@@ -7,7 +7,7 @@ give the records that they get, and must not change them, as in Flink.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.tasks.loop_thread import LoopThread
 
 Records = Iterable[Record]
+#: The greatest number of operators that call each other. Python's limit is about a thousand calls, and some
+#: operators take several.
+MAX_NESTED = 100
 #: Values and timestamps, by the ids of tags.
 SideOutputs = dict[str, tuple[list[Record], list[int | None]]]
 
@@ -264,9 +267,10 @@ class Chain:
 
         With ``number``, only so many of the operators take part.
         """
-        for operator, link in zip(self._opened[:number], self._links[:number], strict=True):
-            records = _RUNNERS[operator.kind](operator, records, link)
-        return iter(records)
+        steps = [*zip(self._opened[:number], self._links[:number], strict=True)]
+        if len(steps) <= MAX_NESTED:
+            return _nested(steps, records)
+        return _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
 
     def close(self) -> None:
         """Close the functions that were opened, in order. An error that it raises is ready to be reported."""
@@ -283,6 +287,29 @@ class Chain:
         return self._loop_thread
 
 
+def _nested(steps: Iterable[_Step], records: Records) -> Iterator[Record]:
+    """Return the results of operators, each of which is a generator over those of the one before."""
+    for operator, link in steps:
+        records = _RUNNERS[operator.kind](operator, records, link)
+    return iter(records)
+
+
+def _in_blocks(blocks: Sequence[Iterable[_Step]], records: Records) -> Iterator[Record]:
+    """Yield the results of blocks of operators. Each result goes through all blocks before the next one.
+
+    So the time of the chain is that of the record, as with nested generators.
+    """
+    running = [_nested(blocks[0], records)]
+    while running:
+        for record in running[-1]:
+            if len(running) < len(blocks):
+                running.append(_nested(blocks[len(running)], (record,)))
+                break
+            yield record
+        else:
+            running.pop()
+
+
 @attrs.define
 class _Link:
     """What an operator has of its chain: the time before it, and behind it if that is another one."""
@@ -291,6 +318,9 @@ class _Link:
     counts: Counter[str]
     chain: Chain
     time_after: TaskTime = attrs.Factory(TaskTime)
+
+
+_Step = tuple[ChainedOperator, _Link]
 
 
 def _open(operator: ChainedOperator, info: TaskInfo) -> None:
