@@ -61,8 +61,8 @@ from pyflinkstate.runtime.wire import (
 
 #: How long a slot waits for its deployment before it ends.
 DEPLOYMENT_TIMEOUT_S = 60
-#: State never becomes garbage in bulk, so a full collection is rarely worth its pause. While state is restored
-#: and registered, the default thresholds would take most of the time: each name has a map for each key group.
+#: State never becomes garbage in bulk, so a full collection is rarely worth its pause. While state is made or
+#: restored, the default thresholds would take most of the time: each name has a map for each key group.
 GC_THRESHOLDS = (50_000, 50, 100)
 
 
