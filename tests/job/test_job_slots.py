@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 import pytest
-from slot_functions import Count, Echo, TellOfClose
+from slot_functions import Count, Echo, TellOfClose, TellOfCollector
 from support_acted import SLOTS, ActingRunner, ServedSlot, acknowledge
 from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
@@ -47,6 +47,7 @@ from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 from pyflinkstate.runtime.sources.query_log import QueryLog
 from pyflinkstate.runtime.sources.sources import Available
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
@@ -416,3 +417,11 @@ def test_closing_the_iterator_ends_the_slots(storage: CheckpointFolders) -> None
     epochs.close()  # type: ignore[attr-defined]
     wait_for_exit(process_fd)
     os.close(process_fd)
+
+
+def test_the_collector_of_a_slot_is_set_before_states_are_made() -> None:
+    """Otherwise it takes four fifths of the time, as each state has a map for each key group."""
+    out: list[Any] = []
+    node = StatefulNode(numbers(1), lambda number: number, PICKLED, TellOfCollector(), "tell")
+    JobRun(node, DriverSink(lambda _, values: out.extend(values))).run()
+    assert out == [GC_THRESHOLDS]

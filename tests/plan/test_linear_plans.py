@@ -58,6 +58,19 @@ def diamonds(node: Node, times: int) -> Node:
     return node
 
 
+def few_diamonds(node: Node, times: int) -> Node:
+    """Return diamonds of which one side has no records."""
+    for number in range(times):
+        all_ = ChainNode(node, "map", same, f"map {number}")
+        none = ChainNode(all_, "filter", never, f"filter {number}")
+        node = UnionNode((all_, none))
+    return node
+
+
+def never(_: Any) -> bool:
+    return False
+
+
 def planned(node: Node) -> JobPlan:
     plan = make_plan([SinkNode(node, DriverSink(lambda *_: None), "sink")], 2, None)
     assert plan.stages[0] is plan.sources[0]
@@ -109,6 +122,13 @@ def test_a_union_of_a_stream_with_itself_has_each_record_so_many_times(times: in
     sink = DriverSink(lambda _, values: out.extend(values))
     JobRun(mapped(doubled(mapped(source(), 1), times), 1), sink).run()
     assert Counter(out) == dict.fromkeys([1, 2, 3], 2**times)
+
+
+@pytest.mark.parametrize("node", [mapped(source(), 2_000), few_diamonds(source(), 600)], ids=["map", "union"])
+def test_a_plan_of_any_length_runs(node: Node) -> None:
+    out: list[Any] = []
+    JobRun(node, DriverSink(lambda _, values: out.extend(values))).run()
+    assert sorted(out) == [1, 2, 3]
 
 
 def alternating(node: Node, times: int) -> Node:

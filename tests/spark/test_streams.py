@@ -304,3 +304,15 @@ def test_records_go_to_the_subtasks_that_partitioners_name(env: StreamExecutionE
     assert sorted(first) == [(n, (0, 3)) for n in range(12)]
     assert sorted(value for value, _ in even) == list(range(12))
     assert Counter(place for _, place in even) == {(subtask, 4): 3 for subtask in range(4)}
+
+
+def test_twenty_unions_of_a_stream_with_some_of_its_records_have_its_partitions(
+    env: StreamExecutionEnvironment,
+) -> None:
+    stream = env.from_collection(list(range(100)))
+    for number in range(20):
+        mapped = stream.map(lambda n: n)
+        stream = mapped.union(mapped.filter(lambda n, number=number: n == number))
+    places = stream.map(lambda n: (n, 1)).key_by(lambda pair: pair[0], key_type=Types.LONG()).map(Place())
+    with places.execute_and_collect() as results:
+        assert Counter(pair[0] for pair, _ in results) == {n: 2 if n < 20 else 1 for n in range(100)}

@@ -101,3 +101,46 @@ class Passes(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         yield value
+
+
+class TellWatermark(KeyedProcessFunction):
+    """Gives the watermark at which a timer for time 5 fires."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(5)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        yield ctx.timer_service().current_watermark()
+
+
+class CoTellWatermark(KeyedCoProcessFunction):
+    """The same for two streams."""
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(5)
+
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> None:
+        pass
+
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any]:
+        yield ctx.timer_service().current_watermark()
+
+
+class BroadcastTellWatermark(KeyedBroadcastProcessFunction):
+    """The same beside a broadcast stream."""
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(5)
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> None:
+        pass
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any]:
+        yield ctx.timer_service().current_watermark()
+
+
+class PassAside(KeyedProcessFunction):
+    """Passes records on, on the side."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        yield LATE, value

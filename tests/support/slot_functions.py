@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -44,6 +45,16 @@ class Echo(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         return (value,)
+
+
+class TellOfCollector(KeyedProcessFunction):
+    """Gives the thresholds of Python's garbage collector at the time when it was opened."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.thresholds = gc.get_threshold()
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        yield self.thresholds
 
 
 class KeyedAside(KeyedProcessFunction):

@@ -16,6 +16,7 @@ from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner,
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator, KeptTimestamp
+from pyflinkstate.runtime.tasks import chain as chain_module
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.wire.metrics import OperatorMetrics
 
@@ -237,3 +238,54 @@ def test_timers_are_refused_on_streams_without_keys(what: str, domain: str) -> N
 
     with pytest.raises(NotKeyedStreamError, match=r"after key_by\(\)[\s\S]*operator 'process', record 1"):
         list(chain(operator("process", Timers())).run([1]))
+
+
+class Twice(ProcessFunction):
+    """Gives each record twice, in one call."""
+
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        yield value
+        yield value
+
+
+class Same(ProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        return (value,)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_blocks_of_operators_give_what_nested_ones_give(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    drop_small = operator("filter", lambda value: value > 3)
+    operators = [
+        operator("process", Twice()),
+        assign(0, name="first"),
+        drop_small,
+        operator("flat_map", lambda value: [value] * (value % 3)),
+        assign(2, ByValue(2), "second"),
+        TELL,
+    ]
+
+    def outcome() -> list[Any]:
+        made = chain(*operators, first=1)
+        return [told(made, [5, 3, 9, 4]), made.watermarks, made.side, made._counts, made.time]
+
+    nested = outcome()
+    assert len(nested[0]) > 4
+    monkeypatch.setattr(chain_module, "MAX_NESTED", most)
+    assert outcome() == nested
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        operator("map", lambda value: value),
+        operator("filter", lambda value: True),
+        operator("flat_map", lambda value: [value]),
+        operator("process", Same()),
+        assign(),
+    ],
+    ids=lambda step: step.kind,
+)
+def test_a_chain_may_have_any_length(step: ChainedOperator) -> None:
+    long = [attrs.evolve(step, name=f"{step.kind} {number}", assigner_id="") for number in range(2000)]
+    assert list(chain(*long).run([5, 7])) == [5, 7]

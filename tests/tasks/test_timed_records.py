@@ -85,7 +85,7 @@ def test_frames_and_records_meet_the_same_time(
         operators.insert(len(operators) - 1, ChainedOperator("filter", "odd", lambda record: record % 2))
     expected, made = (chain(*operators, a0=began) for _ in range(2))
     reports: list[dict[str, int]] = []
-    one_by_one = FollowedRecords(expected.run(source.read(expected)), expected.time)
+    one_by_one = FollowedRecords([expected.run(source.read(expected))], expected.time)
     at_once = made.run_timed(source.read(made), True, lambda: reports.append(dict(made.watermarks)))
     assert frames(made, at_once) == frames(expected, one_by_one)
     assert made.watermarks == expected.watermarks
@@ -97,7 +97,7 @@ def test_a_source_without_timestamps_need_not_be_followed(
     records: list[int], strategy: WatermarkStrategy
 ) -> None:
     expected, made = (chain(assigner(strategy)) for _ in range(2))
-    one_by_one = FollowedRecords(expected.run(records), expected.time)
+    one_by_one = FollowedRecords([expected.run(records)], expected.time)
     assert frames(made, made.run_timed(records, False, lambda: None)) == frames(expected, one_by_one)
     assert made.watermarks == expected.watermarks
 

@@ -29,8 +29,12 @@ from pyflinkstate.runtime.sources import RddEpoch, ReadBatches, SplitEpoch
 from pyflinkstate.runtime.tasks import (
     ChainTask,
     MergeTask,
+    RegionInput,
+    RegionStage,
+    RegionTask,
     Router,
     RouteTask,
+    SelectTask,
     SinkTask,
     SlotTask,
     SourceTask,
@@ -41,6 +45,9 @@ from pyflinkstate.runtime.tasks import (
 D = TypeVar("D")
 #: A function that is called with the number of a partition and an iterator over its contents.
 Task = Callable[[int, Iterable[Record]], Iterator[Record]]
+#: What is computed together: the results of a root of :class:`Regions` (None), those of one stage without
+#: state over the partitions of the root, or those of all such stages (the root again).
+Part = tuple[Stage, Stage | None]
 
 
 class EpochGraph(ABC, Generic[D]):
@@ -52,9 +59,14 @@ class EpochGraph(ABC, Generic[D]):
         self._stages: dict[Stage, D] = {}
         #: The frames of all inputs of an operator, by subtask.
         self._frames: dict[StatefulNode | Exchange, D] = {}
-        heads = self._plan.heads()
-        #: How often each stage is read.
-        self._read = Counter(branch.stage for head in heads for branch in self._plan.branches(head))
+        #: What is kept of stages and regions, in the order in which it is computed.
+        self._kept: dict[Part, D] = {}
+        heads = [head for head in self._plan.heads() if not isinstance(head, ChainNode)]
+        read = Counter(part for head in heads for part in self._parts_before(head))
+        #: How often each part is read.
+        self._read = read + Counter(before for part in read for before in _parts_within(part))
+        #: The stages that are not only read by other stages of their region.
+        self._read_outside = {branch.stage for head in heads for branch in self._plan.branches(head)}
 
     # --- what an engine implements --------------------------------------------------------------------------
 
@@ -112,19 +124,27 @@ class EpochGraph(ABC, Generic[D]):
         return self._all(parts)
 
     def read_again(self, sink: SinkNode) -> list[D]:
-        """Return the results of stages that several branches of a sink's job read, in order; no sources."""
-        read: Counter[Stage] = Counter()
-        ahead: list[Head] = [sink]
+        """Return the kept results that several branches of a sink's job read, in order; no sources."""
+        read: Counter[Part] = Counter()
+        ahead = [*self._parts_before(sink)]
         while ahead:
-            for branch in self._plan.branches(ahead.pop()):
-                read[branch.stage] += 1
-                if read[branch.stage] == 1 and not isinstance(branch.stage, SourceNode):
-                    ahead.append(branch.stage)
-        return [
-            self._stages[stage]
-            for stage in self._plan.stages
-            if read[stage] > 1 and stage in self._stages and not isinstance(stage, SourceNode)
-        ]
+            part = ahead.pop()
+            read[part] += 1
+            if read[part] == 1:
+                ahead += _parts_within(part) or self._parts_before(part[0])
+        kept = [part for part in self._kept if read[part] > 1]
+        return [self._kept[part] for part in kept if part[1] or not isinstance(part[0], SourceNode)]
+
+    def _parts_before(self, head: Head | SourceNode) -> Iterator[Part]:
+        """Yield the parts that the branches to a head read."""
+        for branch in () if isinstance(head, SourceNode) else self._plan.branches(head):
+            for root in self._plan.regions.roots_of(branch.stage):
+                yield self._part_of(branch.stage, root)
+
+    def _part_of(self, stage: Stage, root: Stage) -> Part:
+        if stage is root:
+            return root, None
+        return root, stage if self._plan.regions.is_flat(root) else root
 
     def _all(self, parts: list[D]) -> D:
         return parts[0] if len(parts) == 1 else self.concatenate(parts)
@@ -138,17 +158,36 @@ class EpochGraph(ABC, Generic[D]):
         return self._stages[node]
 
     def _build(self, stage: Stage) -> None:
-        if not self.request.takes_part(stage):
+        if not self.request.takes_part(stage) or self._is_within(stage):
             return
-        made = self._made(stage)
-        self._stages[stage] = self.keep(made) if self._read[stage] > 1 else made
+        roots = self._plan.regions.roots_of(stage)
+        self._stages[stage] = self._all([self._over(root, stage) for root in roots])
 
-    def _made(self, node: Stage) -> D:
-        if isinstance(node, SourceNode):
-            return self._source(node)
-        if isinstance(node, Exchange):
-            return self._exchanged(node)
-        return self._stateful(node) if isinstance(node, StatefulNode) else self._shared(node)
+    def _is_within(self, stage: Stage) -> bool:
+        """Return whether only other stages of its region read a stage."""
+        return isinstance(stage, ChainNode) and stage not in self._read_outside
+
+    def _over(self, root: Stage, stage: Stage) -> D:
+        """Return the results of a stage over the partitions of a root."""
+        part = self._part_of(stage, root)
+        if part not in self._kept:
+            made = self._made(part)
+            self._kept[part] = self.keep(made) if self._read[part] > 1 else made
+        if part[1] is not root:
+            return self._kept[part]
+        number = self._plan.regions.stages_of(root).index(stage)
+        return self.transform(self._kept[part], SelectTask(number), stage.name)
+
+    def _made(self, part: Part) -> D:
+        root, stage = part
+        if stage is not None:
+            return self._region(root) if stage is root else self._shared(root, stage)
+        if isinstance(root, SourceNode):
+            return self._source(root)
+        if isinstance(root, Exchange):
+            return self._exchanged(root)
+        assert isinstance(root, StatefulNode)
+        return self._stateful(root)
 
     def _source(self, node: SourceNode) -> D:
         epoch = self.request.epoch_of(node)
@@ -160,15 +199,41 @@ class EpochGraph(ABC, Generic[D]):
         task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches)
         return self.transform(data, task, node.name)
 
-    def _shared(self, node: ChainNode) -> D:
-        parts: list[D] = []
-        for number, branch in enumerate(self._plan.branches(node)):
-            data = self._stage(branch.stage)
-            # The name alone may belong to several stages.
-            stage_id = f"{node.name}-{self._plan.stages.index(node)}.{number}"
-            task = StageTask(self._chain(branch, data), stage_id, self._plan.vertex_id(node))
-            parts.append(self.transform(data, task, node.name))
-        return self._all(parts)
+    def _shared(self, root: Stage, stage: Stage) -> D:
+        data = self._stages[root]
+        (branch,) = self._branches_over(root, stage)
+        task = StageTask(self._chain(branch, data), self._id_over(root, stage), self._plan.vertex_id(stage))
+        return self.transform(data, task, stage.name)
+
+    def _region(self, root: Stage) -> D:
+        """Return the results of all stages without state over the partitions of a root."""
+        data, stages = self._stages[root], self._plan.regions.stages_of(root)
+        numbers = {stage: number for number, stage in enumerate(stages)}
+        made = tuple(
+            RegionStage(
+                self._id_over(root, stage),
+                self._plan.vertex_id(stage),
+                tuple(
+                    RegionInput(self._chain(branch, data, is_framed=True), numbers.get(branch.stage))
+                    for branch in self._branches_over(root, stage)
+                ),
+                not self._is_within(stage),
+            )
+            for stage in stages
+        )
+        is_source = isinstance(root, SourceNode)
+        task = RegionTask(self.request.link, made, not is_source, self._has_batches(root))
+        return self.transform(data, task, ", ".join(stage.name for stage in stages))
+
+    def _branches_over(self, root: Stage, stage: Stage) -> list[Branch]:
+        assert isinstance(stage, ChainNode)
+        roots_of = self._plan.regions.roots_of
+        return [branch for branch in self._plan.branches(stage) if root in roots_of(branch.stage)]
+
+    def _id_over(self, root: Stage, stage: Stage) -> str:
+        """Return the id of a stage over the partitions of a root; a name may belong to several stages."""
+        number = self._plan.regions.roots_of(stage).index(root)
+        return f"{self._plan.vertex_id(stage)}.{number}"
 
     def _exchanged(self, exchange: Exchange) -> D:
         watermarks = self.request.event_time.watermarks if self._plan.uses_event_time else None
@@ -224,7 +289,7 @@ class EpochGraph(ABC, Generic[D]):
         task = RouteTask(chain, operator.operator_id, router)
         return self.transform(data, task, f"{branch.stage.name} -> {operator.name}")
 
-    def _chain(self, branch: Branch, data: D) -> ChainTask:
+    def _chain(self, branch: Branch, data: D, is_framed: bool = False) -> ChainTask:
         return ChainTask(
             link=self.request.link,
             stage=branch.stage.name,
@@ -233,14 +298,20 @@ class EpochGraph(ABC, Generic[D]):
                 for operator in branch.operators
             ),
             parallelism=self.partitions(data),
-            decodes=not isinstance(branch.stage, SourceNode),
+            decodes=is_framed or not isinstance(branch.stage, SourceNode),
             tag_id=branch.tag_id,
             event_time=self.request.event_time_of(branch),
-            has_batches=self._has_batches(branch.stage),
+            has_batches=not is_framed and self._has_batches(branch.stage),
         )
 
     def _has_batches(self, stage: Stage) -> bool:
         return isinstance(stage, SourceNode) and _read_batches(self.request.epoch_of(stage)) is not None
+
+
+def _parts_within(part: Part) -> list[Part]:
+    """Return what a part of a region reads: its root. Roots read parts of other regions."""
+    root, stage = part
+    return [] if stage is None else [(root, None)]
 
 
 def _read_batches(epoch: SplitEpoch | RddEpoch | None) -> ReadBatches | None:

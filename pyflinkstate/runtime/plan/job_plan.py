@@ -27,6 +27,7 @@ from pyflinkstate.runtime.plan.nodes import (
     output_check,
 )
 from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.regions import Regions
 from pyflinkstate.runtime.plan.walk import Edge, Edges, copying, in_order, upstream_of
 from pyflinkstate.runtime.sinks import check_sinks
 from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet, key_of_place, key_of_uid
@@ -257,6 +258,14 @@ class JobPlan:
         heads: list[Stage | SinkNode] = [*self.sinks]
         found = in_order(heads, self._stages_before)
         return [stage for stage in found if not isinstance(stage, SinkNode)]
+
+    @cached_property
+    def regions(self) -> Regions[Stage]:
+        """Which stages without state run over the partitions of which other stage."""
+        return Regions(self.stages, self._read_without_shuffle)
+
+    def _read_without_shuffle(self, stage: Stage) -> list[Stage] | None:
+        return [branch.stage for branch in self.branches(stage)] if isinstance(stage, ChainNode) else None
 
     @cached_property
     def stages_before_shuffles(self) -> list[Stage]:

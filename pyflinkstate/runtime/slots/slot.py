@@ -61,7 +61,8 @@ from pyflinkstate.runtime.wire import (
 
 #: How long a slot waits for its deployment before it ends.
 DEPLOYMENT_TIMEOUT_S = 60
-#: Restored state never becomes garbage in bulk, so a full collection is rarely worth its pause.
+#: State never becomes garbage in bulk, so a full collection is rarely worth its pause. While state is made or
+#: restored, the default thresholds would take most of the time: each name has a map for each key group.
 GC_THRESHOLDS = (50_000, 50, 100)
 
 
@@ -114,12 +115,14 @@ class StateSlot:
             deployment = self._await_deployment()
             threading.Thread(target=self._listen_to_driver, daemon=True).start()
             self._output.install()
+            gc.set_threshold(*GC_THRESHOLDS)
             failure = self._service.deploy(deployment)
             if failure is not None:
                 self._output.flush()
                 self._tell_driver(SlotFailed(failure))
             else:
-                self._tune_collector()
+                gc.collect()
+                gc.freeze()
                 server.start()
                 self._tell_driver(SlotReady())
                 self._hear_until_asked_to_close()
@@ -137,11 +140,6 @@ class StateSlot:
     def _hear_until_asked_to_close(self) -> None:
         while not isinstance(message := self._mail.get(), CloseSlot):
             self._service.hear(message)
-
-    def _tune_collector(self) -> None:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
     # --- the driver ----------------------------------------------------------------------------
 

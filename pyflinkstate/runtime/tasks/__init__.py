@@ -5,6 +5,13 @@ from pyflinkstate.runtime.tasks.key_selectors import opened_selector
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.samples import MOST_RECORDS
 from pyflinkstate.runtime.tasks.slot_client import DriverLink
+from pyflinkstate.runtime.tasks.stage_tasks import (
+    RegionInput,
+    RegionStage,
+    RegionTask,
+    SelectTask,
+    StageTask,
+)
 from pyflinkstate.runtime.tasks.tasks import (
     ChainTask,
     MergeTask,
@@ -12,7 +19,6 @@ from pyflinkstate.runtime.tasks.tasks import (
     SinkTask,
     SlotTask,
     SourceTask,
-    StageTask,
     StartSlotsTask,
     TaskLink,
 )
@@ -24,8 +30,12 @@ __all__ = [
     "DriverLink",
     "EventTimeSettings",
     "MergeTask",
+    "RegionInput",
+    "RegionStage",
+    "RegionTask",
     "RouteTask",
     "Router",
+    "SelectTask",
     "SinkTask",
     "SlotTask",
     "SourceTask",

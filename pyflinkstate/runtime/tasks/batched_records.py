@@ -17,6 +17,7 @@ class BatchedRecords:
     def __init__(self, batches: Iterable[ColumnBatch]) -> None:
         self.batches = iter(batches)
         self._frames = self.frames(frames.RECORDS_PER_FRAME)
+        self.is_over = False
 
     def frames(self, max_records: int) -> Iterator[ColumnBatch]:
         """Yield the records of one frame after the other."""
@@ -27,7 +28,7 @@ class BatchedRecords:
         """Return the records of the next frame, which have no timestamps; none at the end."""
         batch = next(self._frames, None)
         if batch is None:
-            cutter.has_ended = True
+            cutter.has_ended = self.is_over = True
             return (), []
         return batch, [None] * len(batch)
 

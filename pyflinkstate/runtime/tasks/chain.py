@@ -7,7 +7,8 @@ give the records that they get, and must not change them, as in Flink.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from pyflinkstate.runtime.operators import (
 )
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, KeptTimestamp
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
+from pyflinkstate.runtime.tasks.framed_records import FramedRecords
 from pyflinkstate.runtime.tasks.timed_records import (
     AssignedRecords,
     FollowedRecords,
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.tasks.loop_thread import LoopThread
 
 Records = Iterable[Record]
+#: The greatest number of operators that call each other. Python's limit is about a thousand calls, and some
+#: operators take several.
+MAX_NESTED = 100
 #: Values and timestamps, by the ids of tags.
 SideOutputs = dict[str, tuple[list[Record], list[int | None]]]
 
@@ -164,6 +169,20 @@ class Chain:
         for time in self._times_of_source:
             time.watermark, time.is_idle = watermark, is_idle
 
+    @contextmanager
+    def opened(self, end: Callable[[], None] | None = None) -> Iterator[None]:
+        """Open the functions for a block, and close them after it.
+
+        Args:
+            end: called at the end if assigners had records.
+        """
+        with closed_at_end(self.close):
+            self.open()
+            yield
+            self._info.report_metrics()
+        if end is not None and self.watermarks:
+            end()
+
     def run(
         self, records: Records, number: int | None = None, end: Callable[[], None] | None = None
     ) -> Iterator[Record]:
@@ -174,15 +193,22 @@ class Chain:
             number: how many of the operators process records; all are opened and closed.
             end: called at the end if assigners had records.
         """
-        with closed_at_end(self.close):
-            self.open()
+        with self.opened(end):
             yield from self.through(records, number)
-            self._info.report_metrics()
-        if end is not None:
-            self._end(end)
+
+    def run_parts(
+        self, records: FramedRecords, number: int | None = None, end: Callable[[], None] | None = None
+    ) -> Iterator[Iterator[Record]]:
+        """Yield the results of :meth:`run` for one part of the records after the other."""
+        with self.opened(end):
+            for part in records.parts():
+                yield self.through(part, number)
 
     def run_timed(
-        self, records: Records | BatchedRecords, have_timestamps: bool, end: Callable[[], None]
+        self,
+        records: Records | BatchedRecords | FramedRecords,
+        have_timestamps: bool,
+        end: Callable[[], None],
     ) -> TimedRecords:
         """Return what comes out of the last operator, with timestamps.
 
@@ -195,12 +221,21 @@ class Chain:
         if isinstance(records, BatchedRecords):
             return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self.run(records, end=end), self.time)
+            return FollowedRecords(self._parts(records, end=end), self.time)
         link = self._links[last]
-        untimed = link.time is self.source_time and not have_timestamps
-        before = self.run(records, last)
-        timed = UntimedRecords(before) if untimed else FollowedRecords(before, link.time)
-        return self._assigned(last, timed, end)
+        if link.time is self.source_time and not have_timestamps:
+            return self._assigned(last, UntimedRecords(self.run(records, last)), end)
+        return self._assigned(last, FollowedRecords(self._parts(records, last), link.time), end)
+
+    def _parts(
+        self,
+        records: Records | FramedRecords,
+        number: int | None = None,
+        end: Callable[[], None] | None = None,
+    ) -> Iterator[Iterator[Record]]:
+        if isinstance(records, FramedRecords):
+            return self.run_parts(records, number, end)
+        return iter((self.run(records, number, end),))
 
     def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
         """Return what comes out of the last operator, an assigner that ``records`` go into."""
@@ -209,7 +244,8 @@ class Chain:
         def close(watermark: int | None) -> None:
             if watermark is not None:
                 self.watermarks[operator.assigner_id] = watermark
-            self._end(end)
+            if self.watermarks:
+                end()
 
         return AssignedRecords(
             operator.name,
@@ -218,10 +254,6 @@ class Chain:
             (link.time, link.time_after),
             close,
         )
-
-    def _end(self, end: Callable[[], None]) -> None:
-        if self.watermarks:
-            end()
 
     def open(self) -> None:
         """Open the functions in order. Raises the error to report; call :meth:`close` in any case."""
@@ -235,9 +267,10 @@ class Chain:
 
         With ``number``, only the first ``number`` operators process records.
         """
-        for operator, link in zip(self._opened[:number], self._links[:number], strict=True):
-            records = _RUNNERS[operator.kind](operator, records, link)
-        return iter(records)
+        steps = [*zip(self._opened[:number], self._links[:number], strict=True)]
+        if len(steps) <= MAX_NESTED:
+            return _nested(steps, records)
+        return _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
 
     def close(self) -> None:
         """Close the functions that were opened, in order. An error that it raises is ready to be reported."""
@@ -254,6 +287,29 @@ class Chain:
         return self._loop_thread
 
 
+def _nested(steps: Iterable[_Step], records: Records) -> Iterator[Record]:
+    """Return the results of operators, each of which is a generator over those of the one before."""
+    for operator, link in steps:
+        records = _RUNNERS[operator.kind](operator, records, link)
+    return iter(records)
+
+
+def _in_blocks(blocks: Sequence[Iterable[_Step]], records: Records) -> Iterator[Record]:
+    """Yield the results of blocks of operators. Each result goes through all blocks before the next one.
+
+    So the time of the chain is that of the record, as with nested generators.
+    """
+    running = [_nested(blocks[0], records)]
+    while running:
+        for record in running[-1]:
+            if len(running) < len(blocks):
+                running.append(_nested(blocks[len(running)], (record,)))
+                break
+            yield record
+        else:
+            running.pop()
+
+
 @attrs.define
 class _Link:
     """What an operator has of its chain: the time before it, and behind it if that is another one."""
@@ -262,6 +318,9 @@ class _Link:
     counts: Counter[str]
     chain: Chain
     time_after: TaskTime = attrs.Factory(TaskTime)
+
+
+_Step = tuple[ChainedOperator, _Link]
 
 
 def _open(operator: ChainedOperator, info: TaskInfo) -> None:

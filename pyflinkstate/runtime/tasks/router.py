@@ -17,7 +17,7 @@ from pyflinkstate.errors import BadRecordError, PyFlinkStateError
 from pyflinkstate.runtime.plan import Partitioning, Sender, Spread, first_only, rebalance, rescale, shuffle
 from pyflinkstate.runtime.tasks.batch_keys import KeyGroups, key_groups_of
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
-from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords
+from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords, has_untold
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     TASK_ENDS,
@@ -98,7 +98,7 @@ class Router:
         """
         if self.event_time is not None:
             time = TaskTime() if time is None else time
-            timed = FollowedRecords(records, time) if isinstance(records, Iterable) else records
+            timed = FollowedRecords([records], time) if isinstance(records, Iterable) else records
             yield from self._route_timed(partition, timed, time)
             return
         most = max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism)
@@ -141,14 +141,18 @@ class Router:
             0,
             FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle),
         )
-        number = 0
+        number, told = 0, opening
         while True:
             batch, timestamps = records.take(cutter)
-            if not batch:
-                break
+            ends = self.event_time.is_final or not records.is_over
+            if not batch and not has_untold(time, told, ends):
+                if records.is_over:
+                    break
+                continue
+            told = time.watermark
             number += 1
             size = 0
-            parts = dict(split(batch, timestamps))
+            parts = dict(split(batch, timestamps)) if batch else {}
             at = FrameTime(self.branch, partition, time.watermark, is_idle=time.is_idle)
             for subtask in range(self.parallelism):
                 frame = attrs.evolve(parts.get(subtask, _NOTHING), time=at, input=self.input)

@@ -10,8 +10,8 @@ into text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -25,7 +25,8 @@ from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
-from pyflinkstate.runtime.tasks.chain import Aside, Chain, TaskInfo
+from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.framed_records import FramedRecords
 from pyflinkstate.runtime.tasks.key_selectors import opened_selector
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.samples import sample_batches, sample_frames, sample_records
@@ -40,7 +41,6 @@ from pyflinkstate.runtime.wire import (
     CheckpointTrigger,
     ColumnBatch,
     EpochDone,
-    FrameCutter,
     FrameKey,
     InputFrame,
     MetricValues,
@@ -48,11 +48,8 @@ from pyflinkstate.runtime.wire import (
     SlotId,
     SystemClock,
     TaskReport,
-    TaskTime,
     ValuesFrame,
     WatermarkMerger,
-    encoded_frames,
-    frames,
     side_output_count,
     unshipped,
 )
@@ -96,8 +93,12 @@ class TaskLink:
         except PyFlinkStateError as error:
             self.report(task, error=error)
             raise
+        self.report_end(task, counts, content or {})
+
+    def report_end(self, task: str, counts: Counter[str], content: Mapping[str, Any]) -> None:
+        """Report the counts and the content of a task that has succeeded, if there are any."""
         if counts or content:
-            self.report(task, counts=dict(counts), **(content or {}))
+            self.report(task, counts=dict(counts), **content)
 
     def report(self, task: str, **content: Any) -> None:
         """Send a report to the driver."""
@@ -214,10 +215,9 @@ class ChainTask:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, self.info(partition), counts, watermarks)
-        frames = map(ValuesFrame.decode, stream) if self.decodes else None
-        if frames is None:
+        if not self.decodes:
             return RunningChain(self, partition, made, self._read(stream))
-        return RunningChain(self, partition, made, self._unpacked(frames, made))
+        return RunningChain(self, partition, made, FramedRecords(stream, self.tag_id, made))
 
     def info(self, partition: int) -> TaskInfo:
         """Return the context in which a partition's functions run."""
@@ -238,31 +238,6 @@ class ChainTask:
             return BatchedRecords(stream)
         return self._single(stream)
 
-    def _unpacked(self, frames: Iterator[ValuesFrame], made: Chain) -> Iterator[Record]:
-        """Return the records of frames; the chain's time follows them, and starts with that of the first."""
-        first = next(frames, None)
-        if first is None:
-            return iter(())
-        if first.opening is not None:
-            made.begin_at(first.opening, first.is_idle)
-        time = made.source_time
-
-        def columns() -> Iterator[Iterable[Record]]:
-            for frame in chain((first,), frames):
-                values, timestamps = frame.output(self.tag_id)
-                time.is_idle = frame.is_idle
-                yield values if timestamps is None else _followed(values, timestamps, time)
-                if frame.watermark is not None:
-                    time.watermark = frame.watermark
-
-        return chain.from_iterable(columns())
-
-
-def _followed(values: Sequence[Record], timestamps: Sequence[int | None], time: TaskTime) -> Iterator[Record]:
-    """Yield values; ``time`` has the timestamp of the one that was taken last."""
-    for value, time.timestamp in zip(values, timestamps, strict=True):
-        yield value
-
 
 @attrs.frozen
 class RunningChain:
@@ -271,7 +246,7 @@ class RunningChain:
     task: ChainTask
     partition: int
     chain: Chain
-    records: Iterator[Record] | BatchedRecords
+    records: Iterator[Record] | BatchedRecords | FramedRecords
 
     def run(self) -> Iterator[Record]:
         """Return the results of the chain; report the watermarks of its assigners at the end."""
@@ -283,14 +258,27 @@ class RunningChain:
         """Return the results of the chain with their timestamps; the report at the end is the same."""
         return self.chain.run_timed(self.records, self.task.decodes, self._report_watermarks)
 
+    def opened(self) -> AbstractContextManager[None]:
+        """Open the chain's functions for a block of :meth:`through`; the report at the end is the same."""
+        return self.chain.opened(self._report_watermarks)
+
+    def through(self, frames: Iterable[bytes]) -> Iterator[Record]:
+        """Return the results for further frames of the partition."""
+        return self.chain.through(FramedRecords(frames, self.task.tag_id, self.chain))
+
     def _report_watermarks(self) -> None:
         task = f"{self.task.stage}[{self.partition}]"
         self.task.link.report(task, watermarks=dict(self.chain.watermarks))
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the end of time follows the last record."""
+        settings = self.task.event_time
+        return settings is not None and settings.is_final
+
     def end(self) -> int:
         """Return the watermark after the last record."""
-        settings = self.task.event_time
-        return MAX_WATERMARK if settings is not None and settings.is_final else self.chain.time.watermark
+        return MAX_WATERMARK if self.is_final else self.chain.time.watermark
 
 
 @attrs.frozen
@@ -321,70 +309,6 @@ class RouteTask:
         info_of = partial(self.chain.info, partition)
         with opened_selector(select_key, router.operator, info_of) as selected:
             yield attrs.evolve(router, select_key=selected)
-
-
-@attrs.frozen
-class StageTask:
-    """A chain whose results have several readers: frames, which include side outputs."""
-
-    chain: ChainTask
-    stage_id: str
-    #: The id of the stream of its results.
-    stream: str = ""
-
-    def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[bytes]:
-        task, content = f"{self.stage_id}[{partition}]", self.chain.content()
-        with self.chain.link.reporting(task, content) as counts:
-            running = self.chain.start(partition, stream, counts)
-            running.chain.has_asides = any(one.has_side_outputs for one in self.chain.operators)
-            yield from self.chain.link.frames(self._frames(running), self.stream, content)
-
-    def _frames(self, running: RunningChain) -> Iterator[bytes]:
-        if self.chain.event_time is None:
-            return _untimed(running.run(), running.chain, self.stage_id)
-        return _timed(running.run_timed(), running, self.stage_id)
-
-
-def _untimed(records: Iterator[Record], chain: Chain, place: str) -> Iterator[bytes]:
-    cutter = FrameCutter(frames.RECORDS_PER_FRAME)
-    while values := cutter.take(records):
-        main = _main_only(values, values) if chain.side else values
-        yield from _cut(ValuesFrame(main, side=chain.take_side()), place, cutter)
-
-
-def _main_only(values: Sequence[Record], column: Sequence[Any]) -> list[Any]:
-    """Return the entries of a column of results without those of side outputs."""
-    return [entry for value, entry in zip(values, column, strict=True) if type(value) is not Aside]
-
-
-def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]:
-    size = 0
-    for data in encoded_frames(frame, place):
-        size += len(data)
-        yield data
-    cutter.encoded(size)
-
-
-def _timed(records: TimedRecords, running: RunningChain, place: str) -> Iterator[bytes]:
-    made = running.chain
-    cutter = FrameCutter(frames.RECORDS_PER_FRAME)
-    time = made.time
-    opening: int | None = time.watermark
-    settings = running.task.event_time
-    silent, began = settings is not None and settings.is_idle, time.watermark
-    while True:
-        values, timestamps = records.take(cutter)
-        if made.side:
-            values, timestamps = _main_only(values, values), _main_only(values, timestamps)
-        silent = silent and not values and time.watermark == began
-        is_over = not values and not made.side
-        watermark = running.end() if is_over else time.watermark
-        is_idle = silent or time.is_idle
-        frame = ValuesFrame(values, timestamps, watermark, is_idle, made.take_side(), opening)
-        yield from _cut(frame, place, cutter)
-        if is_over:
-            return
-        opening = None
 
 
 @attrs.frozen

@@ -32,8 +32,12 @@ Timestamps = Sequence[int | None]
 class TimedRecords(Protocol):
     """Records that are taken in batches, with their timestamps."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the end was reached; it may be seen only when no more records come."""
+
     def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
-        """Return the records of the next frame and their timestamps; none at the end."""
+        """Return the records of the next frame and their timestamps; none at the end of a part."""
 
     def close(self) -> None:
         """Close the chain that the records come from, before its end."""
@@ -43,22 +47,38 @@ class FollowedRecords:
     """Records whose time follows them.
 
     Args:
-        records: the records.
+        parts: the records, in parts: no frame has records of two parts.
         time: has the timestamp of the record that was taken last.
     """
 
-    def __init__(self, records: Iterable[Record], time: TaskTime) -> None:
-        self._records = iter(records)
+    def __init__(self, parts: Iterable[Iterable[Record]], time: TaskTime) -> None:
+        self._parts = iter(parts)
+        self._part: Iterator[Record] | None = None
         self._time = time
+        self.is_over = False
 
     def close(self) -> None:
         """See :class:`TimedRecords`."""
-        close(self._records)
+        if self._part is not None:
+            close(self._part)
+        close(self._parts)
 
     def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
         """See :class:`TimedRecords`."""
         timestamps: list[int | None] = []
-        return cutter.take(self._records, self._time, timestamps), timestamps
+        if self._part is None:
+            self._next_part()
+        if self._part is None:
+            return [], timestamps
+        batch = cutter.take(self._part, self._time, timestamps)
+        if cutter.has_ended:
+            self._next_part()
+        return batch, timestamps
+
+    def _next_part(self) -> None:
+        part = None if self.is_over else next(self._parts, None)
+        self._part = None if part is None else iter(part)
+        self.is_over = part is None
 
 
 class UntimedRecords:
@@ -66,6 +86,7 @@ class UntimedRecords:
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._records = iter(records)
+        self.is_over = False
 
     def close(self) -> None:
         """See :class:`TimedRecords`."""
@@ -74,6 +95,7 @@ class UntimedRecords:
     def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
         """See :class:`TimedRecords`."""
         batch = cutter.take(self._records)
+        self.is_over = cutter.has_ended
         return batch, [None] * len(batch)
 
 
@@ -115,6 +137,11 @@ class AssignedRecords:
             self._set_end()
         return batch, timestamps
 
+    @property
+    def is_over(self) -> bool:
+        """See :class:`TimedRecords`."""
+        return self._records.is_over
+
     def close(self) -> None:
         """See :class:`TimedRecords`."""
         self._records.close()
@@ -144,9 +171,20 @@ class AssignedRecords:
     def _set_end(self) -> None:
         is_over = self._before.watermark == MAX_WATERMARK
         self._after.watermark = MAX_WATERMARK if is_over else self._greatest
-        if self._end is not None:
+        if self._end is not None and self.is_over:
             self._end(self._greatest if self._has_records else None)
             self._end = None
+
+
+def has_untold(time: TaskTime, told: int, ends: bool) -> bool:
+    """Return whether the watermark has to be sent on its own, because the end of time comes next.
+
+    Args:
+        time: the time after all records until now.
+        told: the watermark that was sent last.
+        ends: whether the end of time comes next.
+    """
+    return ends and told < time.watermark < MAX_WATERMARK
 
 
 def close(records: Iterator[Record]) -> None:
