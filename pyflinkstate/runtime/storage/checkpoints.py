@@ -235,7 +235,7 @@ class CheckpointFolders:
                 data = bytes(stream.read())
             try:
                 planned[epoch] = _end_of_epoch(data)
-            except ValueError:
+            except (ValueError, RecursionError):
                 _log.warning("%s is truncated and is ignored: its epoch was never run", path)
         return planned
 
@@ -532,7 +532,7 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         runs = tuple((str(run), int(epoch)) for run, epoch in content["runs"])
         last_checkpoint_id = int(content["last_checkpoint_id"])
         return (RunHistory(runs), last_checkpoint_id) if all(is_run_id(run) for run, _ in runs) else None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 
