@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from backend_support import PICKLED, make_backend, state_of, take_snapshot
@@ -25,7 +26,7 @@ from pyflinkstate.api.types import ExternalTypeInfo
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.runtime.storage import RunHistory
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.state_access.command_line import main
+from pyflinkstate.state_access.command_line import main, queries
 from pyflinkstate.state_access.command_line.printing import readable
 
 #: How long a process may take.
@@ -266,6 +267,49 @@ def test_sql(job, run):
     code, _, err = run("sql", job, "select nothing from nowhere")
     assert code == 3
     assert "the tables are op, op_count" in err
+
+
+LOCKED = [
+    ("select * from bystander", "bystander does not exist"),
+    ("select * from 'seen.csv'", "disabled"),
+    ("select * from read_csv('seen.csv')", "disabled"),
+    ("select content from read_text('seen.csv')", "disabled"),
+    ("select * from glob('*')", "disabled"),
+    ("copy op_count to 'written.csv'", "disabled"),
+    ("export database 'written'", "disabled"),
+    ("attach 'written.db'", "disabled"),
+    ("install httpfs", "disabled"),
+    ("load httpfs", "disabled"),
+    ("select st_point(1, 2)", "spatial extension"),
+    ("set enable_external_access = true", "has been locked"),
+    ("set python_enable_replacements = true", "has been locked"),
+    ("reset lock_configuration", "has been locked"),
+]
+
+
+@pytest.mark.parametrize(("query", "refusal"), LOCKED)
+def test_sql_has_only_the_tables_of_the_checkpoint(job, run, tmp_path, monkeypatch, query, refusal):
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "seen.csv").write_text("a\n1\n")
+    # DuckDB would look for a table among the variables of the module that calls it.
+    monkeypatch.setattr(queries, "bystander", pa.table({"a": [1]}), raising=False)
+    code, printed, err = run("sql", job, query)
+    assert (code, printed) == (3, [])
+    assert refusal in err
+    assert not list(tmp_path.glob("written*"))
+
+
+def test_sql_may_use_files_if_the_user_says_so(job, run, tmp_path, monkeypatch):
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    assert run("sql", job, "copy op_count to 'written.csv'", "--allow-files")[0] == 0
+    query = "select count(*) as n from op_count join 'written.csv' using (key)"
+    assert run("sql", job, query, "--allow-files")[1][0]["rows"] == [{"n": 2}]
+    assert "need --allow-files" in run("sql", job, query)[2]
+    code, _, err = run("sql", job, "set python_enable_replacements = true", "--allow-files")
+    assert code == 3
+    assert "has been locked" in err
 
 
 def test_columns_of_one_name_are_refused(job, run):

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pytest
 from backend_support import PICKLED, make_backend, restore, state_of, take_snapshot
 from increment_support import Snapshot, chained
-from read_support import COUNT, UID, checkpoint_of, state_file, write
+from read_support import COUNT, JOB_ID, UID, checkpoint_of, state_file, write
+from support_runtime import tree
 from tiers import cases
 from write_support import DESCRIPTORS, checkpoint_with, content, filled, restored
 
@@ -41,7 +42,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.storage import streams
 from pyflinkstate.state_access import open_checkpoint
-from pyflinkstate.state_access.writing import dry_run, edit
+from pyflinkstate.state_access.writing import CheckpointEdit, dry_run, edit
 
 EMPTY = (None, [], {}, None, None)
 
@@ -458,8 +459,10 @@ def test_nothing_is_written_over_anything(tmp_path):
     before = sorted(path.name for path in (tmp_path / folder).iterdir())
     with pytest.raises(ConfigurationError, match="is inside of"):
         edit(folder).write(f"{folder}/inner")
+    savepoint = edit(folder).write(tmp_path / "savepoint").uri
     with pytest.raises(ConfigurationError, match="exists already"):
-        edit(folder).put(UID, "count", {"key": ["a"], "value": [2]}).write(folder)
+        edit(folder).put(UID, "count", {"key": ["a"], "value": [2]}).write(savepoint)
+    assert values(open_checkpoint(savepoint), "count") == {"a": 1}
     assert sorted(path.name for path in (tmp_path / folder).iterdir()) == before
     assert values(open_checkpoint(folder), "count") == {"a": 1}
 
@@ -603,3 +606,28 @@ def test_the_checkpoint_that_is_changed_stays_as_it_was(tmp_path):
     before = {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
     edit(folder).delete(UID, ["a"]).write(tmp_path / "s")
     assert {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["", "chk-9", "superseded-1-chk-9", "shared/x", "savepoints/one"])
+@pytest.mark.parametrize("by", ["path", "link", "uri"])
+def test_a_savepoint_is_not_written_into_the_folder_of_a_job(tmp_path, name, by):
+    checkpoint = write(tmp_path, {"a": 1}, 1)
+    (tmp_path / "link").symlink_to(tmp_path / JOB_ID)
+    folder = {"path": str(tmp_path / JOB_ID), "link": str(tmp_path / "link")}.get(by)
+    target = f"{folder or (tmp_path / JOB_ID).as_uri()}/{name}"
+    before = tree(tmp_path)
+    with pytest.raises(ConfigurationError, match=f"is inside of the folder of job {JOB_ID}"):
+        edit(checkpoint).write(target)
+    assert tree(tmp_path) == before
+
+
+def test_a_savepoint_that_cannot_be_opened_again_leaves_nothing(tmp_path, monkeypatch):
+    checkpoint = write(tmp_path, {"a": 1}, 1)
+
+    def refused(*_):
+        raise CorruptCheckpointError("a flaw of the storage")
+
+    monkeypatch.setitem(CheckpointEdit.write.__globals__, "open_checkpoint", refused)
+    with pytest.raises(CorruptCheckpointError, match="a flaw"):
+        edit(checkpoint).write(tmp_path / "savepoint")
+    assert not (tmp_path / "savepoint").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import zlib
 from collections.abc import Callable
@@ -181,6 +182,29 @@ def test_a_version_that_is_damage_is_passed_over_with_a_warning(
     assert storage.load_latest("orders", fall_back=True) == metadata(1)
     assert "checkpoint 2 is skipped" in caplog.text
     assert "format version 99" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "strange", [metadata(2, "f" * 32), metadata(3), None], ids=["job", "id", "unfinished"]
+)
+@pytest.mark.parametrize("place", [2, 9])
+def test_what_is_not_a_whole_checkpoint_of_the_job_is_passed_over_and_logged(
+    storage: CheckpointFolders,
+    caplog: pytest.LogCaptureFixture,
+    strange: CheckpointMetadata | None,
+    place: int,
+) -> None:
+    for checkpoint_id in (1, 4):
+        publish(storage, metadata(checkpoint_id))
+    folder = storage.begin(JOB, place)
+    if strange is not None:
+        storage.complete(strange, folder)
+    with caplog.at_level(logging.INFO):
+        assert list(storage.load_retained("orders")) == [metadata(4), metadata(1)]
+    is_looked_at = place == 9 or strange is not None
+    assert (f"checkpoint {place} of job {JOB} is skipped" in caplog.text) == is_looked_at
+    with pytest.raises((CorruptCheckpointError, CheckpointNotFoundError)):
+        storage.load(folder)
 
 
 def test_a_checkpoint_of_a_newer_release_is_not_passed_over(storage: CheckpointFolders) -> None:

@@ -556,7 +556,7 @@ class FileSink:
             data = stream.read()
         try:
             return str(json.loads(data)["job_id"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("file sink: %s/%s is damaged and is ignored: %s", self._root, MARKER, error)
             found = self._area.found()
             return None if found is None else found.job_id

@@ -322,7 +322,7 @@ class RunArea:
             data = stream.read()
         try:
             return Note.decode(data)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("file sink: %s is damaged, and passed over: %s", self.path(NOTE), error)
             return None
 

@@ -491,7 +491,7 @@ class RowFormatFileSink(SeveralStreams):
             data = stream.read()
         try:
             return [_checked(name) for name in json.loads(data)]
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise SinkError(
                 f"file sink: {path} is damaged, and only this list says which files an epoch has: {error}; "
                 f"restore a checkpoint from before that epoch and delete the list, or choose another path",

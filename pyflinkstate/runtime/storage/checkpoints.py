@@ -243,7 +243,7 @@ class CheckpointFolders:
                 data = bytes(stream.read())
             try:
                 planned[epoch] = _end_of_epoch(data)
-            except ValueError:
+            except (ValueError, RecursionError):
                 _log.warning("%s is truncated and is ignored: its epoch was never run", path)
         return planned
 
@@ -269,7 +269,8 @@ class CheckpointFolders:
         return [
             checkpoint_id
             for checkpoint_id in self.checkpoint_ids(job_id)
-            if _type_of(self._fs, f"{self._root}/{job_id}/chk-{checkpoint_id}/{METADATA}") == fs.FileType.File
+            if _type_of(self._fs, f"{self._root}/{job_id}/chk-{checkpoint_id}/{METADATA}")
+            not in (fs.FileType.NotFound, fs.FileType.Directory)
         ]
 
     def load_latest(self, job_name: str, fall_back: bool = False) -> CheckpointMetadata:
@@ -305,8 +306,10 @@ class CheckpointFolders:
     ) -> CheckpointMetadata | None:
         """Return the newest completed checkpoint of a job, if there is one and the job has this name or any.
 
-        A checkpoint that a driver published after another one had taken the job over is skipped. If a driver
-        that runs the job deletes what was found, as it has published a newer one, that one is looked for.
+        A checkpoint that a driver published after another one had taken the job over is skipped. So is a
+        folder that is not a whole checkpoint of the job: it was never completed, or it holds the checkpoint
+        of another job or with another id. If a driver that runs the job deletes what was found, as it has
+        published a newer one, that one is looked for.
 
         Raises:
             CorruptCheckpointError: a candidate for the newest is damaged, and ``fall_back`` is not set.
@@ -318,15 +321,21 @@ class CheckpointFolders:
 
     def _newest(self, job_id: str, job_name: str | None, fall_back: bool) -> CheckpointMetadata | None:
         """See :meth:`load_newest`; raise ``CheckpointNotFoundError`` if a candidate is gone."""
+        checkpoint_ids = self.checkpoint_ids(job_id)
         completed = self.completed(job_id)
         line = self.line(job_id) if completed else RunHistory()
-        for checkpoint_id in reversed(completed):
+        for checkpoint_id in sorted({*checkpoint_ids, *completed}, reverse=True):
+            if checkpoint_id not in completed:
+                _log.info("checkpoint %d of job %s is skipped: it was never completed", checkpoint_id, job_id)
+                continue
             try:
-                found = self.load(self.uri_of(job_id, checkpoint_id))
+                found = self._own(job_id, checkpoint_id)
             except CorruptCheckpointError as error:
                 if not fall_back:
                     raise
                 _log.warning("checkpoint %d is skipped: %s", checkpoint_id, error)
+                continue
+            if found is None:
                 continue
             if job_name not in (None, found.job_name):
                 return None
@@ -355,11 +364,19 @@ class CheckpointFolders:
         for older in reversed(self.completed(newest.job_id)):
             if older < newest.checkpoint_id:
                 try:
-                    found = self.load(self.uri_of(newest.job_id, older))
+                    found = self._own(newest.job_id, older)
                 except CheckpointNotFoundError:
                     continue
-                if line.holds(history_of(found), found.epoch):
+                if found is not None and line.holds(history_of(found), found.epoch):
                     yield found
+
+    def _own(self, job_id: str, checkpoint_id: int) -> CheckpointMetadata | None:
+        """Return a checkpoint of a job, or None if its folder holds another one, which is logged."""
+        metadata, path = self._read_metadata(self.uri_of(job_id, checkpoint_id))
+        misplaced = _misplaced(metadata, path)
+        if misplaced is not None:
+            _log.warning("checkpoint %d of job %s is skipped: %s", checkpoint_id, job_id, misplaced)
+        return metadata if misplaced is None else None
 
     def load(self, uri: str) -> CheckpointMetadata:
         """Return the metadata of the checkpoint in the folder at a URI or path.
@@ -369,6 +386,14 @@ class CheckpointFolders:
             CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read, or belongs to another
             folder.
         """
+        metadata, path = self._read_metadata(uri)
+        misplaced = _misplaced(metadata, path)
+        if misplaced is not None:
+            raise CorruptCheckpointError(misplaced, file=path)
+        return metadata
+
+    def _read_metadata(self, uri: str) -> tuple[CheckpointMetadata, str]:
+        """Return the metadata of the checkpoint at a URI, and the path of its file."""
         file_system, folder = self._locate(_folder_of(uri))
         path = f"{folder}/{METADATA}"
         check_no_links(file_system, folder, path)
@@ -378,8 +403,7 @@ class CheckpointFolders:
             raise CorruptCheckpointError(
                 f"{path} is damaged: {metadata.runs!r} is not a list of runs", file=path
             )
-        _check_place(metadata, path)
-        return metadata
+        return metadata, path
 
     # --- runs --------------------------------------------------------------------------------------
 
@@ -512,18 +536,18 @@ def _name_of(folder: fs.FileInfo) -> str | None:
     return name
 
 
-def _check_place(metadata: CheckpointMetadata, path: str) -> None:
-    """Check that a checkpoint in a job's folder belongs to that job and has the id of its own folder."""
+def _misplaced(metadata: CheckpointMetadata, path: str) -> str | None:
+    """Return what is wrong with a checkpoint in a job's folder that is not of that job, or of another id."""
     job_folder, folder = posixpath.split(posixpath.dirname(path))
     number, job_id = _CHECKPOINT_FOLDER.fullmatch(folder), posixpath.basename(job_folder)
     if number is None or not is_job_id(job_id):
-        return
-    if (job_id, int(number[1])) != (metadata.job_id, metadata.checkpoint_id):
-        raise CorruptCheckpointError(
-            f"{path} belongs to checkpoint {metadata.checkpoint_id} of job {metadata.job_id}, but is in "
-            f"another's folder: put it back, or copy it to a folder of its own",
-            file=path,
-        )
+        return None
+    if (job_id, int(number[1])) == (metadata.job_id, metadata.checkpoint_id):
+        return None
+    return (
+        f"{path} belongs to checkpoint {metadata.checkpoint_id} of job {metadata.job_id}, but is in "
+        f"another's folder: put it back, or copy it to a folder of its own"
+    )
 
 
 def history_of(metadata: CheckpointMetadata) -> RunHistory:
@@ -542,7 +566,7 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         runs = tuple((str(run), int(epoch)) for run, epoch in content["runs"])
         last_checkpoint_id = int(content["last_checkpoint_id"])
         return (RunHistory(runs), last_checkpoint_id) if all(is_run_id(run) for run, _ in runs) else None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 

@@ -149,6 +149,9 @@ def _add_sql(each: _Commands[argparse.ArgumentParser]) -> None:
     one = _added(each, "sql", "ask SQL of a checkpoint, with DuckDB")
     one.add_argument("path", help=_PATH)
     one.add_argument("query", nargs="?", help="the query; without one the tables are listed")
+    one.add_argument(
+        "--allow-files", action="store_true", help="let the query read and write files, as this user may"
+    )
     _allow_pickle(one)
 
 

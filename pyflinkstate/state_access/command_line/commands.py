@@ -90,7 +90,8 @@ def sql(chosen: Namespace, printer: Printer) -> bool:
     if chosen.query is None:
         printer.table("tables", queries.tables(checkpoint))
     else:
-        printer.table("result", queries.answered(checkpoint, chosen.query, chosen.allow_pickle))
+        rows = queries.answered(checkpoint, chosen.query, chosen.allow_pickle, chosen.allow_files)
+        printer.table("result", rows)
     return False
 
 

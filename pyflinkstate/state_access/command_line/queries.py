@@ -10,6 +10,14 @@ from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.command_line.exports import state_names
 from pyflinkstate.state_access.tables import StateTable
 
+#: DuckDB fetches and loads no extension by itself, and does not take variables of this program for tables.
+_LOCKED = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
 
 def tables(checkpoint: Checkpoint) -> list[JsonObject]:
     """Return the names of the tables, and what each holds."""
@@ -19,19 +27,29 @@ def tables(checkpoint: Checkpoint) -> list[JsonObject]:
     ]
 
 
-def answered(checkpoint: Checkpoint, query: str, allow_pickle: bool = False) -> list[JsonObject]:
+def answered(
+    checkpoint: Checkpoint, query: str, allow_pickle: bool = False, allow_files: bool = False
+) -> list[JsonObject]:
     """Return the rows of a query. Only the tables whose names are in it are read.
+
+    Args:
+        checkpoint: the checkpoint whose tables the query can use.
+        query: the SQL.
+        allow_pickle: whether pickles are loaded.
+        allow_files: whether the query can also read and write files.
 
     Raises:
         ConfigurationError: DuckDB is not installed.
         StateTableError: DuckDB refuses the query, the query fails, or two of its columns have one name.
     """
     duckdb = _duckdb()
-    with duckdb.connect() as connection:
+    settings = {**_LOCKED, "enable_external_access": str(allow_files).lower()}
+    with duckdb.connect(config=settings) as connection:
         for name, (uid, state) in _named(checkpoint).items():
             if re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE):
                 _table(checkpoint, uid, state, allow_pickle).to_duckdb(connection, name)
         try:
+            connection.execute("SET lock_configuration = true")  # a query cannot undo the settings
             found = connection.sql(query)
             if found is None:  # a statement without rows
                 return []
@@ -39,7 +57,8 @@ def answered(checkpoint: Checkpoint, query: str, allow_pickle: bool = False) -> 
             rows = found.fetchall()
         except duckdb.Error as error:
             known = ", ".join(_named(checkpoint))
-            raise StateTableError(f"{error}; the tables are {known}") from error
+            files = "" if allow_files else ", and files need --allow-files"
+            raise StateTableError(f"{error}; the tables are {known}{files}") from error
         return [dict(zip(found.columns, row, strict=True)) for row in rows]
 
 

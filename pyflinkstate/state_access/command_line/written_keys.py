@@ -19,6 +19,9 @@ from pyflinkstate.errors import InvalidKeyError
 #: A value of JSON that may be a key or a part of one.
 _Written: TypeAlias = "Key | list[_Written]"
 
+#: How deep the lists of a key may be nested: far deeper than any type is declared.
+MOST_LEVELS = 100
+
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 _PRINTED_INSTANT = re.compile(r"Instant<(-?\d+), (\d+)>")
 
@@ -71,6 +74,8 @@ def parsed_key(text: str, key_type: TypeInformation) -> Key:
         return _read(form, text, key_type)
     try:
         written = json.loads(text)
+    except RecursionError as error:
+        raise _too_deep() from error
     except ValueError as error:
         if isinstance(key_type, PickledBytesTypeInfo):
             return text
@@ -78,6 +83,10 @@ def parsed_key(text: str, key_type: TypeInformation) -> Key:
             f"keys are of {key_type}, and {text!r} is not JSON: {error}", key=text
         ) from error
     return _typed(written, key_type)
+
+
+def _too_deep() -> InvalidKeyError:
+    return InvalidKeyError(f"the JSON of a key is nested more than {MOST_LEVELS} levels deep: no key is")
 
 
 def _form_of(key_type: TypeInformation) -> _Form | None:
@@ -95,12 +104,14 @@ def _read(form: _Form, text: str, key_type: TypeInformation) -> Key:
         ) from error
 
 
-def _typed(written: _Written, key_type: TypeInformation | None) -> Key:
+def _typed(written: _Written, key_type: TypeInformation | None, level: int = 0) -> Key:
     """Return what JSON says as a key; a part for which there is no type stays as it is."""
     if isinstance(written, list):
+        if level >= MOST_LEVELS:
+            raise _too_deep()
         parts = () if key_type is None else key_type.parts()
         types = parts if len(parts) == len(written) else (None,) * len(written)
-        return tuple([_typed(one, part) for one, part in zip(written, types, strict=True)])
+        return tuple([_typed(one, part, level + 1) for one, part in zip(written, types, strict=True)])
     form = None if key_type is None else _form_of(key_type)
     if form is None or key_type is None or not isinstance(written, str):
         return written

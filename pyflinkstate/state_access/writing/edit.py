@@ -361,7 +361,7 @@ class CheckpointEdit:
 
         Raises:
             ConfigurationError: there is something at that path, it is inside of the checkpoint that is
-                changed, or it is none.
+                changed or of a job's folder, or it is none.
             CheckpointStorageError: the savepoint cannot be written; nothing of it is left.
             StateTableError, UserFunctionError: a value does not fit, or a function raised.
             CorruptCheckpointError: the old checkpoint is damaged.
@@ -382,7 +382,7 @@ class CheckpointEdit:
                     assert writer is not None
                     operators.append(writer.write(operator))
             publish(attrs.evolve(self.metadata, operators=tuple(operators)), folder, uri)
-        return open_checkpoint(uri, self._clock)
+            return open_checkpoint(uri, self._clock)
 
     def dry_run(self, program: Any, job_name: str | None = None) -> DryRun:
         """Find out whether a program would restore the savepoint; see :func:`dry_run`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from pyflinkstate.backends.format import (
     StreamStateHandle,
     decode_metas,
     is_file_name,
+    is_job_id,
     read_head,
     read_section,
     write_file,
@@ -63,12 +65,13 @@ def new_folder(path: AnyPath) -> Iterator[tuple[CheckpointFolder, str]]:
         the folder, and its URI or absolute path.
 
     Raises:
-        ConfigurationError: there is something at that path already.
+        ConfigurationError: there is something at that path already, or it is inside of a job's folder.
         CheckpointStorageError: the folder cannot be created.
     """
     uri = absolute(path).rstrip("/")
     try:
         file_system, folder = open_file_system(uri)
+        _check_outside_of_jobs(file_system, folder, uri)
         existed = _check_free(file_system, folder, uri)
         make_folder(file_system, folder)
     except (OSError, pa.ArrowException) as error:
@@ -80,6 +83,17 @@ def new_folder(path: AnyPath) -> Iterator[tuple[CheckpointFolder, str]]:
         if isinstance(error, PyFlinkStateError) or not isinstance(error, (OSError, pa.ArrowException)):
             raise
         raise CheckpointStorageError(f"the savepoint {uri} cannot be written: {error}", path=uri) from error
+
+
+def _check_outside_of_jobs(file_system: fs.FileSystem, folder: str, uri: str) -> None:
+    """Refuse the folder of a job and all below it, where only the job itself writes."""
+    real = os.path.realpath(folder) if isinstance(file_system, fs.LocalFileSystem) else folder
+    job_id = next(filter(is_job_id, real.split("/")), None)
+    if job_id is not None:
+        raise ConfigurationError(
+            f"{uri} is inside of the folder of job {job_id}, where only that job writes: choose another path",
+            path=uri,
+        )
 
 
 def _check_free(file_system: fs.FileSystem, folder: str, uri: str) -> bool:
