@@ -14,7 +14,9 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class ProgressLine(JobListener):
-    """Shows epoch, rate, size of the state and the last checkpoint, on one line that is written over.
+    """Shows the epoch, its rate and the last checkpoint on one line that is written over.
+
+    Of the checkpoint it shows the bytes written, and those that a restore reads.
 
     What is printed and logged meanwhile comes above it: see :class:`TerminalLine`.
     """
@@ -53,10 +55,9 @@ class ProgressLine(JobListener):
             parts.append(f"epoch {self._epoch.epoch} | {rate:,.0f} records/s")
         if self._checkpoint is not None:
             ago_s = (self._clock.monotonic_ms() - self._completed_ms) / 1000
-            parts.append(f"state {_size(self._checkpoint.size_bytes)}")
             parts.append(
                 f"checkpoint {self._checkpoint.checkpoint_id}: "
-                f"{_size(self._checkpoint.checkpointed_bytes)} in "
+                f"{_size(self._checkpoint.checkpointed_bytes)} of {_size(self._checkpoint.size_bytes)} in "
                 f"{self._checkpoint.duration_ms / 1000:.1f} s, {ago_s:.0f} s ago"
             )
         return " | ".join([*parts, *filter(None, [self._note, last])])
