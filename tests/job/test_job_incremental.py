@@ -182,6 +182,24 @@ def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: Checkp
     assert storage.completed(job.job_id) == [8]
 
 
+def test_the_full_size_is_what_a_restore_reads(storage: CheckpointFolders) -> None:
+    run = Shop(storage).run(parallelism=2, checkpoints=incremental())
+    job_id = run.run().job_id
+    last = run.heard.checkpoints[-1]
+    folder = Path(storage.uri_of(job_id, last.checkpoint_id))
+    files = [folder / path for path in needed(storage, job_id)]
+    assert last.is_incremental
+    assert last.size_bytes == sum(file.stat().st_size for file in files) > last.checkpointed_bytes
+
+
+def test_a_checkpoint_takes_at_least_as_long_as_each_of_its_parts(storage: CheckpointFolders) -> None:
+    """Subtasks reach the barrier before the epoch ends, and write meanwhile; the driver's clock is still."""
+    run = Shop(storage).run(parallelism=2, checkpoints=incremental())
+    stats = run.run().result().checkpoints
+    assert [one for one in stats if one.duration_ms < max(one.sync_ms, one.async_ms)] == []
+    assert min(one.async_ms for one in stats) > 0
+
+
 def test_state_that_was_written_anew_takes_the_place_of_its_chain(storage: CheckpointFolders) -> None:
     shop = Shop(storage)
     mailbox = Mailbox(StateMaterialized)

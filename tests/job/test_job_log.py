@@ -185,15 +185,18 @@ class TestCheckpoints:
     def test_what_is_slow(
         self, logged: Logged, settings: CheckpointSettings, duration_ms: int, is_savepoint: bool, why: str
     ) -> None:
-        CheckpointLog("orders", settings).completed(stats(4, duration_ms, is_savepoint=is_savepoint))
+        CheckpointLog("orders", settings).completed(
+            stats(4, duration_ms + 60_000, is_savepoint=is_savepoint), duration_ms
+        )
         ((level, message),) = logged("checkpoints")
         assert level == ("WARNING" if why else "INFO")
-        assert f"is complete after {duration_ms} ms" + (f", which is {why}" if why else " (") in message
+        slow = f", {duration_ms} ms of it after its epoch, which is {why}" if why else " ("
+        assert f"is complete after {duration_ms + 60_000} ms{slow}" in message
 
     def test_slow_ones_in_a_row_are_one_warning(self, logged: Logged) -> None:
         log = CheckpointLog("orders", CheckpointSettings(interval_ms=2000))
         for number, duration_ms in enumerate((10, 3000, 3000, 10, 3000), 1):
-            log.completed(stats(number, duration_ms))
+            log.completed(stats(number, duration_ms), duration_ms)
         levels = [level for level, _ in logged("checkpoints")]
         assert levels == ["INFO", "WARNING", "INFO", "INFO", "WARNING"]
 

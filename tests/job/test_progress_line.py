@@ -94,7 +94,7 @@ class TestCheckpoints:
         self, line: ProgressLine, terminal: Terminal
     ) -> None:
         line.on_checkpoint(checkpoint(3 * KIB**2, 512 * KIB, 1_250))
-        assert terminal.lines == ["state 3.0 MiB | checkpoint 4: 512.0 KiB in 1.2 s, 0 s ago"]
+        assert terminal.lines == ["checkpoint 4: 512.0 KiB of 3.0 MiB in 1.2 s, 0 s ago"]
 
     def test_how_long_ago_it_is_goes_by_the_clock(
         self, line: ProgressLine, terminal: Terminal, clock: ManualClock
@@ -102,12 +102,12 @@ class TestCheckpoints:
         line.on_checkpoint(checkpoint())
         clock.time_ms += 42_000
         line.on_epoch(epoch(8))
-        assert terminal.lines[-1].endswith("checkpoint 4: 0 B in 0.0 s, 42 s ago")
+        assert terminal.lines[-1].endswith("checkpoint 4: 0 B of 0 B in 0.0 s, 42 s ago")
 
     def test_the_newest_is_shown(self, line: ProgressLine, terminal: Terminal) -> None:
         line.on_checkpoint(checkpoint(1))
         line.on_checkpoint(CheckpointStats(5, 9, size_bytes=2))
-        assert terminal.lines[-1].startswith("state 2 B | checkpoint 5: ")
+        assert terminal.lines[-1].startswith("checkpoint 5: 0 B of 2 B in ")
 
     @pytest.mark.parametrize(
         ("size", "shown"),
@@ -124,7 +124,7 @@ class TestCheckpoints:
     )
     def test_sizes_have_units(self, line: ProgressLine, terminal: Terminal, size: int, shown: str) -> None:
         line.on_checkpoint(checkpoint(size))
-        assert terminal.lines[-1].startswith(f"state {shown} | ")
+        assert terminal.lines[-1].startswith(f"checkpoint 4: 0 B of {shown} in ")
 
     def test_a_failed_checkpoint_is_not_shown_as_the_last(
         self, line: ProgressLine, terminal: Terminal
@@ -142,8 +142,8 @@ class TestLine:
         line.on_epoch(epoch(8))
         assert terminal.lines == [
             "epoch 7 | 5,000 records/s",
-            "epoch 7 | 5,000 records/s | state 1.0 KiB | checkpoint 4: 10 B in 0.1 s, 0 s ago",
-            "epoch 8 | 5,000 records/s | state 1.0 KiB | checkpoint 4: 10 B in 0.1 s, 0 s ago",
+            "epoch 7 | 5,000 records/s | checkpoint 4: 10 B of 1.0 KiB in 0.1 s, 0 s ago",
+            "epoch 8 | 5,000 records/s | checkpoint 4: 10 B of 1.0 KiB in 0.1 s, 0 s ago",
         ]
         assert "\n" not in terminal.getvalue()
 

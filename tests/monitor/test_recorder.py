@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slot_functions import KeyedAside, KeyedMeasured, KeyedPrints
+from slot_functions import KeyedAside, KeyedMeasured, KeyedPrints, MapMeasured
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 
@@ -21,6 +21,7 @@ from pyflinkstate.monitor.api import operators
 from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal, read_journal
+from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.job import Job
@@ -279,6 +280,39 @@ def test_metrics_of_functions_are_told(run: JobRun) -> None:
     told = {(one["name"], one["kind"]) for one in recorder.story.metrics}
     assert ("measured.seen", "counter") in told
     assert ("measured.own.answer", "gauge") in told
+
+
+#: What says where in a program something was measured.
+SCOPE = ("operator_id", "operator_name", "task_id", "task_name")
+
+
+def test_all_metrics_of_operators_can_be_joined(run: JobRun) -> None:
+    """A chained function, an operator with state, its subtasks and its states say alike where they are."""
+    mapped = ChainNode(numbers(), "map", MapMeasured(), "mapped")
+    run.end = StatefulNode(mapped, lambda n: 0, PICKLED, KeyedMeasured(), "measured", uid="m")
+    _, recorder = recorded(run)
+    found = [
+        (sample.name, dict(sample.labels))
+        for sample in samples(recorder.story, 0)
+        if sample.name.startswith(("flink_taskmanager_", "pyflinkstate_slot_", "pyflinkstate_timers"))
+    ]
+    scopes = {tuple(labels[name] for name in SCOPE) for _, labels in found}
+    source = recorder.story.job["vertices"][0]
+    assert scopes == {
+        ("m", "measured", "m", "measured"),
+        ("mapped", "mapped", source["id"], source["name"]),
+        (source["id"], source["name"], source["id"], source["name"]),
+    }
+    seen = {labels["task_id"] for name, labels in found if name.endswith("_operator_seen")}
+    assert seen == {"m", source["id"]}
+
+
+def test_the_size_of_a_state_says_which_operator_has_it(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    sizes = [dict(sample.labels) for sample in samples(recorder.story, 0) if "state_bytes" in sample.name]
+    assert {tuple(labels[name] for name in SCOPE) for labels in sizes} == {
+        ("counts", "count", "counts", "count")
+    }
 
 
 def test_a_job_without_checkpoints_is_told_without_a_journal(run: JobRun) -> None:

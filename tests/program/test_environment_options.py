@@ -239,7 +239,8 @@ def test_a_setting_without_effect_is_given_back_as_after_its_setter(
     text, get, value = IDLE_OPTIONS[key]
     assert get(new_settings()) != value
     assert get(told({key: text})) == value
-    assert warnings(caplog) == [f"setting {key!r} changes nothing: this option is recognised but has no effect here"]
+    why = "this option is recognised but has no effect here"
+    assert warnings(caplog) == [f"setting {key!r} changes nothing: {why}"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pyflinkstate.api.checkpointed import (
 )
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.functions import KeyedProcessFunction, MapFunction
 from pyflinkstate.api.output_tag import OutputTag
 
 
@@ -301,6 +301,17 @@ class ForkAndStay(KeyedProcessFunction):
 
 def forty_two() -> int:
     return 42
+
+
+class MapMeasured(MapFunction):
+    """Counts the records of its task."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_metrics_group().counter("seen")
+
+    def map(self, value: Any) -> Any:
+        self.count.inc()
+        return value
 
 
 class KeyedMeasured(KeyedProcessFunction):

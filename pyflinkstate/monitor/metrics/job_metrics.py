@@ -18,6 +18,8 @@ _JOB = "flink_jobmanager_job_"
 _TASK = "flink_taskmanager_job_task_"
 _OPERATOR = f"{_TASK}operator_"
 _OWN = "pyflinkstate_"
+_DURATION = "The ms from the first subtask at its barrier until it was complete."
+_FULL_SIZE = "Bytes that a restore from it reads, increments included."
 _ODD = re.compile(r"[^a-zA-Z0-9_]")
 _COUNTERS = {
     "records_in": ("numRecordsIn", "Records that the operator has received."),
@@ -58,15 +60,59 @@ def samples(story: JobStory, now_ms: int) -> Iterator[Sample]:
     yield from _of_job(story, labels, now_ms)
     yield from _of_checkpoints(story, labels)
     yield from _of_epoch(story, labels)
+    scopes = _Scopes(story, labels)
     for operator in operators(story):
-        yield from _of_operator(operator, labels)
-    yield from _state_sizes(story, labels)
-    names = _operator_names(story)
+        yield from _of_operator(operator, scopes.of_operator(str(operator["id"])))
+    yield from _state_sizes(story, scopes)
     for metric in story.metrics:
-        yield from _of_user(metric, names, labels)
+        yield from _of_user(metric, scopes)
 
 
 _Labels = tuple[tuple[str, str], ...]
+
+
+class _Scopes:
+    """The labels of what is measured in an operator: Flink's scope variables, one set for all of its metrics.
+
+    ``operator_name`` and ``task_name`` are names in the program; ``operator_id`` and ``task_id`` are the uid,
+    or the id that the job gave. Several operators may run in one task. An operator without state that runs in
+    the task of another one has no id, so its name stands for it.
+    """
+
+    def __init__(self, story: JobStory, labels: _Labels) -> None:
+        self._labels = labels
+        vertices = story.job["vertices"]
+        self._names = {str(vertex["id"]): str(vertex["name"]) for vertex in vertices}
+        self._ids = {name: id_ for id_, name in reversed(self._names.items())}
+        chained = (str(name) for edge in story.job["edges"] for name in edge["chain"])
+        #: The longest first: a name may be the beginning of another one.
+        self._operators = sorted({*self._ids, *chained}, key=len, reverse=True)
+
+    def of_operator(self, operator_id: str) -> _Labels:
+        """Return the labels of an operator that has a task to itself."""
+        name = self._names.get(operator_id, operator_id)
+        return self._scope(operator_id, name, operator_id, name)
+
+    def of_function(self, metric: JsonObject) -> tuple[str, _Labels]:
+        """Return the name that a function gave its metric, and the labels of its subtask."""
+        full = str(metric["name"])
+        known = (one for one in self._operators if full.startswith(f"{one}."))
+        operator = next(known, full.partition(".")[0])
+        task, _, number = str(metric["task"]).rpartition("[")
+        task_id = task if task in self._names else self._ids.get(task, task)
+        task_name = self._names.get(task_id, task)
+        operator_id = task_id if operator == task_name else self._ids.get(operator, operator)
+        where = self._scope(operator_id, operator, task_id, task_name)
+        return full.removeprefix(f"{operator}."), (*where, ("subtask_index", number.removesuffix("]")))
+
+    def _scope(self, operator_id: str, operator_name: str, task_id: str, task_name: str) -> _Labels:
+        return (
+            *self._labels,
+            ("operator_id", operator_id),
+            ("operator_name", operator_name),
+            ("task_id", task_id),
+            ("task_name", task_name),
+        )
 
 
 def _of_job(story: JobStory, labels: _Labels, now_ms: int) -> Iterator[Sample]:
@@ -88,10 +134,12 @@ def _of_checkpoints(story: JobStory, labels: _Labels) -> Iterator[Sample]:
     if last is None:
         return
     yield Sample(f"{_JOB}lastCompletedCheckpointId", last["checkpoint_id"], labels, "The id of the last one.")
-    yield Sample(f"{_JOB}lastCheckpointDuration", last["duration_ms"], labels, "How long it took, in ms.")
+    yield Sample(f"{_JOB}lastCheckpointDuration", last["duration_ms"], labels, _DURATION)
     yield Sample(f"{_JOB}lastCheckpointSize", last["checkpointed_bytes"], labels, "Bytes written for it.")
-    yield Sample(f"{_JOB}lastCheckpointFullSize", last["size_bytes"], labels, "Bytes that it needs.")
-    yield Sample(f"{_OWN}last_checkpoint_sync_ms", last["sync_ms"], labels, "Its longest synchronous part.")
+    yield Sample(f"{_JOB}lastCheckpointFullSize", last["size_bytes"], labels, _FULL_SIZE)
+    for part in ("sync", "async"):
+        about = f"The longest {part}hronous part of any subtask, in ms."
+        yield Sample(f"{_OWN}last_checkpoint_{part}_ms", last[f"{part}_ms"], labels, about)
 
 
 def _of_epoch(story: JobStory, labels: _Labels) -> Iterator[Sample]:
@@ -106,8 +154,7 @@ def _of_epoch(story: JobStory, labels: _Labels) -> Iterator[Sample]:
         yield Sample(f"{_OWN}epoch_phase_ms", lasted_ms, where, "Where the time of the last epoch went.")
 
 
-def _of_operator(operator: JsonObject, labels: _Labels) -> Iterator[Sample]:
-    where = (*labels, ("operator_id", str(operator["id"])), ("operator_name", str(operator["name"])))
+def _of_operator(operator: JsonObject, where: _Labels) -> Iterator[Sample]:
     for field, (name, about) in {**_COUNTERS, **_RATES}.items():
         if operator[field] is not None:
             kind = "counter" if field in _COUNTERS else "gauge"
@@ -119,45 +166,29 @@ def _of_operator(operator: JsonObject, labels: _Labels) -> Iterator[Sample]:
     for tag_id, count in operator["side_outputs"].items():
         of_tag = (*where, ("side_output", str(tag_id)))
         yield Sample(f"{_OWN}side_output_records", count, of_tag, about, "counter")
-    yield from _of_subtasks(operator, labels)
+    yield from _of_subtasks(operator, where)
 
 
-def _of_subtasks(operator: JsonObject, labels: _Labels) -> Iterator[Sample]:
-    task = (*labels, ("task_id", str(operator["id"])), ("task_name", str(operator["name"])))
+def _of_subtasks(operator: JsonObject, where: _Labels) -> Iterator[Sample]:
     for prefix, named in ((_TASK, _TIMES), (_OWN, _SLOTS)):
         for field, (name, about) in named.items():
             for number, value in enumerate(operator[field]):
                 if value is not None:
-                    yield Sample(f"{prefix}{name}", value, (*task, ("subtask_index", str(number))), about)
+                    yield Sample(f"{prefix}{name}", value, (*where, ("subtask_index", str(number))), about)
 
 
-def _state_sizes(story: JobStory, labels: _Labels) -> Iterator[Sample]:
+def _state_sizes(story: JobStory, scopes: _Scopes) -> Iterator[Sample]:
+    about = "Bytes of a state in the files that a restore of the last checkpoint reads."
     for operator, sizes in story.states.items():
         for state, size in sizes["bytes"].items():
-            where = (*labels, ("operator_id", operator), ("state", state))
-            yield Sample(f"{_OWN}state_bytes", size, where, "Bytes of a state in the last checkpoint.")
+            where = (*scopes.of_operator(operator), ("state", state))
+            yield Sample(f"{_OWN}state_bytes", size, where, about)
 
 
-def _operator_names(story: JobStory) -> list[str]:
-    """Return the names of all operators, the longest first: a name may be the beginning of another one."""
-    chained = (name for edge in story.job["edges"] for name in edge["chain"])
-    names = {str(vertex["name"]) for vertex in story.job["vertices"]} | {str(name) for name in chained}
-    return sorted(names, key=len, reverse=True)
-
-
-def _of_user(metric: JsonObject, operators: list[str], labels: _Labels) -> Iterator[Sample]:
-    name = str(metric["name"])
-    operator = next((one for one in operators if name.startswith(f"{one}.")), name.partition(".")[0])
-    task, _, subtask = str(metric["task"]).rpartition("[")
-    where = (
-        *labels,
-        ("operator_name", operator),
-        ("subtask_index", subtask.removesuffix("]")),
-        ("task_name", task),
-    )
-    own = _OPERATOR + metric_name(name.removeprefix(f"{operator}."))
+def _of_user(metric: JsonObject, scopes: _Scopes) -> Iterator[Sample]:
+    name, where = scopes.of_function(metric)
     for suffix, field in _USER_FIELDS.get(metric["kind"], ()):
-        yield Sample(own + suffix, metric.get(field, 0), where)
+        yield Sample(_OPERATOR + metric_name(name) + suffix, metric.get(field, 0), where)
 
 
 #: By the kind of a user's metric: the suffixes of its names, and what they show.

@@ -18,10 +18,12 @@ class CheckpointStats:
         epoch: the last epoch that it covers.
         sync_ms: the longest synchronous part of any subtask, during which records waited.
         async_ms: the longest asynchronous part of any subtask, during which records went on.
-        size_bytes: the total size of the state files that it needs.
+        size_bytes: the total size of the state files that a restore from it reads (Flink: full size). With
+            incremental checkpoints, it grows with each increment, and falls when all state is written again.
         checkpointed_bytes: the total size of the state files that were written for it.
         triggered_ms: when it was triggered, in ms since 1970.
-        duration_ms: the time from the alignment of its barrier until it completed or was aborted.
+        duration_ms: the time from the moment when the first subtask reached its barrier until it completed
+            or was aborted. Both parts of every subtask are in it.
         is_incremental: whether only changes were written.
         is_savepoint: whether it is a savepoint.
         uri: its folder; None if it failed, as the folder is then deleted.

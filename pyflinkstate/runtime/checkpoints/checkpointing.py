@@ -6,6 +6,7 @@ The coordinator decides when; this module does the work. It belongs to the job m
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
@@ -561,10 +562,22 @@ class Checkpointing:
 
     def handle(self, event: object) -> None:
         """Handle a slot's message about checkpoints; ignore any other."""
+        if isinstance(event, CheckpointAck):
+            self._note_barrier(event)
         if isinstance(event, (CheckpointAck, CheckpointDecline)):
             self._tell(event)
         elif isinstance(event, StateMaterialized):
             self.materialized(event)
+
+    def _note_barrier(self, ack: CheckpointAck) -> None:
+        """Note when a subtask reached its barrier: its parts had this time before its message came.
+
+        Only lengths of time are taken from slots, because those on other hosts have other clocks.
+        """
+        reached_ms = self._clock.monotonic_ms() - math.ceil(ack.sync_ms + ack.async_ms)
+        for pending in self.coordinator.pending:
+            if pending.checkpoint_id == ack.checkpoint_id:
+                pending.reached_barrier(reached_ms)
 
     def materialized(self, message: StateMaterialized) -> None:
         """Register the state that a slot has written in the background; ignore that of an earlier attempt."""
@@ -686,7 +699,7 @@ class Checkpointing:
     def _tell_of(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState], uri: str
     ) -> None:
-        acks = pending.acks.values()
+        acks, now_ms = pending.acks.values(), self._clock.monotonic_ms()
         stats = CheckpointStats(
             pending.checkpoint_id,
             pending.epoch,
@@ -695,7 +708,7 @@ class Checkpointing:
             sum(state.size_bytes for state in states.values()),
             checkpointed_bytes=sum(ack.state.size_bytes for ack in acks),
             triggered_ms=pending.timestamp_ms,
-            duration_ms=self._since_alignment_ms(pending),
+            duration_ms=now_ms - pending.began_ms,
             is_incremental=any(ack.base_id is not None for ack in acks),
             is_savepoint=pending.savepoint is not None,
             uri=uri,
@@ -708,11 +721,7 @@ class Checkpointing:
             ),
         )
         self._note(stats)
-        self._log.completed(stats)
-
-    def _since_alignment_ms(self, pending: PendingCheckpoint) -> int:
-        began_ms = pending.triggered_ms if pending.aligned_ms is None else pending.aligned_ms
-        return self._clock.monotonic_ms() - began_ms
+        self._log.completed(stats, now_ms - pending.epoch_ended_ms)
 
     def _note(self, stats: CheckpointStats) -> None:
         self.history.append(stats)
@@ -746,7 +755,7 @@ class Checkpointing:
             checkpoint_id,
             pending.epoch,
             triggered_ms=pending.timestamp_ms,
-            duration_ms=self._since_alignment_ms(pending),
+            duration_ms=self._clock.monotonic_ms() - pending.began_ms,
             is_savepoint=pending.savepoint is not None,
             failure=str(instruction.error),
         )

@@ -81,6 +81,22 @@ class PendingCheckpoint:
     aligned_ms: int | None = None
     timestamp_ms: int = 0
     acks: dict[SlotId, CheckpointAck] = attrs.Factory(dict)
+    #: When the first subtask reached the barrier, as far as acknowledgements tell.
+    barrier_ms: int | None = None
+
+    def reached_barrier(self, at_ms: int) -> None:
+        """Note when a subtask reached the barrier."""
+        self.barrier_ms = at_ms if self.barrier_ms is None else min(self.barrier_ms, at_ms)
+
+    @property
+    def epoch_ended_ms(self) -> int:
+        """The moment of its alignment, or of its trigger if its epoch has not ended."""
+        return self.triggered_ms if self.aligned_ms is None else self.aligned_ms
+
+    @property
+    def began_ms(self) -> int:
+        """The moment when the first subtask reached the barrier."""
+        return self.epoch_ended_ms if self.barrier_ms is None else min(self.barrier_ms, self.epoch_ended_ms)
 
 
 @attrs.frozen

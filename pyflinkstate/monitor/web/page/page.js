@@ -205,7 +205,8 @@ function overview(job) {
       ["Runs", number(job.runs)],
       ["Watermark lag", duration(lag)],
       ["Checkpoints", `${number((counts.completed || 0) + (counts.savepoints || 0))} completed, ${number(counts.failed || 0)} failed`],
-      ["Last checkpoint", last ? `${last.checkpoint_id}: ${bytes(last.size_bytes)} in ${duration(last.duration_ms)}` : "none"],
+      ["Last checkpoint", last ? `${last.checkpoint_id}: ${bytes(last.checkpointed_bytes)} written in ${duration(last.duration_ms)}, ` +
+        `full size ${bytes(last.size_bytes)}` : "none"],
       job.restored_from ? ["Restored from", job.restored_from] : null,
       job.events_left_out ? ["Events left out", number(job.events_left_out)] : null,
       ["Job id", job.id],
@@ -345,11 +346,12 @@ function checkpoints({ checkpoints: found }) {
 // The first line of a failure, or the last name of a folder; the pointer shows all of it.
 const folder = (c) => short((c.failure ?? (c.uri ?? "–").split("?")[0].split("/").pop()).split("\n")[0], 120);
 
-// The full size of each checkpoint that is known, the oldest first.
+// The full size of each checkpoint that is known, the oldest first: the bytes that a restore from it reads.
 function growth({ checkpoints: found }) {
   const sizes = found.filter((one) => one.failure === null && !one.is_savepoint).map((one) => one.size_bytes);
   if (sizes.length < 2) return null;
-  const about = `Full size of the last ${sizes.length} checkpoints, from ${bytes(sizes[0])} to ${bytes(sizes[sizes.length - 1])}`;
+  const about = `Full size of the last ${sizes.length} checkpoints, from ${bytes(sizes[0])} to ${bytes(sizes[sizes.length - 1])}` +
+    (found.some((one) => one.is_incremental) ? "; increments add to it until all state is written again" : "");
   return element("figure", null, bars(sizes, about), element("figcaption", null, about));
 }
 

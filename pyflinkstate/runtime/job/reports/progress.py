@@ -35,8 +35,9 @@ class _Unbreakable:
 
 
 class ProgressLine(JobListener):
-    """Shows epoch, rate, size of the state and the last checkpoint on the last line of a terminal.
+    """Shows the epoch, its rate and the last checkpoint on the last line of a terminal.
 
+    Of the checkpoint it shows the bytes written, and the bytes that a restore reads.
     What the program prints and logs meanwhile appears above the line. If the stream is not a terminal, only
     the line at the end of the job is written.
     """
@@ -96,10 +97,9 @@ class ProgressLine(JobListener):
             parts.append(f"epoch {self._epoch.epoch} | {rate:,.0f} records/s")
         if self._checkpoint is not None:
             ago_s = (self._clock.monotonic_ms() - self._completed_ms) / 1000
-            parts.append(f"state {_size(self._checkpoint.size_bytes)}")
             parts.append(
                 f"checkpoint {self._checkpoint.checkpoint_id}: "
-                f"{_size(self._checkpoint.checkpointed_bytes)} in "
+                f"{_size(self._checkpoint.checkpointed_bytes)} of {_size(self._checkpoint.size_bytes)} in "
                 f"{self._checkpoint.duration_ms / 1000:.1f} s, {ago_s:.0f} s ago"
             )
         return " | ".join([*parts, *filter(None, [self._note, last])])
