@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: So many characters fit in a message that says other things too.
 MAX_REPR = 500
+#: And so many of each attribute of an object fit on a screen with the others.
+MAX_ATTRIBUTE = 160
 
 
 def safe_repr(value: object, limit: int = MAX_REPR) -> str:
@@ -15,3 +17,8 @@ def safe_repr(value: object, limit: int = MAX_REPR) -> str:
             return "an int with more digits than Python prints"
         text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[:limit] + "..."
+
+
+def short_repr(value: object) -> str:
+    """Return the repr of an attribute that may be of any length, for ``attrs.field(repr=short_repr)``."""
+    return safe_repr(value, MAX_ATTRIBUTE)

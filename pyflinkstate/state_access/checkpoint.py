@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pyflinkstate import notebook
 from pyflinkstate.api.checks import check_list
+from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.time import LengthOfTime, milliseconds_of
 from pyflinkstate.api.values import Key
 from pyflinkstate.backends.format import (
@@ -78,6 +79,14 @@ class CountingReader:
         return self.inner.describe(handle)
 
 
+def _summary(metadata: CheckpointMetadata) -> str:
+    uids = [state.operator_id for state in metadata.operators]
+    return (
+        f"<checkpoint {metadata.checkpoint_id} of job {metadata.job_name!r}, epoch {metadata.epoch}, "
+        f"operators {short_repr(uids)}>"
+    )
+
+
 @attrs.define
 class Checkpoint:
     """A completed checkpoint. :func:`open_checkpoint` makes it.
@@ -89,7 +98,7 @@ class Checkpoint:
         clock: returns the time in ms since 1970.
     """
 
-    metadata: CheckpointMetadata
+    metadata: CheckpointMetadata = attrs.field(repr=_summary)
     uri: str
     reader: CountingReader = attrs.field(repr=False)
     clock: Callable[[], int] = attrs.field(repr=False)

@@ -6,6 +6,7 @@ import difflib
 
 import attrs
 
+from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.values import Offset
 
 
@@ -45,8 +46,8 @@ class StateInfo:
 
     name: str
     kind: str
-    value_type: str
-    key_type: str | None = None
+    value_type: str = attrs.field(repr=short_repr)
+    key_type: str | None = attrs.field(default=None, repr=short_repr)
     namespace_type: str | None = None
     expires: bool = False
     ttl_ms: int | None = None
@@ -75,10 +76,10 @@ class CheckpointOffsets:
     job_name: str
     epoch: int
     timestamp_ms: int
-    source_position: Offset
-    watermarks: dict[str, int]
-    counters: dict[str, int]
-    operators: tuple[OperatorInfo, ...]
+    source_position: Offset = attrs.field(repr=short_repr)
+    watermarks: dict[str, int] = attrs.field(repr=short_repr)
+    counters: dict[str, int] = attrs.field(repr=short_repr)
+    operators: tuple[OperatorInfo, ...] = attrs.field(repr=short_repr)
 
     @property
     def size_bytes(self) -> int:

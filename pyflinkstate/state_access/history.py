@@ -8,6 +8,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.checks import check_list
+from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.values import Key
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.types import RegisteredStateMeta
@@ -57,7 +58,7 @@ class Moment:
 class KeyHistory:
     """The values of a key, the oldest first. :func:`history` makes it."""
 
-    moments: tuple[Moment, ...]
+    moments: tuple[Moment, ...] = attrs.field(repr=short_repr)
 
     def __iter__(self) -> Iterator[Moment]:
         """Iterate over the checkpoints."""

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
+from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import ArrowObject, JsonObject
 from pyflinkstate.backends.types import decode_column, sealed
@@ -38,6 +39,10 @@ class Column:
         return self.type_info is not None and has_pickles(self.type_info)
 
 
+def _names_and_types(columns: tuple[Column, ...]) -> str:
+    return short_repr({column.name: str(column.arrow) for column in columns})
+
+
 @attrs.frozen
 class StateTable:
     """A table of a checkpoint's state. Each call reads the checkpoint again; nothing is kept.
@@ -54,7 +59,7 @@ class StateTable:
             is read as one.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[Column, ...] = attrs.field(repr=_names_and_types)
     read: Read = attrs.field(repr=False)
     allow_pickle: bool = False
     split: Callable[[int | None], list[Read]] | None = attrs.field(default=None, repr=False)

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator
 import attrs
 from pyarrow import fs
 
+from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     FileStateHandle,
@@ -49,11 +50,11 @@ class Verification:
             written.
     """
 
-    checkpoints: list[str] = attrs.field(factory=list)
+    checkpoints: list[str] = attrs.field(factory=list, repr=short_repr)
     files: int = 0
     bytes_read: int = 0
-    problems: list[str] = attrs.field(factory=list)
-    unneeded: list[str] = attrs.field(factory=list)
+    problems: list[str] = attrs.field(factory=list, repr=short_repr)
+    unneeded: list[str] = attrs.field(factory=list, repr=short_repr)
 
     @property
     def is_sound(self) -> bool:

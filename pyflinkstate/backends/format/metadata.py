@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import attrs
 
+from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.values import Json, JsonObject, Offset
 from pyflinkstate.backends.format.framing import decode_head, encode_head, making_sense
 from pyflinkstate.backends.format.paths import is_job_id, is_state_path
@@ -44,7 +45,9 @@ class OperatorState:
     operator_id: str
     parallelism: int
     max_parallelism: int
-    subtasks: tuple[OperatorSubtaskState, ...]
+    subtasks: tuple[OperatorSubtaskState, ...] = attrs.field(
+        repr=lambda subtasks: f"<{len(subtasks)} subtasks>"
+    )
 
     @property
     def is_empty(self) -> bool:
@@ -74,12 +77,12 @@ class CheckpointMetadata:
     job_id: str
     job_name: str
     epoch: int
-    source_position: Offset
-    counters: dict[str, int]
+    source_position: Offset = attrs.field(repr=short_repr)
+    counters: dict[str, int] = attrs.field(repr=short_repr)
     timestamp_ms: int
-    operators: tuple[OperatorState, ...]
-    watermarks: dict[str, int] = attrs.Factory(dict)
-    runs: tuple[tuple[str, int], ...] = ()
+    operators: tuple[OperatorState, ...] = attrs.field(repr=short_repr)
+    watermarks: dict[str, int] = attrs.field(factory=dict, repr=short_repr)
+    runs: tuple[tuple[str, int], ...] = attrs.field(default=(), repr=short_repr)
 
     def operator(self, operator_id: str) -> OperatorState | None:
         """Return the state of an operator, or None if the checkpoint has none."""

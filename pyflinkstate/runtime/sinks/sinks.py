@@ -29,12 +29,17 @@ class SinkWriter(Protocol):
 
 @runtime_checkable
 class Sink(Protocol):
-    """The half of a sink that runs in the driver."""
+    """The half of a sink that runs in the driver.
+
+    ``docs/checkpoints.md`` has the contract in ten lines, and an example.
+    """
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """Open the sink. Epochs up to ``restored_epoch`` are final; None means that nothing was restored.
 
         Some of these epochs may be prepared and not yet committed, if the last run was killed in between.
+        Commit them here, because nobody else does. Take back all later epochs, also those that are committed:
+        the job may be restored from an older checkpoint.
         """
 
     def writer(self, epoch: int) -> SinkWriter:
@@ -48,10 +53,13 @@ class Sink(Protocol):
         """
 
     def commit(self, epoch: int) -> None:
-        """Commit all prepared epochs up to ``epoch``."""
+        """Commit all prepared epochs up to ``epoch``; may be called again when they are committed."""
 
     def rewind(self, epoch: int) -> None:
-        """Take back epochs after ``epoch``, which will be run again."""
+        """Take back epochs after ``epoch``, which will be run again; ``commit(epoch)`` follows.
+
+        None of them is committed, unless the job falls back from a damaged checkpoint to an older one.
+        """
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
     CheckpointMetadata,
@@ -49,7 +50,7 @@ class Mismatch:
 
     uid: str | None
     state: str | None
-    message: str
+    message: str = attrs.field(repr=short_repr)
 
 
 @attrs.frozen
@@ -62,9 +63,9 @@ class DryRun:
         restored: the operators that would get state back.
     """
 
-    mismatches: tuple[Mismatch, ...]
-    new_operators: tuple[str, ...]
-    restored: tuple[str, ...]
+    mismatches: tuple[Mismatch, ...] = attrs.field(repr=short_repr)
+    new_operators: tuple[str, ...] = attrs.field(repr=short_repr)
+    restored: tuple[str, ...] = attrs.field(repr=short_repr)
 
     @property
     def is_restorable(self) -> bool:

@@ -11,7 +11,7 @@ import attrs
 
 from pyflinkstate import notebook
 from pyflinkstate.api.job_id import JobID
-from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.safe_repr import safe_repr, short_repr
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job.reports.description import JobDescription
@@ -155,13 +155,13 @@ class JobExecutionResult:
     """
 
     job_id: str
-    accumulators: dict[str, int]
-    rejected: tuple[RejectedRecord, ...]
-    checkpoints: tuple[CheckpointStats, ...]
+    accumulators: dict[str, int] = attrs.field(repr=short_repr)
+    rejected: tuple[RejectedRecord, ...] = attrs.field(repr=short_repr)
+    checkpoints: tuple[CheckpointStats, ...] = attrs.field(repr=short_repr)
     epochs: int
     restarts: int
-    failed_checkpoints: tuple[CheckpointStats, ...] = ()
-    metrics: MetricValues = attrs.Factory(dict)
+    failed_checkpoints: tuple[CheckpointStats, ...] = attrs.field(default=(), repr=short_repr)
+    metrics: MetricValues = attrs.field(factory=dict, repr=short_repr)
     net_runtime_ms: int = 0
 
     def _repr_html_(self) -> str:
