@@ -12,7 +12,6 @@ to one, cancels; finds a checkpoint damaged; starts a version of the program tha
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ import attrs
 import simulation_model
 from simulation_checks import CHECKPOINTS, OUTPUT, SAVEPOINTS, Witness
 from simulation_cluster import Chaos, Cluster, Mailbox, SimulatedClock
+from simulation_draws import Draws
 from simulation_model import Ledger, Model, Poison, SimulatedSource, Tally
 from simulation_slots import SimulatedControl
 from simulation_spark import KeptFrames, SimulatedSpark
@@ -107,44 +107,50 @@ class Simulation:
         **settings: Any,
     ) -> None:
         self.seed = seed
-        self.rng = rng = random.Random(seed)
+        self.draw = draw = Draws(seed)
         if rates is None:
-            focus = rng.choice([0.3, 0.6, 1.0])
-            rates = {fault: rate for fault, rate in RATES.items() if rng.random() < focus}
-        faults, quiet = (rng.choice(FAULTS), rng.choice([0, 0, 1, 2, 4])) if faults is None else (faults, 0)
-        self.chaos = Chaos(rng, rates, faults, quiet)
-        self.cluster = Cluster(rng, self.chaos)
+            focus = draw("focus").choice([0.3, 0.6, 1.0])
+            rates = {fault: rate for fault, rate in RATES.items() if draw(f"with {fault}").random() < focus}
+        quiet = draw("quiet").choice([0, 0, 1, 2, 4]) if faults is None else 0
+        faults = draw("faults").choice(FAULTS) if faults is None else faults
+        self.chaos = Chaos(draw, rates, faults, quiet)
+        self.cluster = Cluster(draw, self.chaos)
         self.disk = self.cluster.disk
-        self.settings = CheckpointSettings(**drawn_settings(rng) | settings)
-        self.retention = rng.choice([None, None, None, *ExternalizedCheckpointRetention])
+        self.settings = CheckpointSettings(**drawn_settings(draw) | settings)
+        self.retention = draw("retention").choice([None, None, None, *ExternalizedCheckpointRetention])
         self.backend = HashMapStateBackend(
-            async_snapshots=self.settings.incremental or rng.random() < 0.8, snapshot_compression=None
+            async_snapshots=self.settings.incremental or draw("async snapshots").random() < 0.8,
+            snapshot_compression=None,
         )
-        self.max_parallelism = rng.choice([4, 5, 8])
+        self.max_parallelism = draw("max parallelism").choice([4, 5, 8])
         self.model = Model(
-            simulation_model.make_records(rng), tallies_rows=rng.random() < 0.5, has_state=rng.random() < 0.85
+            simulation_model.make_records(draw("records")),
+            tallies_rows=draw("tallies rows").random() < 0.5,
+            has_state=draw("has state").random() < 0.85,
         )
         where = FileSystemCheckpointStorage(
-            CHECKPOINTS, rng.choice([0, 0, 1_500, 20_480]), rng.choice([0, 100, 4_096])
+            CHECKPOINTS,
+            draw("inline threshold").choice([0, 0, 1_500, 20_480]),
+            draw("write buffer").choice([0, 100, 4_096]),
         )
         self.storage = CheckpointFolders(where, (self.disk.file_system, CHECKPOINTS))
         self.witness = Witness(self.cluster, self.storage, self.model, self.backend, self.max_parallelism)
-        self.has_foreach = rng.random() < 0.3
-        self.epoch_sizes = rng.choice([(1, 4), (3, 8), (3, 8), (8, 8)])
-        self.idles = rng.choice([0.0, 0.3])
+        self.has_foreach = draw("has foreach").random() < 0.3
+        self.epoch_sizes = draw("epoch sizes").choice([(1, 4), (3, 8), (3, 8), (8, 8)])
+        self.idles = draw("idles").choice([0.0, 0.3])
         #: The source has no more until a checkpoint covers what it gave.
         self.waits_for_checkpoints = False
-        self.commits_every_epoch = rng.random() < 0.15
-        self.tells_end = rng.random() < 0.7
+        self.commits_every_epoch = draw("commits every epoch").random() < 0.15
+        self.tells_end = draw("tells end").random() < 0.7
         #: The source has more than one epoch's records, so that the next one can be shuffled ahead.
-        self.is_backlog = rng.random() < 0.7
+        self.is_backlog = draw("is backlog").random() < 0.7
         #: How much the user meddles, and whether he is ready for damaged checkpoints.
-        self.restless = rng.choice([0.0, 0.3, 0.7])
+        self.restless = draw("restless").choice([0.0, 0.3, 0.7])
         #: How likely it is that a program goes back to a savepoint, where it can.
-        self.nostalgic = rng.choice([0.0, 0.2, 0.6])
+        self.nostalgic = draw("nostalgic").choice([0.0, 0.2, 0.6])
         #: How likely a program that does not fit is started before one that does: that is no fault.
         self.careless = 0.5
-        self.fall_back = rng.random() < 0.6
+        self.fall_back = draw("fall back").random() < 0.6
         self.cluster.while_frozen = self._run_second_driver
         self.cluster.may_freeze = lambda: self._job is not None and bool(self.witness.completed())
         self._job: Job | None = None
@@ -165,7 +171,7 @@ class Simulation:
         """Run the job to the end, however often it takes, and check all that is left of it."""
         Poison.numbers = set()
         with (
-            patch("uuid.uuid4", lambda: uuid.UUID(int=self.rng.getrandbits(128), version=4)),
+            patch("uuid.uuid4", lambda: uuid.UUID(int=self.draw("uuid").getrandbits(128), version=4)),
             patch.object(tasks, "run_epoch", self.cluster.run_epoch),
             patch.object(snapshot, "ThreadPoolExecutor", NoThreads),
         ):
@@ -184,7 +190,7 @@ class Simulation:
 
     def _regrets(self) -> bool:
         """The job is over, and its user goes back to an earlier state of it all the same."""
-        if self.witness.notes["regretted"] >= MAX_REGRETS or self.rng.random() >= self.nostalgic:
+        if self.witness.notes["regretted"] >= MAX_REGRETS or self.draw("regrets").random() >= self.nostalgic:
             return False
         self._goes_back = bool(self.witness.return_points(self.has_foreach))
         self.witness.notes["regretted"] += self._goes_back
@@ -226,11 +232,13 @@ class Simulation:
         with self.witness.second_driver(), self._running(driver):
             job = self._make_job(self._newest_checkpoint(), self._plan())
             self.witness.starts(job)
-            if self.rng.random() < 0.4:
-                self.cluster.at(self.rng.randrange(200), lambda: self.cluster.kill(driver))
+            if self.draw("kill the second driver").random() < 0.4:
+                self.cluster.at(
+                    self.draw("kill the second driver at").randrange(200), lambda: self.cluster.kill(driver)
+                )
             for epoch in job.run():
                 self.witness.announced(epoch)
-                if self.rng.random() < 0.2:
+                if self.draw("kill the second driver after an epoch").random() < 0.2:
                     self.cluster.kill(driver)
             self.witness.check_counts(job)
             self._second_ended = True
@@ -269,7 +277,10 @@ class Simulation:
         """Now and then somebody starts a new version of the program that cannot open its state."""
         if not self.model.has_state or (self._stopped_at is None and not self.witness.completed()):
             return
-        if self.witness.notes["did not fit"] >= MAX_MISFITS or self.rng.random() >= self.careless:
+        if (
+            self.witness.notes["did not fit"] >= MAX_MISFITS
+            or self.draw("starts a misfit").random() >= self.careless
+        ):
             return
         driver = self.cluster.start_driver()
         with self.witness.nothing_changes(), self._running(driver):
@@ -282,7 +293,7 @@ class Simulation:
     def _any_checkpoint(self) -> RestorePoint:
         """Return the newest checkpoint, or an older one, or a savepoint."""
         points = [*self.witness.completed(), *self.witness.return_points(False)]
-        chosen = self.rng.choice([None, None, *filter(self.witness.is_whole, points)])
+        chosen = self.draw("any checkpoint").choice([None, None, *filter(self.witness.is_whole, points)])
         return self._newest_checkpoint() if chosen is None else RestorePoint(chosen.metadata, chosen.folder)
 
     def _newest_checkpoint(self) -> RestorePoint:
@@ -292,7 +303,7 @@ class Simulation:
         return RestorePoint(metadata, self.storage.uri_of(metadata.job_id, metadata.checkpoint_id), True)
 
     def _take_a_break(self) -> None:
-        until_ms = self.cluster.now_ms + self.rng.choice([0, 5, 50, 300])
+        until_ms = self.cluster.now_ms + self.draw("break").choice([0, 5, 50, 300])
         while self.cluster.step(until_ms):
             pass
 
@@ -316,9 +327,10 @@ class Simulation:
             witness.takes_back = metadata.epoch < witness.newest_epoch()
             return RestorePoint(metadata, self._stopped_at)
         points = witness.return_points(self.has_foreach)
-        goes_back, self._goes_back = self._goes_back or self.rng.random() < self.nostalgic, False
+        goes_back = self._goes_back or self.draw("goes back").random() < self.nostalgic
+        self._goes_back = False
         if points and goes_back:
-            chosen = self.rng.choice(points)
+            chosen = self.draw("return point").choice(points)
             witness.takes_back = True
             witness.notes["back to a savepoint"] += 1
             return RestorePoint(chosen.metadata, chosen.folder)
@@ -339,19 +351,19 @@ class Simulation:
 
     def _plan_interventions(self, job: Job) -> None:
         """Savepoints, cancellations and bad records, some time from now."""
-        rng, notes = self.rng, self.witness.notes
-        while rng.random() < self.restless:
-            draw = rng.random()
-            delay_ms = rng.randrange(150)
-            if draw < 0.5:
+        draw, notes = self.draw, self.witness.notes
+        while draw("intervenes").random() < self.restless:
+            kind = draw("intervention").random()
+            delay_ms = draw("intervention at").randrange(150)
+            if kind < 0.5:
                 self.cluster.at(delay_ms, lambda: self._take_savepoint(job, stops=False))
-            elif draw < 0.75 and notes["stopped"] < 3:
+            elif kind < 0.75 and notes["stopped"] < 3:
                 self.cluster.at(delay_ms, lambda: self._take_savepoint(job, stops=True))
-            elif draw < 0.85 and notes["cancelled"] < 2:
+            elif kind < 0.85 and notes["cancelled"] < 2:
                 self.cluster.at(delay_ms, job.cancel)
             elif notes["poisoned"] < 3:
                 notes["poisoned"] += 1
-                Poison.numbers.add(rng.randrange(len(self.model.records)))
+                Poison.numbers.add(draw("poison").randrange(len(self.model.records)))
 
     def _take_savepoint(self, job: Job, stops: bool) -> None:
         if job is self._job and not self.cluster.driver.dead:
@@ -362,14 +374,15 @@ class Simulation:
     def _damage(self) -> None:
         """Damage the newest checkpoint, where there is another one that does not need the same file."""
         whole = [published for published in self.witness.completed() if self.witness.is_whole(published)]
-        if len(whole) < 2 or not self.chaos.rates or self.rng.random() < 0.3:
+        if len(whole) < 2 or not self.chaos.rates or self.draw("no damage").random() < 0.3:
             return
         *_, older, newest = whole
-        path = self.rng.choice(sorted(newest.files() - older.files()))
+        draw = self.draw
+        path = draw("damaged file").choice(sorted(newest.files() - older.files()))
         content = self.disk.files[path]
-        at = self.rng.randrange(min(HEADER_BYTES, len(content))) if self.rng.random() < 0.2 else None
-        at = self.rng.randrange(len(content)) if at is None else at
-        if self.rng.random() < 0.5:
+        is_in_header = draw("damaged header").random() < 0.2
+        at = draw("damaged at").randrange(min(HEADER_BYTES, len(content)) if is_in_header else len(content))
+        if draw("damage cuts").random() < 0.5:
             del content[at:]
         else:
             content[at] ^= 0xFF
@@ -393,7 +406,7 @@ class Simulation:
         settings = JobSettings(
             name=JOB,
             checkpoints=self.settings,
-            restart=_restart_strategy(self.rng),
+            restart=_restart_strategy(self.draw),
             listeners=(self.witness,),
             state_backend=self.backend,
             retention=self.retention,
@@ -420,13 +433,15 @@ class Simulation:
         return make_plan(sinks, 1, self.max_parallelism)
 
     def _keyed(self, parent: Node, key: Any, function: Any, name: str, parallelisms: list[int]) -> Node:
-        parallelism = self.rng.choice(parallelisms)
+        parallelism = self.draw(f"parallelism of {name}").choice(parallelisms)
         return StatefulNode(parent, key, Types.LONG(), function, name, uid=name, parallelism=parallelism)
 
     def _available(self, index: int) -> int:
         if self.waits_for_checkpoints and index > self.witness.newest_index():
             return 0
-        return 0 if self.rng.random() < self.idles else self.rng.randint(*self.epoch_sizes)
+        if self.draw("source idles").random() < self.idles:
+            return 0
+        return self.draw("epoch size").randint(*self.epoch_sizes)
 
     def _write_epoch(self, frames: KeptFrames, epoch: int) -> None:
         # Nobody can keep a superseded driver from this; where it did it, it is not known who was last.
@@ -449,24 +464,24 @@ class NoThreads(Executor):
         return done
 
 
-def drawn_settings(rng: random.Random) -> dict[str, Any]:
+def drawn_settings(draw: Draws) -> dict[str, Any]:
     """Return some value for every field of ``CheckpointSettings``."""
     return {
-        "interval_ms": rng.choice([0, 0, 5, 20, 60]),
-        "timeout_ms": rng.choice([60, 60, 250, 10_000]),
-        "tolerable_failures": rng.choice([0, 0, 1, 5]),
-        "num_retained": rng.choice([1, 2, 3]),
-        "min_pause_ms": rng.choice([0, 0, 15]),
-        "max_concurrent": rng.choice([1, 2]),
-        "incremental": rng.random() < 0.6,
-        "materialization_interval": rng.choice([1, 2, 3, 10]),
+        "interval_ms": draw("interval_ms").choice([0, 0, 5, 20, 60]),
+        "timeout_ms": draw("timeout_ms").choice([60, 60, 250, 10_000]),
+        "tolerable_failures": draw("tolerable_failures").choice([0, 0, 1, 5]),
+        "num_retained": draw("num_retained").choice([1, 2, 3]),
+        "min_pause_ms": draw("min_pause_ms").choice([0, 0, 15]),
+        "max_concurrent": draw("max_concurrent").choice([1, 2]),
+        "incremental": draw("incremental").random() < 0.6,
+        "materialization_interval": draw("materialization_interval").choice([1, 2, 3, 10]),
     }
 
 
-def _restart_strategy(rng: random.Random) -> RestartStrategy:
-    return rng.choice(
+def _restart_strategy(draw: Draws) -> RestartStrategy:
+    return draw("restart strategy").choice(
         [
-            FixedDelayRestart(rng.choice([0, 1, 3]), rng.choice([0, 20])),
+            FixedDelayRestart(draw("restarts").choice([0, 1, 3]), draw("restart delay").choice([0, 20])),
             FailureRateRestart(2, 300, 5),
             ExponentialDelayRestart(5, 100, 2.0, 500, 0.0, attempts=4),
         ]

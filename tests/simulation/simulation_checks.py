@@ -247,7 +247,7 @@ class Witness(JobListener):
         chains = [chain for operator in metadata.operators for chain in _chains(operator)]
         assert all(chain == sorted(set(chain)) for chain in chains), f"increments on newer files in {folder}"
         self.notes["increments"] += any(len(chain) > 1 for chain in chains)
-        if self._cluster.rng.random() < RESTORED_AT_ONCE:
+        if self._cluster.draw("restored at once").random() < RESTORED_AT_ONCE:
             self._check_restores(published)
 
     def _deleted(self, folder: str) -> None:

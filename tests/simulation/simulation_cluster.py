@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import queue
-import random
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
+from simulation_draws import Draws
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
 from pyflinkstate.runtime.wire.messages import BeginEpoch, SlotId
@@ -57,17 +57,24 @@ class Chaos:
     as ``quiet`` says have appeared there are none: else most would come before the first one.
     """
 
-    def __init__(self, rng: random.Random, rates: dict[str, float], left: int, quiet: int = 0) -> None:
-        self.rng = rng
+    def __init__(self, draw: Draws, rates: dict[str, float], left: int, quiet: int = 0) -> None:
+        self.draw = draw
         self.rates = rates
         self.left = left
         self.quiet = quiet
         self.struck: Counter[str] = Counter()
 
-    def strikes(self, fault: str, is_possible: Callable[[], bool] = lambda: True, weight: int = 1) -> bool:
-        """Return whether this fault happens now; only where it should, it is asked whether it can."""
+    def strikes(
+        self, fault: str, at: str = "", is_possible: Callable[[], bool] = lambda: True, weight: int = 1
+    ) -> bool:
+        """Return whether this fault happens now; only where it should, it is asked whether it can.
+
+        ``at`` is what it would happen to: others are then drawn apart from it.
+        """
         rate = self.rates.get(fault, 0.0) * weight
-        if not rate or not self.left or self.quiet > 0 or self.rng.random() >= rate or not is_possible():
+        if not rate or not self.left or self.quiet > 0:
+            return False
+        if self.draw(f"{fault} {at}").random() >= rate or not is_possible():
             return False
         self.left -= 1
         self.struck[fault] += 1
@@ -77,8 +84,8 @@ class Chaos:
 class Cluster:
     """Time, storage, processes, and what is about to happen."""
 
-    def __init__(self, rng: random.Random, chaos: Chaos) -> None:
-        self.rng = rng
+    def __init__(self, draw: Draws, chaos: Chaos) -> None:
+        self.draw = draw
         self.chaos = chaos
         self.now_ms = START_MS
         #: Who looks at the disk from outside of the simulation: nothing happens to it.
@@ -123,6 +130,7 @@ class Cluster:
         #: Of so many operations from now on every third one fails.
         self._flaky = 0
         self._scheduled = 0
+        self._power_cuts = 0
         self._events: list[tuple[int, float, int, Callable[[], None]]] = []
 
     # --- time --------------------------------------------------------------------------------------
@@ -130,21 +138,21 @@ class Cluster:
     def at(self, delay_ms: int, happen: Callable[[], None]) -> None:
         """Have something happen; what happens at the same time comes in any order."""
         self._scheduled += 1
-        event = (self.now_ms + delay_ms, self.rng.random(), self._scheduled, happen)
+        event = (self.now_ms + delay_ms, self.draw("order").random(), self._scheduled, happen)
         heapq.heappush(self._events, event)
 
     def soon(self, happen: Callable[[], None]) -> None:
         """Have something happen after a delay as it is usual."""
-        draw = self.rng.random()
-        self.at(0 if draw < 0.3 else int(draw * 4) if draw < 0.95 else int(draw * 30), happen)
+        delay = self.draw("soon").random()
+        self.at(0 if delay < 0.3 else int(delay * 4) if delay < 0.95 else int(delay * 30), happen)
 
     def slowly(self, happen: Callable[[], None]) -> None:
         """Have something happen when it may take its time."""
-        self.at(self.rng.randrange(40), happen)
+        self.at(self.draw("slowly").randrange(40), happen)
 
     def stall_ms(self) -> int:
         """Return for how long something hangs: most often it does not."""
-        return self.rng.choice([80, 300, 900]) if self.chaos.strikes("stall") else 0
+        return self.draw("stall of").choice([80, 300, 900]) if self.chaos.strikes("stall") else 0
 
     def step(self, until_ms: int | None = None) -> bool:
         """Let the next thing happen; False if nothing does until then."""
@@ -167,13 +175,13 @@ class Cluster:
         if self.chaos.strikes("crash a slot"):
             self.slots = [slot for slot in self.slots if not slot.dead]
             if self.slots:
-                self.kill(self.rng.choice(self.slots))
+                self.kill(self.draw("which slot").choice(self.slots))
         if self.chaos.strikes("cut the power"):
             self._cut_the_power()
         if self.chaos.strikes("set the clock"):
-            self.wall_offset_ms += self.rng.choice([-HOUR_MS, HOUR_MS])
+            self.wall_offset_ms += self.draw("clock").choice([-HOUR_MS, HOUR_MS])
         if self.chaos.strikes("fill the disk"):
-            self._full_until_ms = self.now_ms + self.rng.choice([5, 50, 200])
+            self._full_until_ms = self.now_ms + self.draw("disk is full for").choice([5, 50, 200])
 
     def _cut_the_power(self) -> None:
         """Everything dies at once, and what was not flushed to the disk may be gone."""
@@ -185,7 +193,8 @@ class Cluster:
         self.slots.clear()
         self.tasks.clear()
         before = set(self.disk.files)
-        self.power_is_back(before, self.disk.power_cut(self.rng))
+        self._power_cuts += 1
+        self.power_is_back(before, self.disk.power_cut(self.draw(f"power cut {self._power_cuts}")))
 
     def wall_ms(self) -> int:
         """Return what a clock shows."""
@@ -242,7 +251,7 @@ class Cluster:
                 self.chaos.struck["scripted"] += 1
                 return self._answer(operation, scripted)
             self._freeze(operation)
-            self._interleave()
+            self._interleave(operation)
             self._note_superseded(operation)
         if self.now_ms < self._full_until_ms and operation.name == "write":
             return Verdict(0.5, OSError(28, "no space left on device", operation.path))
@@ -257,7 +266,9 @@ class Cluster:
             return
         # Between a look at who has something and the deed.
         is_delicate = operation.name in ("look", "list") and "_runs" in operation.path
-        if self.chaos.strikes("freeze the driver", self.may_freeze, DELICATE if is_delicate else 1):
+        if self.chaos.strikes(
+            "freeze the driver", operation.name, self.may_freeze, DELICATE if is_delicate else 1
+        ):
             driver, hang_up = self.driver, self.hang_up
             self.driver, self.hang_up = Process("no driver"), lambda: None
             self.frozen.append(driver)
@@ -275,23 +286,23 @@ class Cluster:
         ):
             self.superseded_in |= {found[0], found[0].rpartition("/")[0] + "/shared"}
 
-    def _interleave(self) -> None:
+    def _interleave(self, operation: Operation) -> None:
         """While the driver is at its storage, others go on; it may be dead when they have."""
-        if self.rng.random() < INTERLEAVED:
-            for _ in range(self.rng.randint(1, 4)):
+        if self.draw(f"interleave {operation.name}").random() < INTERLEAVED:
+            for _ in range(self.draw("interleaved").randint(1, 4)):
                 self.step(self.now_ms + 3)
             self.driver.check()
 
     def _mishap(self, operation: Operation) -> Mishap | None:
-        chaos = self.chaos
-        if operation.name in CHANGES and chaos.strikes("kill at the disk"):
-            return Mishap(self.rng.choice([0.0, 0.5, 1.0]), kills=True)
-        if chaos.strikes("flaky disk"):
-            self._flaky = self.rng.randint(3, 30)
+        chaos, name = self.chaos, operation.name
+        if name in CHANGES and chaos.strikes("kill at the disk", name):
+            return Mishap(self.draw("killed after").choice([0.0, 0.5, 1.0]), kills=True)
+        if chaos.strikes("flaky disk", name):
+            self._flaky = self.draw("flaky for").randint(3, 30)
         self._flaky = max(0, self._flaky - 1)
-        if chaos.strikes("disk error") or (self._flaky and self.rng.random() < 0.3):
+        if chaos.strikes("disk error", name) or (self._flaky and self.draw("flaky").random() < 0.3):
             return Mishap(0.5)
-        return Mishap(1.0) if chaos.strikes("late disk error") else None
+        return Mishap(1.0) if chaos.strikes("late disk error", name) else None
 
     def _answer(self, operation: Operation, mishap: Mishap) -> Verdict:
         part = mishap.part if operation.name in INTERRUPTIBLE else float(mishap.part == 1)
@@ -331,7 +342,7 @@ class Mailbox:
         self._driver.check()
         cluster = self._cluster
         until_ms = None if timeout is None else cluster.now_ms + int(timeout * 1000)
-        if self._events and cluster.rng.random() < 0.2:
+        if self._events and cluster.draw("mail waits").random() < 0.2:
             cluster.step(cluster.now_ms + 3)
             self._driver.check()
         while not self._events:

@@ -242,7 +242,7 @@ class Line:
         (self._cluster.slowly if slowly else self._cluster.soon)(self._deliver)
 
     def lose_some(self) -> None:
-        for _ in range(self._cluster.rng.randint(0, len(self._on_the_way))):
+        for _ in range(self._cluster.draw("lost messages").randint(0, len(self._on_the_way))):
             self._on_the_way.pop()
 
     def _deliver(self) -> None:
@@ -290,7 +290,8 @@ class Slot(Process):
 
     def _spawn(self, write: Callable[[], None]) -> None:
         stall_ms = self._cluster.stall_ms()
-        self._cluster.at(stall_ms + self._cluster.rng.randrange(12), lambda: self._cluster.run(self, write))
+        delay_ms = stall_ms + self._cluster.draw("writes after").randrange(12)
+        self._cluster.at(delay_ms, lambda: self._cluster.run(self, write))
 
     def receive(self, message: object) -> None:
         """The driver has said something, or is gone."""

@@ -96,9 +96,9 @@ class SimulatedSpark(EpochRunner):
         self._cluster.seen["shuffled ahead"] += 1
         made = attrs.evolve(request, link=self._made(request.link))
         ahead = self._ahead = self._last_ahead = MapStage(self._cluster, made, request.link, done)
-        delay_ms = self._cluster.rng.choice([0, 5, 20, 100])
+        delay_ms = self._cluster.draw("cancelled after").choice([0, 5, 20, 100])
         self._cluster.at(delay_ms, lambda: None if ahead.is_over else ahead.start_stage(0))
-        if self._cluster.rng.random() < GIVEN_UP:
+        if self._cluster.draw("given up").random() < GIVEN_UP:
             self._cluster.slowly(ahead.give_up)
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
@@ -209,7 +209,7 @@ class SparkJob(AnyJob):
         if not ahead.is_over:
             self.cluster.seen["joined"] += 1
             ahead.joined_by = self
-        elif ahead.frames is None or self.cluster.rng.random() < LOST:
+        elif ahead.frames is None or self.cluster.draw("lost ahead").random() < LOST:
             self.start_stage(0)
         else:
             self.cluster.seen["skipped"] += 1
@@ -418,7 +418,7 @@ class TaskAttempt(Process):
         """Return whether to go on: some do to their end although nobody wants their result."""
         if not self._stage.wants(self.partition) and not self.cut_off:
             self.cut_off = True
-            self._lingers = self._cluster.rng.random() < 0.5
+            self._lingers = self._cluster.draw("lingers").random() < 0.5
         return self._lingers or not self.cut_off
 
     def _go_on(self) -> None:

@@ -9,12 +9,12 @@ sets expects, and the invariants are checked after each event. A failure names t
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
 import attrs
 import pytest
+from simulation_draws import Draws
 from support_runtime import ack, decline
 from tiers import cases
 
@@ -87,14 +87,14 @@ class Expected:
         return self.aligned_ms is not None and self.subtasks == self.acknowledged
 
 
-def drawn_settings(rng: random.Random) -> dict[str, Any]:
+def drawn_settings(draw: Draws) -> dict[str, Any]:
     return {
-        "interval_ms": rng.choice([None, 0, 0, 10, 50]),
-        "timeout_ms": rng.choice([5, 100]),
-        "tolerable_failures": rng.choice([0, 1, 3]),
-        "num_retained": rng.choice([1, 2, 4]),
-        "min_pause_ms": rng.choice([0, 0, 20, 80]),
-        "max_concurrent": rng.choice([1, 2, 4]),
+        "interval_ms": draw("interval_ms").choice([None, 0, 0, 10, 50]),
+        "timeout_ms": draw("timeout_ms").choice([5, 100]),
+        "tolerable_failures": draw("tolerable_failures").choice([0, 1, 3]),
+        "num_retained": draw("num_retained").choice([1, 2, 4]),
+        "min_pause_ms": draw("min_pause_ms").choice([0, 0, 20, 80]),
+        "max_concurrent": draw("max_concurrent").choice([1, 2, 4]),
     }
 
 
@@ -102,11 +102,11 @@ class Simulation:
     """One history, and what a coordinator may have done in it."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = rng = random.Random(seed)
-        self.settings = CheckpointSettings(**drawn_settings(rng))
-        self.retained = list(range(1, rng.randint(1, 4)))
+        self.draw = draw = Draws(seed)
+        self.settings = CheckpointSettings(**drawn_settings(draw))
+        self.retained = list(range(1, draw("retained").randint(1, 4)))
         self.saved: set[int] = set()
-        self.last_id = rng.choice([0, 3]) + len(self.retained)
+        self.last_id = draw("first id").choice([0, 3]) + len(self.retained)
         self.coordinator = CheckpointCoordinator(self.settings, self.last_id, self.retained)
         self.now = 0
         self.pending: dict[int, Expected] = {}
@@ -128,8 +128,8 @@ class Simulation:
             *[self.tick] * 2,
         ]
         for _ in range(STEPS):
-            self.now += self.rng.choice([0, 1, 5, 40])
-            (self.rng.choice(steps) if self.rng.random() < 0.97 else self.end_attempt)()
+            self.now += self.draw("time").choice([0, 1, 5, 40])
+            (self.draw("step").choice(steps) if self.draw("goes on").random() < 0.97 else self.end_attempt)()
             self.check()
         return self.seen
 
@@ -173,22 +173,22 @@ class Simulation:
 
     def some_id(self) -> int:
         """A pending checkpoint most of the time, else an older one or one that never was."""
-        if self.pending and self.rng.random() < 0.8:
-            return self.rng.choice(list(self.pending))
-        return self.rng.randint(1, self.last_id + 3)
+        if self.pending and self.draw("pending").random() < 0.8:
+            return self.draw("which pending").choice(list(self.pending))
+        return self.draw("any id").randint(1, self.last_id + 3)
 
     def trigger(self) -> None:
         """As the job does: when one is due, and now and then in any case, as at the source's end."""
-        if self.coordinator.is_due(self.now) or self.rng.random() < 0.1:
+        if self.coordinator.is_due(self.now) or self.draw("in any case").random() < 0.1:
             self.seen["beyond the maximum"] += len(self.checkpoints()) >= self.settings.max_concurrent
             self.begin(None)
             self.last_barrier = self.now  # expected; the alignment says when it was
 
     def trigger_savepoint(self) -> None:
-        self.begin(SavepointTarget(f"file:///savepoint-{self.now}", self.rng.random() < 0.5))
+        self.begin(SavepointTarget(f"file:///savepoint-{self.now}", self.draw("stops").random() < 0.5))
 
     def begin(self, savepoint: SavepointTarget | None) -> None:
-        subtasks = [SlotId("op", number) for number in range(self.rng.randint(0, 3))]
+        subtasks = [SlotId("op", number) for number in range(self.draw("subtasks").randint(0, 3))]
         made = self.coordinator.trigger(self.now, self.last_id + 7, subtasks, savepoint)
         self.last_id += 1
         assert (made.checkpoint_id, made.epoch) == (self.last_id, self.last_id + 6)
@@ -196,7 +196,7 @@ class Simulation:
         self.pending[self.last_id] = Expected(set(subtasks), savepoint)
 
     def acknowledge(self) -> None:
-        message = ack(self.some_id(), SlotId("op", self.rng.randint(0, 3)))
+        message = ack(self.some_id(), SlotId("op", self.draw("acknowledges").randint(0, 3)))
         expected = self.pending.get(message.checkpoint_id)
         instructions = self.coordinator.handle(message)
         if expected is None:
@@ -243,7 +243,7 @@ class Simulation:
     def publish(self) -> None:
         """What was being written is written, or is not."""
         if self.publishing:
-            self.finish(self.publishing.pop(self.rng.randrange(len(self.publishing))))
+            self.finish(self.publishing.pop(self.draw("which is published").randrange(len(self.publishing))))
 
     # --- instructions ------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class Simulation:
         assert instruction.checkpoint in self.coordinator.pending
         assert instruction.checkpoint.checkpoint_id == checkpoint_id
         expected.is_writing = True
-        if self.rng.random() < 0.5:
+        if self.draw("is published at once").random() < 0.5:
             self.finish(checkpoint_id)
         else:
             self.publishing.append(checkpoint_id)
@@ -268,7 +268,7 @@ class Simulation:
         if checkpoint_id not in self.pending:
             self.seen["aborted while its metadata was written"] += 1
             assert self.coordinator.handle(MetadataNotPublished(checkpoint_id, broken)) == []
-        elif self.rng.random() < 0.2:
+        elif self.draw("is not published").random() < 0.2:
             self.fail(self.coordinator.handle(MetadataNotPublished(checkpoint_id, broken)), [checkpoint_id])
         else:
             self.complete(checkpoint_id)
@@ -335,7 +335,7 @@ class Simulation:
 
 
 def test_every_setting_is_drawn_that_the_coordinator_reads() -> None:
-    drawn = drawn_settings(random.Random(0)).keys()
+    drawn = drawn_settings(Draws(0)).keys()
     fields = {field.name for field in attrs.fields(CheckpointSettings)}
     assert drawn == fields - NOT_THE_COORDINATORS, "draw it, and have the model of is_due follow it"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import random
+import secrets
 from collections import Counter
 from typing import Any
 
@@ -12,6 +12,8 @@ import pytest
 import simulation as simulation_module
 from simulation import RATES, Simulation, drawn_settings
 from simulation_cluster import CHANGES, INTERRUPTIBLE, Mishap
+from simulation_draws import Draws
+from simulation_focuses import FOCUSES, NAMES, make_history, replay_line
 from simulation_storage import Operation, Verdict
 from tiers import cases
 
@@ -69,7 +71,7 @@ def test_the_output_is_that_of_an_undisturbed_run_and_every_checkpoint_restores(
 
 def test_every_setting_of_checkpoints_is_drawn() -> None:
     fields = {field.name for field in attrs.fields(CheckpointSettings)}
-    assert drawn_settings(random.Random(0)).keys() == fields
+    assert drawn_settings(Draws(0)).keys() == fields
 
 
 def test_a_seed_replays_its_history() -> None:
@@ -93,18 +95,6 @@ def test_a_seed_replays_its_history() -> None:
 # --- one kind of trouble at a time -------------------------------------------------------------------
 
 
-@attrs.frozen
-class Focus:
-    """Histories with little but one kind of trouble; what must come of it in some of them, and in none."""
-
-    first_seed: int
-    comes_of_it: set[str]
-    never_comes: set[str] = attrs.field(factory=set, kw_only=True)
-    rates: dict[str, float] = attrs.Factory(dict)
-    settings: dict[str, Any] = attrs.Factory(dict)
-    changes: dict[str, Any] = attrs.Factory(dict)
-
-
 HISTORIES = 25
 QUICK_FOCUSES = (
     "slots crash",
@@ -113,78 +103,6 @@ QUICK_FOCUSES = (
     "there are two drivers",
     "epochs are shuffled ahead",
 )
-FOCUSES = {
-    "slots crash": Focus(100_000, {"restarts", "failed checkpoints"}, {"crash a slot": 0.03}),
-    "the driver is killed": Focus(101_000, {"killed"}, {"kill the driver": 0.02, "kill at the disk": 0.03}),
-    "tasks are copied and killed": Focus(
-        102_000, {"busy slots", "restarts"}, {"copy a task": 0.5, "kill a task": 0.03}
-    ),
-    "snapshots are slow": Focus(
-        103_000,
-        {"expired checkpoints", "increments"},
-        {"stall": 0.15},
-        {"timeout_ms": 60, "tolerable_failures": 5, "max_concurrent": 2, "incremental": True},
-    ),
-    "snapshots fail": Focus(
-        104_000,
-        {"failed checkpoints", "increments"},
-        {"disk error": 0.02},
-        {"tolerable_failures": 5, "max_concurrent": 2, "incremental": True, "timeout_ms": 500},
-        never_comes={"expired checkpoints"},
-    ),
-    "storage is flaky": Focus(
-        105_000,
-        {"failed checkpoints", "restarts"},
-        {"flaky disk": 0.03, "late disk error": 0.02},
-        {"num_retained": 2, "incremental": True, "interval_ms": 0},
-    ),
-    "checkpoints are damaged": Focus(
-        106_000,
-        {"damaged", "fell back"},
-        {"kill the driver": 0.01},
-        {"num_retained": 3, "interval_ms": 0},
-        {"fall_back": True, "retention": None},
-    ),
-    "people meddle": Focus(
-        107_000,
-        {"savepoints", "stopped", "cancelled", "back to a savepoint"},
-        changes={"restless": 0.9, "nostalgic": 0.8},
-    ),
-    "the power is cut": Focus(108_000, {"power cuts", "restored"}, {"cut the power": 0.02}),
-    "there are two drivers": Focus(
-        112_000,
-        {"second drivers", "superseded"},
-        {"freeze the driver": 0.02},
-        changes={"restless": 0.0},
-    ),
-    "the clock is set": Focus(
-        109_000,
-        {"set the clock"},
-        {"set the clock": 0.1},
-        {"timeout_ms": 10_000},
-        {"restless": 0.0},
-        never_comes={"failed checkpoints", "restarts", "failed"},
-    ),
-    "programs do not fit": Focus(
-        110_000,
-        {"did not fit", "killed"},
-        {"kill the driver": 0.02},
-        changes={"nostalgic": 0.5, "careless": 0.7},
-    ),
-    "epochs are shuffled ahead": Focus(
-        113_000,
-        {"skipped", "joined", "failed ahead", "restarts", "busy slots", "savepoints", "stopped", "cancelled"},
-        {"crash a slot": 0.02, "kill a task": 0.02, "copy a task": 0.2, "disk error": 0.01},
-        {"interval_ms": 5},
-        {"is_backlog": True, "idles": 0.0, "restless": 0.7},
-    ),
-    "savepoints between failures": Focus(
-        111_000,
-        {"savepoints", "restarts", "back to a savepoint"},
-        {"crash a slot": 0.02, "disk error": 0.01},
-        changes={"restless": 0.9, "nostalgic": 0.5},
-    ),
-}
 
 
 @pytest.mark.parametrize("name", cases(FOCUSES, QUICK_FOCUSES))
@@ -192,13 +110,35 @@ def test_one_kind_of_trouble_is_survived(name: str) -> None:
     focus = FOCUSES[name]
     notes: Counter[str] = Counter()
     for seed in range(focus.first_seed, focus.first_seed + HISTORIES):
-        simulation = Simulation(seed, faults=8, rates=focus.rates, **focus.settings)
-        for name, value in focus.changes.items():
-            setattr(simulation, name, value)
+        simulation = make_history(name, seed)
         run(simulation)
         notes += simulation.notes + simulation.chaos.struck
     assert set(notes) >= focus.comes_of_it
     assert not set(notes) & focus.never_comes
+
+
+# --- fresh histories -----------------------------------------------------------------------------------
+
+#: How many histories of each name have fresh seeds in the quick and in the full tier.
+FRESH = (2, 60)
+#: By name: the seeds of histories that went wrong once.
+FOUND: dict[str, tuple[int, ...]] = {}
+
+
+@pytest.mark.parametrize("histories", cases(FRESH, quick=FRESH[:1]))
+@pytest.mark.parametrize("name", NAMES)
+def test_fresh_histories_are_survived(name: str, histories: int) -> None:
+    first = secrets.randbelow(2**40)
+    print(f"{name}: {histories} histories from seed {first}")
+    for seed in (*FOUND.get(name, ()), *range(first, first + histories)):
+        try:
+            make_history(name, seed).run()
+        except BaseException as error:
+            raise AssertionError(
+                f"{name}, seed {seed}: {type(error).__name__}: {error}\n"
+                f"To run it again: {replay_line(name, seed)}\n"
+                f"Once it is mended, add the seed to FOUND"
+            ) from error
 
 
 # --- trouble at every point ----------------------------------------------------------------------------
@@ -293,7 +233,7 @@ class LostAnswer:
 def test_a_checkpoint_that_seemed_to_fail_is_never_the_latest_without_its_output(
     refusals: int, incremental: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulation_module, "_restart_strategy", lambda rng: FixedDelayRestart(9, 0))
+    monkeypatch.setattr(simulation_module, "_restart_strategy", lambda draw: FixedDelayRestart(9, 0))
 
     def run_with(kill_at: int) -> LostAnswer:
         simulation = small(incremental)
