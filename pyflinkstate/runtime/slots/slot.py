@@ -57,6 +57,8 @@ from pyflinkstate.runtime.wire import (
     connect,
     listen_on_tcp,
     listen_on_unix,
+    next_of,
+    wait_for,
 )
 
 #: How long a slot waits for its deployment before it ends.
@@ -105,6 +107,7 @@ class StateSlot:
         self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
         self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
         self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._listening = threading.Thread(target=self._listen_to_driver, daemon=True)
         self._unix_path: str | None = None
 
     def run(self) -> None:
@@ -112,7 +115,7 @@ class StateSlot:
         try:
             server = self._listen()
             deployment = self._await_deployment()
-            threading.Thread(target=self._listen_to_driver, daemon=True).start()
+            self._listening.start()
             self._output.install()
             failure = self._service.deploy(deployment)
             if failure is not None:
@@ -135,8 +138,11 @@ class StateSlot:
             self._exit()
 
     def _hear_until_asked_to_close(self) -> None:
-        while not isinstance(message := self._mail.get(), CloseSlot):
+        while not isinstance(message := wait_for(next_of(self._mail), self._lost), CloseSlot):
             self._service.hear(message)
+
+    def _lost(self) -> EOFError | None:
+        return None if self._listening.is_alive() else EOFError("nobody listens to the driver any more")
 
     def _tune_collector(self) -> None:
         gc.collect()
