@@ -361,7 +361,7 @@ def test_no_wait_is_endless() -> None:
 
 
 def is_endless(call: ast.Call) -> bool:
-    """Return whether a call is a wait without a timeout; ``wait_for`` of a condition takes one argument more."""
+    """Return whether a call is a wait without a timeout; ``wait_for`` of a condition has another argument."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in WAITS or call.keywords:
         return False
     needed = 1 if call.func.attr == "wait_for" else 0

@@ -1,8 +1,8 @@
 """Whether a Spark application still runs, and the threads of its JVM in which a job waits.
 
-A context can end while its JVM lives: somebody stops it, or Spark does after an error of its own. What was
-submitted in that moment is dropped, and Spark leaves its caller waiting for ever. So a job looks at the context
-while it waits, and at its end it interrupts what still waits inside the JVM.
+A context can end while its JVM lives: a program stops it, or Spark does after an error of its own. Spark
+drops what is submitted in that moment, and its caller waits for ever. So a job looks at the context while it
+waits, and at its end it interrupts what still waits inside the JVM.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Application:
             self.java = self._context._jsc.sc()
 
     def gone(self, description: str = "") -> SparkUnavailableError | None:
-        """Return the error if the application has ended. The JVM is asked once in ``LOOK_EVERY_S`` at most."""
+        """Return the error if the application has ended. The JVM is asked at most every ``LOOK_EVERY_S``."""
         if self._context._jsc is None or self._jvm_has_ended():
             return unavailable(description)
         now_s = self._now_s()
@@ -82,7 +82,10 @@ class Application:
         self._waiting.pop(threading.current_thread(), None)
 
     def has_ended(self, stage: SparkObject, timeout_s: float) -> bool:
-        """Return whether a stage that was submitted alone has ended; unless it is 0, wait ``LOOK_EVERY_S``."""
+        """Return whether a stage that was submitted alone has ended.
+
+        Wait ``LOOK_EVERY_S`` for it, or not at all if ``timeout_s`` is 0.
+        """
         if timeout_s > 0:
             with suppress(Py4JJavaError):  # it takes longer
                 stage.ready(self._slice, None)

@@ -105,16 +105,17 @@ class AsyncWait:
         """Return the call whose results come next; None if there is none and at most ``most`` are left."""
         while not self._ended.empty():
             self._note(self._ended.get_nowait())
+        look = next_of(self._ended)
         while (call := self._in_flight.take()) is None and len(self._in_flight) > most:
-            self._note(wait_for(next_of(self._ended), self._lost))
+            self._note(wait_for(look, self._lost))
         return call
 
     def _lost(self) -> RuntimeFailure | None:
         if self._thread().is_alive():
             return None
         return RuntimeFailure(
-            f"the event loop of the async function {self._name!r} has ended while records were in flight: the "
-            f"function must not stop or close the loop that it runs on"
+            f"the event loop of the async function {self._name!r} has ended while records were in flight: "
+            f"the function must not stop or close the loop that it runs on"
         )
 
     def _note(self, call: _Call) -> None:
