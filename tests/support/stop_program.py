@@ -9,6 +9,7 @@ afterwards. That happens by chance if both come in one moment. Each case is a li
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 import threading
@@ -29,7 +30,7 @@ from pyflinkstate.runtime.spark.spark import _SparkGraph
 
 LINES = lines_of(UP_TO_THE_END)
 #: A job that has not ended after so long hangs.
-PATIENCE_S = 60
+PATIENCE_S = 300
 #: The method after which Spark is to drop what it submits, and how often it is passed before.
 DROPPED: dict[str, tuple[type, str]] = {"ahead": (Ahead, "_submitted"), "epoch": (_SparkGraph, "run")}
 
@@ -84,11 +85,13 @@ def run(directory: Path, case: str) -> dict[str, Any]:
     settings = {"parallelism": 2, "files": False, "heartbeat_timeout_ms": 5_000, "restore": None, "forks": ()}
     build(environment, SimpleNamespace(directory=str(directory / case), **settings))  # type: ignore[arg-type]
     forget = watching(stop, case)
+    faulthandler.dump_traceback_later(PATIENCE_S - 1)
     try:
         client = environment.execute_async(f"stopped at {case}")
         error = client.get_job_execution_result().exception(PATIENCE_S)
     finally:
         forget()
+        faulthandler.cancel_dump_traceback_later()
     ended_s = time.monotonic()
     left = [thread for thread in set(threading.enumerate()) - before if not has_ended(thread)]
     session.stop()
