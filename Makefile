@@ -32,7 +32,7 @@ help:
 	@echo "make test       the quick tier, minutes: ruff, mypy (strict), every room's tests, some jobs on Spark"
 	@echo "make test-full  all that the quick tier leaves out: every job on Spark, many more simulated histories and"
 	@echo "                modes, state tests with the interpreted core; most of an hour"
-	@echo "make soak       ten million operations on the state map, long simulations, faults put in, kill rounds, two hosts"
+	@echo "make soak       ten million operations on the state map, long simulations, faults put in, many epochs, kill rounds, two hosts"
 	@echo "make bench      state and records/s against a dict, snapshots, epochs over much state, recovery"
 	@echo "make record     all benchmarks three times, for docs/benchmarks.md; hours, can be interrupted"
 	@echo "make docs       build the documentation into build/site"
@@ -96,6 +96,7 @@ soak: $(SETUP)
 	$(BIN)/python tests/soak/soak_simulation.py
 	$(BIN)/python tests/soak/soak_mutations.py
 	$(BIN)/python tests/soak/soak_code_mutations.py
+	$(BIN)/python tests/soak/soak_epochs.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_two_hosts.py
 	$(BIN)/python tests/soak/soak_submit.py

@@ -89,6 +89,21 @@ MOST_FILES_IN_A_ROOM = 15
 MOST_USES_OF_ANY = 500
 #: Arguments that a call may pass without their names.
 MOST_POSITIONS = 7
+#: What waits if it is called without a timeout: see ``wait_for`` in ``runtime/wire/clock.py``.
+WAITS = {"get", "result", "join", "wait", "wait_for", "acquire"}
+WAITING_ROOMS = {"runtime", "monitor", "state_access"}
+#: Objects of which such a method returns at once: states, and what a job knows of itself so far.
+ANSWER_AT_ONCE = {"state", "self._state", "running.contents", "GlobalWindow", "job", "self._job"}
+#: What may wait for ever, and why.
+ENDLESS = {
+    "runtime/slots/stdout.py: self._something.get": "for lines of its own process, with which it ends",
+    "runtime/sources/spark_sources.py: self._changed.wait_for": "for its job, which always closes its source",
+    "runtime/program/dataframes/queries.py: self.client.cancel().result": "for its job, which always ends",
+    "runtime/program/dataframes/queries.py: self.client.stop_with_savepoint(savepoint_directory=savepoint)"
+    ".result": "for its job, which always answers",
+    "runtime/program/dataframes/queries.py: other.client.get_job_status().result": "it is done",
+    "monitor/command.py: threading.Event().wait": "for Ctrl-C of the user",
+}
 #: They follow PyFlink's surface, a file a concept, and users import from the room.
 PUBLIC_ROOMS = {"api", "common", "datastream"}
 
@@ -239,6 +254,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/spark/arrow/row_batches.py",
         "runtime/spark/arrow/row_classes.py",
         "runtime/spark/arrow/row_columns.py",
+        "runtime/spark/application.py",
         "runtime/spark/context_view.py",
         "runtime/spark/java.py",
         "runtime/spark/job_failure.py",
@@ -323,6 +339,46 @@ def positions(call: ast.Call) -> int:
 def is_logging(call: ast.Call) -> bool:
     """Return whether a call is one of a logger: its message says what is what."""
     return ast.unparse(call.func).startswith("_log.")
+
+
+def test_no_wait_is_endless() -> None:
+    """What is waited for may be gone: a wait has a timeout, or is one of ``wait_for``, which looks."""
+    found = [
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node.func)}"
+        for path in FILES
+        if path.relative_to(PACKAGE).parts[0] in WAITING_ROOMS
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and is_endless(node)
+    ]
+    assert sorted({*found}) == sorted(ENDLESS), "pass a timeout, or use wait_for()"
+
+
+def is_endless(call: ast.Call) -> bool:
+    """Return whether a call is a wait without a timeout; ``wait_for`` of a condition has another argument."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in WAITS or call.keywords:
+        return False
+    needed = 1 if call.func.attr == "wait_for" else 0
+    return len(call.args) == needed and ast.unparse(call.func.value) not in ANSWER_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("call", "is_refused"),
+    [
+        ("stage.get()", True),
+        ("self._graph.result()", True),
+        ("thread.join()", True),
+        ("before.wait()", True),
+        ("changed.wait_for(is_there)", True),
+        ("thread.join(5)", False),
+        ("mailbox.get(timeout=1)", False),
+        ("changed.wait_for(is_there, 5)", False),
+        ("found.get(key)", False),
+        ("', '.join(names)", False),
+    ],
+)
+def test_a_wait_is_endless_if_it_has_no_timeout(call: str, is_refused: bool) -> None:
+    (node,) = [node for node in ast.walk(ast.parse(call)) if isinstance(node, ast.Call)]
+    assert is_endless(node) == is_refused
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:

@@ -15,18 +15,28 @@ from support_runtime import PATIENCE_S, raising
 from pyflinkstate.errors import SparkJobError, SparkUnavailableError
 from pyflinkstate.runtime.engine.epochs import EpochEnded, SlotsRequest
 from pyflinkstate.runtime.sinks import DriverSink, RddSink
+from pyflinkstate.runtime.spark import ahead as ahead_module
 from pyflinkstate.runtime.spark import spark
+from pyflinkstate.runtime.spark.ahead import Ahead
+from pyflinkstate.runtime.spark.application import Application
 from pyflinkstate.runtime.spark.spark import SparkRunner
 
 REQUEST: Any = SimpleNamespace(description="orders: ahead for epoch 2")
 
 
+def context_of(process: Any = None) -> Any:
+    """Return a Spark context that runs, in a JVM that ``process`` tells of."""
+    context: Any = MagicMock()
+    context._gateway.proc = process
+    context._jsc.sc().isStopped.return_value = False
+    return context
+
+
 @pytest.fixture
 def runner() -> SparkRunner:
-    """A runner whose Spark is gone, and whose running epoch has built nothing yet."""
-    gone: Any = None
+    """A runner whose running epoch has built nothing yet."""
     files: Any = object()
-    return SparkRunner(gone, "group", files)
+    return SparkRunner(context_of(), "group", files)
 
 
 def test_what_is_to_be_shuffled_ahead_ends_when_the_epoch_before_it_is_cancelled(runner: SparkRunner) -> None:
@@ -52,11 +62,8 @@ def test_what_could_not_be_begun_is_not_waited_for_at_the_end(monkeypatch: pytes
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    context, files = MagicMock(), MagicMock()
-    runner = SparkRunner(context, "group", files)
+    runner = SparkRunner(context_of(), "group", MagicMock())
     runner._codes = MagicMock()
-    monkeypatch.setattr(spark, "_has_ended", lambda _: False)
-    monkeypatch.setattr(spark, "_is_alive", lambda _: True)
     with monkeypatch.context() as without_threads:
         without_threads.setattr(threading.Thread, "start", start)
         with pytest.raises(SparkJobError, match="can't start new thread"):
@@ -127,14 +134,6 @@ def test_slots_are_not_started_for_a_job_that_is_cancelled(monkeypatch: pytest.M
     assert "cancelled before Spark began" in str(ended.get(timeout=PATIENCE_S).error)
 
 
-def context_of(process: Any = None) -> Any:
-    """Return a Spark context whose JVM runs, or is what ``process`` says."""
-    context: Any = MagicMock()
-    context._gateway.proc = process
-    context._jsc.sc().isStopped.return_value = False
-    return context
-
-
 def test_it_is_gone_when_its_jvm_has_ended_or_its_session_was_stopped() -> None:
     process = MagicMock()
     process.poll.return_value = None
@@ -147,6 +146,100 @@ def test_it_is_gone_when_its_jvm_has_ended_or_its_session_was_stopped() -> None:
     context._jsc = None
     assert isinstance(runner.gone(), SparkUnavailableError)
     runner.close()
+
+
+def stops_context(context: Any) -> None:
+    context._jsc.sc().isStopped.return_value = True
+
+
+def test_it_is_gone_when_the_context_was_stopped_inside_a_jvm_that_lives() -> None:
+    """The JVM is asked at most once in a second."""
+    context, now_s = context_of(), [0.0]
+    application = Application(context, lambda: now_s[0])
+    asked = context._jsc.sc().isStopped
+    for now_s[0] in (0.0, 0.5, 0.9):
+        assert application.gone() is None
+    assert asked.call_count == 1
+    stops_context(context)
+    assert application.gone() is None
+    now_s[0] = 1.0
+    assert isinstance(application.gone(), SparkUnavailableError)
+    assert isinstance(application.gone(), SparkUnavailableError)
+    assert asked.call_count == 2
+
+
+def test_what_is_ahead_ends_when_the_epoch_before_it_never_builds_its_rdds_and_spark_is_gone() -> None:
+    context, done = context_of(), threading.Event()
+    stops_context(context)
+    runner = SparkRunner(context, "group", MagicMock())
+    runner.shuffle_ahead(REQUEST, done.set)
+    assert done.wait(PATIENCE_S)
+
+
+class DroppedStage:
+    """A map stage that Spark has dropped: nobody runs it, and it never ends."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def has_ended(self, stage: Any, timeout_s: float) -> bool:
+        self.looks += 1
+        return False
+
+    def gone(self) -> SparkUnavailableError | None:
+        return SparkUnavailableError("the Spark application ended") if self.looks > 3 else None
+
+
+def test_what_is_ahead_ends_when_spark_has_dropped_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped, graph = DroppedStage(), MagicMock()
+    graph.shuffled_ahead.return_value = ["rdd"]
+    monkeypatch.setattr(ahead_module, "shuffle_dependency", lambda rdd: rdd)
+    Ahead(REQUEST, MagicMock(), threading.Event(), dropped).run(lambda: graph)
+    assert dropped.looks > 3
+
+
+def test_an_epoch_waits_for_what_is_ahead_only_as_long_as_spark_lives() -> None:
+    dropped = DroppedStage()
+    dropped.looks = 9
+    assert Ahead(REQUEST, MagicMock(), threading.Event(), dropped).graph_for(REQUEST) is None
+
+
+def test_a_stage_is_waited_for_in_spark_and_a_look_does_not_wait() -> None:
+    application, stage = Application(context_of()), MagicMock()
+    application.look_up()
+    stage.isCompleted.return_value = False
+    assert not application.has_ended(stage, 1.0)
+    assert stage.ready.call_count == 1
+    assert not application.has_ended(stage, 0)
+    assert stage.ready.call_count == 1
+
+
+def test_an_epoch_that_spark_has_dropped_is_lost_and_what_waits_in_the_jvm_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context, entered, interrupted = context_of(), threading.Event(), threading.Event()
+    context._jvm.java.lang.Thread.currentThread().interrupt = interrupted.set
+
+    def wait_in_jvm(*_: Any) -> list[Any]:
+        entered.set()
+        assert interrupted.wait(PATIENCE_S)
+        raise InterruptedError
+
+    monkeypatch.setattr(spark, "has_pinned_threads", lambda: True)
+    monkeypatch.setattr(SparkRunner, "_results", wait_in_jvm)
+    runner, ended = SparkRunner(context, "group", MagicMock()), queue.SimpleQueue[EpochEnded]()
+    request: Any = SimpleNamespace(description="orders: epoch 2", about="")
+    runner.start(request, ended.put)
+    assert entered.wait(PATIENCE_S)
+    assert runner.lost() is None
+    stops_context(context)
+    runner._application._asked_s = float("-inf")
+    lost = runner.lost()
+    assert isinstance(lost, SparkUnavailableError)
+    assert "in orders: epoch 2" in str(lost)
+    runner.close()
+    assert interrupted.is_set()
+    assert isinstance(ended.get(timeout=PATIENCE_S).error, SparkUnavailableError)
 
 
 def ran(sink: Any) -> tuple[SparkRunner, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from slot_functions import Count
 from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, numbers, once
-from support_runtime import PATIENCE_S, next_event, raising, receive
+from support_runtime import PATIENCE_S, PICKLED, next_event, raising, receive
 from support_slots import SLOT, Driver, in_thread, outcome
 
 from pyflinkstate.errors import (
@@ -29,7 +29,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.job.reports.observe import JobListener
-from pyflinkstate.runtime.plan.nodes import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -164,6 +164,24 @@ def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do
     run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
     with pytest.raises(SparkUnavailableError):
         run.run()
+    assert run.heard.restarts == []
+
+
+def test_what_an_engine_that_is_gone_shuffles_ahead_does_not_hold_up_the_end(
+    storage: CheckpointFolders,
+) -> None:
+    """The running epoch fails with its engine, and nothing is ever heard of the one ahead."""
+
+    class Gone(LocalRunner):
+        def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+            self.requests_ahead.append(request)
+            self.gone = lambda: GONE  # type: ignore[method-assign]
+
+    run = run_of(Gone(), storage, [], restarts=5)
+    run.end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
+    client = JobClient(run.job(), None)
+    assert isinstance(client.get_job_execution_result().exception(PATIENCE_S), SparkUnavailableError)
+    assert run.runner.requests_ahead
     assert run.heard.restarts == []
 
 

@@ -658,7 +658,7 @@ def test_random_lives_hold_what_the_theory_says(block: int) -> None:
                 break
             life.happen()
         assert life.engine == 0 or life.machine.is_running, seed
-        assert life.ahead == life.machine._ahead, seed
+        assert life.ahead == life.machine.ahead, seed
         seen += life.seen
         seen[life.machine.status.name] += 1
     assert {

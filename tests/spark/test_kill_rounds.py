@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kill_plan import FREEZE_SLOT, Plan
+from kill_plan import CONTEXT, FREEZE_SLOT, Plan
 from kill_rounds import KillRound
 
 #: A round starts up to four programs, each with a Spark of its own: minutes on a machine that is busy.
@@ -19,6 +19,7 @@ ROUNDS = {
     "forks": ("local[2]", Plan(("driver",), forks=("driver", "slot"))),
     "savepoint": ("local[2]", Plan(("jvm",), savepoint_after=2)),
     "frozen": ("local[2]", Plan((FREEZE_SLOT, "slot"))),
+    "context": ("local[2]", Plan((CONTEXT, CONTEXT))),
     "cluster": (CLUSTER, Plan(("executor", "slot"))),
 }
 

@@ -1,4 +1,4 @@
-"""Failures at each line of the code between "epoch asked for" and "epoch running"."""
+"""Failures at each line of the code between "epoch asked for" and "epoch running", or "attempt ended"."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark.ahead import Ahead
 
 
 class GatewayGone(OSError):
@@ -33,37 +34,93 @@ ON_THE_WAY: list[Callable[..., Any]] = [
     on_spark.SparkRunner._run,
     on_spark.SparkRunner._results,
 ]
-LINES = [
-    (code, line)
-    for function in ON_THE_WAY
-    for code in codes_within(function.__code__)
-    for line in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno})
+
+
+def lines_of(functions: list[Callable[..., Any]]) -> list[tuple[CodeType, int]]:
+    """Return the lines of functions, each with the code that it is in."""
+    return [
+        (code, line)
+        for function in functions
+        for code in codes_within(function.__code__)
+        for line in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno})
+    ]
+
+
+LINES = lines_of(ON_THE_WAY)
+#: What the job's own thread runs from the request for an epoch to the end of the attempt.
+OF_THE_JOB: list[Callable[..., Any]] = [
+    Job._take_turn,
+    Job._take_turn_in,
+    Job._next,
+    Job._set_barrier,
+    Job._run_epoch,
+    Job._request,
+    Job._start,
+    Job._shuffle_ahead,
+    Job._receive,
+    Job._handle_next,
+    Job._check_runner,
+    Job._check_alive,
+    Job._tick,
+    Job._prepare,
+    Job._commit,
+    Job._cancel_epoch,
+    Job._cut_off_slots,
+    Job._end_attempt,
+    Job._reason_of,
+]
+#: The same, and what the engine's threads run.
+UP_TO_THE_END = [
+    *OF_THE_JOB,
+    *ON_THE_WAY[2:],
+    on_spark.SparkRunner.shuffle_ahead,
+    on_spark.SparkRunner._enter,
+    on_spark.SparkRunner._graph,
+    on_spark._SparkGraph.run,
+    Ahead.run,
+    Ahead._submitted,
+    Ahead._wait,
+    Ahead._ended,
+    Ahead.graph_for,
+    on_spark.SparkRunner.cancel,
 ]
 
 
 class Injection:
-    """Raises once, where a line of the code begins, on whatever thread that is.
+    """Acts once, where a line of the code begins, on whatever thread that is.
 
     Args:
         code: of one of the functions.
         line: of the file.
         passages: so often the line is passed before.
-        tell: is called when it raises.
+        tell: is called when it acts.
+        act: what it does; without, it raises.
     """
 
     def __init__(
-        self, code: CodeType, line: int, passages: int = 0, tell: Callable[[str], None] = lambda _: None
+        self,
+        code: CodeType,
+        line: int,
+        passages: int = 0,
+        tell: Callable[[str], None] = lambda _: None,
+        act: Callable[[], None] | None = None,
     ) -> None:
         self._code = code
         self._line = line
         self._passages = passages
         self._tell = tell
+        self._act = self._raise if act is None else act
         self.has_happened = False
 
     def install(self) -> None:
         """Watch this thread, and all that begin from now on."""
         threading.settrace(self)
         sys.settrace(self)
+
+    def uninstall(self) -> None:
+        """Watch nothing any more."""
+        threading.settrace(None)  # type: ignore[arg-type]
+        sys.settrace(None)
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code is not self._code:
@@ -73,8 +130,11 @@ class Injection:
             self.has_happened = self._passages < 0
             if self.has_happened:
                 self._tell(f"injected {self}")
-                raise GatewayGone(f"the gateway is gone at {self}")
+                self._act()
         return self
+
+    def _raise(self) -> None:
+        raise GatewayGone(f"the gateway is gone at {self}")
 
     def __str__(self) -> str:
         return f"{self._code.co_name}:{self._line}"

@@ -10,11 +10,13 @@ import attrs
 SHORT_HEARTBEAT_MS = 5_000
 
 SECOND_DRIVER, FREEZE_SLOT = "second driver", "freeze slot"
+#: The driver's SparkContext is stopped, and its JVM goes on.
+CONTEXT = "context"
 #: All processes of a host, which comes back at once. Only where there are hosts.
 HOST = "host"
 THAWS = ("soon", "while the newer one runs", "when the newer one has ended")
 
-LOCAL_KINDS = ("slot", "worker", "jvm", "driver", FREEZE_SLOT, SECOND_DRIVER)
+LOCAL_KINDS = ("slot", "worker", "jvm", "driver", CONTEXT, FREEZE_SLOT, SECOND_DRIVER)
 CLUSTER_KINDS = ("executor", *LOCAL_KINDS)
 
 
@@ -23,8 +25,8 @@ class Plan:
     """What happens in a round.
 
     Attributes:
-        troubles: in this order: a kind of process to kill, ``"freeze slot"``, ``"second driver"`` or
-            ``"host"``.
+        troubles: in this order: a kind of process to kill, ``"context"``, ``"freeze slot"``, ``"second
+            driver"`` or ``"host"``.
         forks: who forks a child that lives on: the driver, the slots.
         is_slowed: processes are stopped for a moment, again and again.
         injection: a line between "epoch asked for" and "epoch running", and how often it is passed before it

@@ -4,7 +4,8 @@
 
 It says ``epoch <n>`` whenever an epoch has run, and ``savepoint <path>`` when one is complete. Output is in
 ``out``, checkpoints are in ``checkpoints``, and ``children`` has a file for each process that was forked.
-``SIGUSR1`` makes it write to standard error where each thread is.
+``SIGUSR1`` makes it write to standard error where each thread is, and ``SIGUSR2`` stops its SparkContext
+inside the JVM, which goes on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import faulthandler
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -130,6 +132,19 @@ class Teller(JobListener):
         say(f"restart {attempt}: {type(error).__name__}: {error}".splitlines()[0])
 
 
+def watch_for_stop(stop: Callable[[], None]) -> None:
+    """Call ``stop`` at ``SIGUSR2``, on a thread of its own: a handler may run in the middle of a call."""
+    asked = threading.Event()
+
+    def wait() -> None:
+        asked.wait()
+        say("stopping the context")
+        stop()
+
+    threading.Thread(target=wait, daemon=True).start()
+    signal.signal(signal.SIGUSR2, lambda *_: asked.set())
+
+
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -185,6 +200,7 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1)
     args = parsed()
     session = session_of(args.master, args.java_options)
+    watch_for_stop(session.sparkContext._jsc.sc().stop)
     say("session")
     env = StreamExecutionEnvironment(session)
     env.add_listener(teller := Teller(args))

@@ -2,8 +2,8 @@
 
 The seed draws a plan: what happens all the time (processes that are stopped again and again, children that
 are forked and live on, a failure at one line of the driver, a savepoint to which the job goes back), and what
-happens once (processes that are killed or frozen, a second driver). Each process of a round has a mark in its
-environment, by which it is found whoever its parent is now.
+happens once (processes that are killed or frozen, a context that is stopped, a second driver). Each process
+of a round has a mark in its environment, by which it is found whoever its parent is now.
 
 Whatever the round waits for has a bound. The job must say something within ``SILENCE_S``, and a program that
 is to end must have ended within ``PATIENCE_S``: otherwise it hangs, and the round says who was waited for.
@@ -32,7 +32,7 @@ import attrs
 import kill_program
 import psutil
 from fast_jvm import java_options, quick_start
-from kill_plan import FREEZE_SLOT, HOST, SECOND_DRIVER, Plan
+from kill_plan import CONTEXT, FREEZE_SLOT, HOST, SECOND_DRIVER, Plan
 from processes import command_of, marked
 from slower import Slower
 
@@ -54,7 +54,11 @@ VICTIMS = {
 #: With what ``spark-submit`` ends when its driver is killed.
 KILLED = 128 + signal.SIGKILL
 #: What lines of the program begin with; Spark says things as well.
-WORDS = ("session", "epoch", "restart", "savepoint", "injected")
+WORDS = ("session", "epoch", "restart", "savepoint", "injected", "stopping")
+#: What is done to the driver itself: the word for it, and the signal.
+OF_DRIVER = {"driver": ("kill", signal.SIGKILL), CONTEXT: ("stop", signal.SIGUSR2)}
+#: What the log says when a context is stopped.
+STOPPED = f"stop {CONTEXT}"
 #: By what names the summary counts what happened.
 KINDS = ("failing line", "second driver")
 
@@ -63,12 +67,12 @@ ERROR = re.compile(r"[\w.]*(Error|Exception|GatewayGone)\b")
 WORKER = "pyspark/daemon.py"
 #: How a driver may end by itself, and what must have happened before.
 ENDS = {
-    "JobSupersededError": SECOND_DRIVER,
-    "SparkUnavailableError": "kill jvm",
-    "Py4J": "kill jvm",
-    "ConnectionRefusedError": "kill jvm",
-    "JAVA_GATEWAY_EXITED": "kill jvm",
-    "GatewayGone": "injected",
+    "JobSupersededError": (SECOND_DRIVER,),
+    "SparkUnavailableError": ("kill jvm", STOPPED),
+    "Py4J": ("kill jvm",),
+    "ConnectionRefusedError": ("kill jvm",),
+    "JAVA_GATEWAY_EXITED": ("kill jvm",),
+    "GatewayGone": ("injected",),
 }
 
 
@@ -151,7 +155,7 @@ class Program:
 
 def _trouble_of(line: str) -> str:
     """Return what a line of the log says of a trouble; nothing if it is of something else."""
-    if line.startswith(("kill", "freeze", "second driver")):
+    if line.startswith(("kill", "freeze", STOPPED, "second driver")):
         return line.partition(" #")[0]
     if line.startswith("start from savepoint"):
         return "back to savepoint"
@@ -322,7 +326,8 @@ class KillRound:
         words = program.last_words() if code > 0 else ""
         self.log.append(f"{self._programs.index(program) + 1} ended with {code} {words[:120]}".strip())
         has_cause = [
-            name in words and any(cause in line for line in self.log) for name, cause in ENDS.items()
+            name in words and any(cause in line for cause in causes for line in self.log)
+            for name, causes in ENDS.items()
         ]
         has_cause.append(code == KILLED and any(line.startswith("kill driver") for line in self.log))
         if code > 0 and not any(has_cause):
@@ -415,8 +420,9 @@ class KillRound:
         elif kind == FREEZE_SLOT:
             for slot in self._victims("slot")[:1]:
                 self._freeze("slot", slot)
-        elif kind == "driver":
-            self._kill(kind, self._newest.driver_pid())
+        elif kind in OF_DRIVER:
+            word, which = OF_DRIVER[kind]
+            self._signal(word, kind, self._newest.driver_pid(), which)
         elif kind == HOST:
             assert self.crash_host is not None
             self.log.append(f"kill host #{self.crash_host(self._rng)}")
@@ -430,9 +436,12 @@ class KillRound:
         return self._rng.sample(found, len(found))
 
     def _kill(self, kind: str, pid: int) -> None:
-        self.log.append(f"kill {kind} #{pid}")
+        self._signal("kill", kind, pid, signal.SIGKILL)
+
+    def _signal(self, word: str, kind: str, pid: int, which: signal.Signals) -> None:
+        self.log.append(f"{word} {kind} #{pid}")
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, which)
 
     def _freeze(self, kind: str, process: psutil.Process) -> None:
         self.log.append(f"freeze {kind} #{process.pid}")

@@ -41,19 +41,16 @@ class OperatorSnapshotFutures:
         If one fails, the others are cancelled, the files are deleted, and the error is raised.
         """
         try:
-            for task in self._tasks():
-                task.run()
-                task.result()
+            return OperatorSubtaskState(
+                self.managed_keyed.finish(),
+                self.raw_keyed.finish(),
+                self.managed_operator.finish(),
+                self.raw_operator.finish(),
+            )
         except BaseException:
             self.cancel()
             self._discard()
             raise
-        return OperatorSubtaskState(
-            self.managed_keyed.result(),
-            self.raw_keyed.result(),
-            self.managed_operator.result(),
-            self.raw_operator.result(),
-        )
 
     def _discard(self) -> None:
         for task in self._tasks():

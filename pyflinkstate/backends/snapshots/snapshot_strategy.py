@@ -73,6 +73,11 @@ class SnapshotTask(Generic[T]):
         finally:
             self._done.set()
 
+    def finish(self) -> T | None:
+        """Write the snapshot and return the handle, or raise the error."""
+        self.run()
+        return self.result()
+
     def cancel(self) -> None:
         """Stop writing at the next key group, or do not start; release the snapshot. Idempotent."""
         self._cancelled.set()

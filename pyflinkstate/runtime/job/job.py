@@ -389,16 +389,19 @@ class Job(JobView):
         return self._machine.phase is Phase.STOPPING
 
     def _check_runner(self) -> None:
+        """Tell the machine what has ended if the engine will never tell it."""
         error = self._runner.lost() if self._machine.is_running else None
-        if error is None:
-            return
-        self._take_mail()  # its event may have arrived in the meantime
-        if self._machine.is_running:
+        if error is not None:
+            self._take_mail()  # its event may have arrived in the meantime
+        if error is not None and self._machine.is_running:
             self._dispatcher.tell(EpochEnded(None, error, self._machine.run))
+        ahead = self._machine.ahead
+        if ahead is not None and self._runner.gone() is not None:
+            self._dispatcher.tell(ShuffledAhead(ahead))
 
     def _take_mail(self) -> None:
         while not self._events.empty():
-            self._handle(self._events.get(), self._dispatcher.tell)
+            self._handle(self._events.get_nowait(), self._dispatcher.tell)
 
     def _handle(self, mail: Any, tell: Callable[[Event], None]) -> None:
         if isinstance(mail, SlotOutput):
@@ -690,7 +693,7 @@ class Job(JobView):
         if self._registry is not None:
             self._registry.close(CLOSE_TIMEOUT_S)
         while not self._events.empty():
-            self._handle(self._events.get(), self._dispatcher.tell_at_once)
+            self._handle(self._events.get_nowait(), self._dispatcher.tell_at_once)
         return SlotsClosed()
 
     def _log_failure(self, instruction: LogLateFailure) -> None:
@@ -727,7 +730,7 @@ class Job(JobView):
         error = CheckpointError(f"the job ended: it is {status.name}")
         waiting = self._machine.savepoints
         while not self._events.empty():
-            mail = self._events.get()
+            mail = self._events.get_nowait()
             if isinstance(mail, SavepointRequest):
                 waiting.append(mail)
         for request in waiting:

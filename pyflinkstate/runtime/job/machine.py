@@ -192,7 +192,7 @@ class JobMachine:
         #: Whether the slots have restored their state and the sinks are open.
         self.has_taken_over = False
         #: The epoch that the engine shuffles ahead at the moment, and the last one it was asked for.
-        self._ahead: int | None = None
+        self.ahead: int | None = None
         self._asked_ahead = 0
         #: The last epoch that the engine was told to run.
         self._begun = 0
@@ -239,7 +239,7 @@ class JobMachine:
     @property
     def is_ahead(self) -> bool:
         """Whether the engine shuffles the input of a later epoch."""
-        return self._ahead is not None
+        return self.ahead is not None
 
     @property
     def is_busy(self) -> bool:
@@ -383,11 +383,11 @@ class JobMachine:
         number = self.epoch + 2
         if not self._facts.shuffles_ahead or is_last or self.is_ahead or self._asked_ahead >= number:
             return []
-        self._ahead = self._asked_ahead = number
+        self.ahead = self._asked_ahead = number
         return [ShuffleAhead(number)]
 
     def _shuffled_ahead(self, _: ShuffledAhead) -> Instructions:
-        self._ahead = None
+        self.ahead = None
         return self._shuffle_next() if self.phase is Phase.RUNNING else []
 
     def _epoch_ended(self, event: EpochEnded) -> Instructions:
@@ -545,7 +545,7 @@ class JobMachine:
         return [] if self.is_busy else self._end_attempt()
 
     def _end_of_what_was_ahead(self, _: ShuffledAhead) -> Instructions:
-        self._ahead = None
+        self.ahead = None
         return [] if self.is_busy else self._end_attempt()
 
     def _attempt_ended(self, event: AttemptEnded) -> Instructions:

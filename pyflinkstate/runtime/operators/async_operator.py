@@ -71,7 +71,7 @@ class AsyncFunctionOperator(FunctionOperator):
         done, left = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         await end(left)
         for worker in done:
-            worker.result()
+            await worker  # raises what it has raised
 
     async def _work(self, ahead: Iterator[list[KeyedRecord]], output: Output) -> None:
         for queue in ahead:

@@ -57,6 +57,8 @@ from pyflinkstate.runtime.wire import (
     connect,
     listen_on_tcp,
     listen_on_unix,
+    next_of,
+    wait_for,
 )
 
 #: How long a slot waits for its deployment before it ends.
@@ -106,6 +108,7 @@ class StateSlot:
         self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
         self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
         self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._listening = threading.Thread(target=self._listen_to_driver, daemon=True)
         self._unix_path: str | None = None
 
     def run(self) -> None:
@@ -113,7 +116,7 @@ class StateSlot:
         try:
             server = self._listen()
             deployment = self._await_deployment()
-            threading.Thread(target=self._listen_to_driver, daemon=True).start()
+            self._listening.start()
             self._output.install()
             gc.set_threshold(*GC_THRESHOLDS)
             failure = self._service.deploy(deployment)
@@ -138,8 +141,11 @@ class StateSlot:
             self._exit()
 
     def _hear_until_asked_to_close(self) -> None:
-        while not isinstance(message := self._mail.get(), CloseSlot):
+        while not isinstance(message := wait_for(next_of(self._mail), self._lost), CloseSlot):
             self._service.hear(message)
+
+    def _lost(self) -> EOFError | None:
+        return None if self._listening.is_alive() else EOFError("nobody listens to the driver any more")
 
     # --- the driver ----------------------------------------------------------------------------
 

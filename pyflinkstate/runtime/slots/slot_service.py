@@ -487,9 +487,8 @@ class SlotService:
         """Write all state after the increment. If that fails, later increments continue the old chain."""
         if snapshot.full is None:
             return
-        snapshot.full.run()
         try:
-            handle = snapshot.full.result()
+            handle = snapshot.full.finish()
         except Exception:  # noqa: BLE001 - nothing depends on it, and the next attempt may succeed
             return
         if handle is not None:

@@ -12,12 +12,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import attrs
 
 from pyflinkstate.api.values import Record, SparkObject
+from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.wire import result_of, wait_for
 
 
 class Shuffles(Protocol):
@@ -34,6 +37,18 @@ class Shuffles(Protocol):
         ...
 
 
+class RunsStages(Protocol):
+    """What is used of the Spark application."""
+
+    def gone(self) -> PyFlinkStateError | None:
+        """Return the error if the application has ended."""
+        ...
+
+    def has_ended(self, stage: SparkObject, timeout_s: float) -> bool:
+        """Wait for a stage, and return whether it has ended."""
+        ...
+
+
 G = TypeVar("G", bound=Shuffles)
 
 
@@ -44,13 +59,21 @@ class Ahead(Generic[G]):
         request: the epoch.
         spark: the Spark context in the JVM.
         is_cancelled: set when no more stages are to start; those that run are cancelled with their job group.
+        application: runs the stages, or has ended.
     """
 
-    def __init__(self, request: EpochRequest, spark: SparkObject, is_cancelled: threading.Event) -> None:
+    def __init__(
+        self,
+        request: EpochRequest,
+        spark: SparkObject,
+        is_cancelled: threading.Event,
+        application: RunsStages,
+    ) -> None:
         self._request = request
         self._spark = spark
         self._graph: Future[G] = Future()
         self._is_cancelled = is_cancelled
+        self._application = application
 
     def run(self, make: Callable[[], G]) -> None:
         """Build the RDDs, run their map stages and wait for the end of all of them."""
@@ -73,16 +96,23 @@ class Ahead(Generic[G]):
         return None
 
     def _wait(self, stage: SparkObject) -> None:
-        """Wait for a stage; whether it has failed matters only to the job that reads it."""
-        with suppress(Exception):
-            if self._is_cancelled.is_set():  # perhaps before Spark knew the stage
-                stage.cancel()
-            stage.get()
+        """Wait for a stage; whether it has failed matters only to the job that reads it.
+
+        A stage that was submitted while the context was being stopped never ends.
+        """
+        if stage is not None:
+            with suppress(Exception):
+                wait_for(partial(self._ended, stage), self._application.gone)
+
+    def _ended(self, stage: SparkObject, timeout_s: float) -> bool | None:
+        if self._is_cancelled.is_set():  # perhaps before Spark knew the stage
+            stage.cancel()
+        return self._application.has_ended(stage, timeout_s) or None
 
     def graph_for(self, request: EpochRequest) -> G | None:
         """Return the RDDs for the epoch's own request; None if they are of another one, or there are none."""
         with suppress(Exception):  # the epoch builds its own, and tells what is wrong
-            graph = self._graph.result()
+            graph = result_of(self._graph, self._application.gone)
             if self._is_same(request):
                 graph.request = request
                 return graph
@@ -103,7 +133,7 @@ class Ahead(Generic[G]):
 
 def _released(graph: Future[G]) -> None:
     with suppress(Exception):  # the RDDs were not built, or Spark is gone
-        graph.result().close()
+        graph.result(timeout=0).close()
 
 
 def shuffle_dependency(rdd: SparkObject) -> SparkObject:

@@ -19,7 +19,6 @@ from operator import itemgetter
 from pathlib import Path
 
 import attrs
-from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkConf, SparkContext, StorageLevel
 from pyspark.core.rdd import PipelinedRDD
@@ -31,7 +30,6 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
     SourceError,
     SparkJobError,
-    SparkUnavailableError,
     UnsupportedSessionError,
 )
 from pyflinkstate.runtime.engine import (
@@ -48,6 +46,7 @@ from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, SplitEpoch
 from pyflinkstate.runtime.spark.ahead import Ahead
+from pyflinkstate.runtime.spark.application import Application, has_pinned_threads, unavailable
 from pyflinkstate.runtime.spark.collector import WorkerTask
 from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
@@ -56,7 +55,7 @@ from pyflinkstate.runtime.spark.python_files import PythonFiles, kept_folder
 from pyflinkstate.runtime.spark.same_version import OfThisVersion
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
 from pyflinkstate.runtime.tasks import SinkTask, SourceTask, StartSlotsTask, TaskLink
-from pyflinkstate.runtime.wire import SlotId, decode_values, spark_cause, told_by_spark
+from pyflinkstate.runtime.wire import SlotId, decode_values, spark_cause, told_by_spark, wait_for
 
 
 def local_session() -> SparkSession:
@@ -162,7 +161,7 @@ def batch_handler(
         try:
             process_batch(frame, number)
         except SourceError as error:
-            if error.context.get("is_stopped") and isinstance(SparkContext._gateway, ClientServer):
+            if error.context.get("is_stopped") and has_pinned_threads():
                 _await_interrupt(frame, error)
             raise
 
@@ -302,6 +301,7 @@ class SparkRunner(EpochRunner):
 
     def __init__(self, context: SparkContext, group: str, files: PythonFiles | None = None) -> None:
         self._context = context
+        self._application = Application(context)
         self._view: ContextView | None = None
         self._group = group
         self._files = PythonFiles(context) if files is None else files
@@ -313,8 +313,7 @@ class SparkRunner(EpochRunner):
         self._thread_ahead: threading.Thread | None = None
         #: Results that outlive the job read the code: Spark sends it with each task that reads them.
         self._keeps_results = False
-        #: The context in the JVM, and a copy of the properties of Spark jobs that the job's thread has made.
-        self._java_context: SparkObject = None
+        #: A copy of the properties of Spark jobs that the job's thread has made.
         self._properties: SparkObject = None
         #: What is shuffled ahead, or was, for the epoch that starts next; and what cancels it.
         self._ahead: Ahead[_SparkGraph] | None = None
@@ -347,10 +346,11 @@ class SparkRunner(EpochRunner):
         """
         before = self._is_built
         is_cancelled = self._cancels_ahead = threading.Event()
-        ahead = self._ahead = Ahead[_SparkGraph](request, self._java_context, is_cancelled)
+        spark = self._application
+        ahead = self._ahead = Ahead[_SparkGraph](request, spark.java, is_cancelled, spark)
 
         def make() -> _SparkGraph:
-            before.wait()
+            wait_for(lambda timeout_s: before.wait(timeout_s) or None, spark.gone)
             if is_cancelled.is_set():
                 raise RuntimeError("cancelled before it began")
             properties = None if self._properties is None else self._properties.clone()
@@ -362,6 +362,7 @@ class SparkRunner(EpochRunner):
                 with suppress(Exception):  # the epoch does it again, and tells what is wrong
                     ahead.run(make)
             finally:
+                self._application.leave()
                 done()
 
         try:
@@ -389,9 +390,8 @@ class SparkRunner(EpochRunner):
         its target: if the JVM is gone by then, that thread ends without a report.
         """
         try:
-            if self._java_context is None:
-                self._java_context = self._context._jsc.sc()
-            self._properties = _local_properties(self._java_context)
+            self._application.look_up()
+            self._properties = _local_properties(self._application.java)
             self._description = description
             thread = threading.Thread(
                 target=self._run_and_tell,
@@ -407,20 +407,21 @@ class SparkRunner(EpochRunner):
         """See :class:`EpochRunner`."""
         if self._thread is None:
             return None
-        if _has_ended(self._context):
-            return _unavailable(self._description)
+        if (error := self._application.gone(self._description)) is not None:
+            return error
         if self._thread.is_alive():
             return None
         return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
 
     def gone(self) -> PyFlinkStateError | None:
-        """See :class:`EpochRunner`: the JVM has ended, or this program has stopped its session."""
-        is_gone = self._context._jsc is None or _has_ended(self._context)
-        return _unavailable() if is_gone else None
+        """See :class:`EpochRunner`: the JVM has ended, or the context was stopped."""
+        return self._application.gone()
 
     def close(self) -> None:
         """See :class:`EpochRunner`. What does not end in time keeps its code."""
         if self.gone() is not None:
+            self._application.interrupt()
+            self._have_ended()
             return
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -458,6 +459,7 @@ class SparkRunner(EpochRunner):
         try:
             ended = self._run(description, about, properties, job)
         finally:
+            self._application.leave()
             done(ended)
 
     def _run(
@@ -472,7 +474,8 @@ class SparkRunner(EpochRunner):
     def _enter(self, properties: SparkObject, description: str, about: str) -> None:
         """Have the Spark jobs of this thread belong to the job's group."""
         if properties is not None:
-            self._java_context.setLocalProperties(properties)
+            self._application.java.setLocalProperties(properties)
+            self._application.enter()
         shown = _shown_by_spark(description, about)
         self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
 
@@ -503,8 +506,8 @@ class SparkRunner(EpochRunner):
         slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(task)).collect()
 
     def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
-        if not _is_alive(self._context):
-            return _unavailable(description)
+        if not self._application.is_alive():
+            return unavailable(description)
         problem = problem_in(str(error))
         if problem:
             return unsuitable(str(self._context.pythonExec), problem)
@@ -525,31 +528,9 @@ def _shown_by_spark(description: str, about: str) -> str:
 
 def _local_properties(java_context: SparkObject) -> SparkObject:
     """Return a copy of this thread's properties for Spark jobs; None if all threads share one JVM thread."""
-    if not isinstance(SparkContext._gateway, ClientServer):
+    if not has_pinned_threads():
         return None
     return java_context.getLocalProperties().clone()
-
-
-def _unavailable(description: str = "") -> SparkUnavailableError:
-    where = f" in {description}" if description else ""
-    return SparkUnavailableError(
-        f"the Spark application ended{where}; start another session, and restore_from() the last checkpoint"
-    )
-
-
-def _has_ended(context: SparkContext) -> bool:
-    """Return whether the JVM that PySpark started has ended; False if another program started the JVM."""
-    process = getattr(context._gateway, "proc", None)
-    return process is not None and process.poll() is not None
-
-
-def _is_alive(context: SparkContext) -> bool:
-    if _has_ended(context):
-        return False
-    try:
-        return not context._jsc.sc().isStopped()
-    except Exception:  # noqa: BLE001 - a stopped context, a closed gateway and a dead JVM raise different errors
-        return False
 
 
 class _SparkGraph(EpochGraph["RDD[Record]"]):

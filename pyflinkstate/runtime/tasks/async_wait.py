@@ -25,10 +25,10 @@ from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.backends.values import take_isolated
-from pyflinkstate.errors import BadRecordError
+from pyflinkstate.errors import BadRecordError, RuntimeFailure
 from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.tasks.loop_thread import LoopThread
-from pyflinkstate.runtime.wire import TaskTime, user_failure
+from pyflinkstate.runtime.wire import TaskTime, next_of, user_failure, wait_for
 
 #: A segment takes this many records before a new watermark ends it.
 SEGMENT_RECORDS = 4096
@@ -104,10 +104,19 @@ class AsyncWait:
     def _next(self, most: int) -> _Call | None:
         """Return the call whose results come next; None if there is none and at most ``most`` are left."""
         while not self._ended.empty():
-            self._note(self._ended.get())
+            self._note(self._ended.get_nowait())
+        look = next_of(self._ended)
         while (call := self._in_flight.take()) is None and len(self._in_flight) > most:
-            self._note(self._ended.get())
+            self._note(wait_for(look, self._lost))
         return call
+
+    def _lost(self) -> RuntimeFailure | None:
+        if self._thread().is_alive():
+            return None
+        return RuntimeFailure(
+            f"the event loop of the async function {self._name!r} has ended while records were in flight: "
+            f"the function must not stop or close the loop that it runs on"
+        )
 
     def _note(self, call: _Call) -> None:
         if call.error is not None:

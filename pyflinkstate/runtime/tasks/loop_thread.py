@@ -32,6 +32,10 @@ class LoopThread:
         """Call ``callback`` on the loop as soon as possible."""
         self.loop.call_soon_threadsafe(callback, *arguments)
 
+    def is_alive(self) -> bool:
+        """Return whether the loop still runs what it is given."""
+        return self._thread.is_alive() and not self.loop.is_closed()
+
     def close(self) -> None:
         """Cancel all tasks and end the thread. A thread that user code blocks is left behind."""
         if self._stop.alive:

@@ -37,7 +37,8 @@ from pyflinkstate.runtime.wire import (
 #: The command that a slot's process runs.
 SLOT_MODULE = "pyflinkstate.runtime.slots.slot_process"
 _POLL_S = 0.2
-#: How long to wait for the driver's answer after the process that it is about has ended.
+#: How long to wait for the driver's answer after the process that it is about has ended, and for a
+#: thread whose work is done.
 _GRACE_S = 5
 #: How long a task that has found its slot busy waits before it asks again.
 ASK_AGAIN_S = 1.0
@@ -172,7 +173,7 @@ def run_epoch(
         outcome = connection.recv()
         if isinstance(outcome, EpochFailed):
             raise outcome.error
-        writer.join()
+        writer.join(_GRACE_S)  # the slot has read all of its frames
     except (EOFError, OSError) as error:
         if isinstance(error, PyFlinkStateError):
             raise

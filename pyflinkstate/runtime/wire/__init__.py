@@ -2,7 +2,15 @@
 
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady
+from pyflinkstate.runtime.wire.clock import (
+    LOOK_EVERY_S,
+    Clock,
+    SystemClock,
+    next_of,
+    result_of,
+    steady,
+    wait_for,
+)
 from pyflinkstate.runtime.wire.column_batches import ColumnBatch
 from pyflinkstate.runtime.wire.failures import TASK_ENDS, NoRecord, user_failure
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
@@ -80,6 +88,7 @@ from pyflinkstate.runtime.wire.watermarks import (
 
 __all__ = [
     "DRIVER",
+    "LOOK_EVERY_S",
     "MAX_WATERMARK",
     "NO_WATERMARK",
     "SIDE_OUTPUT",
@@ -150,11 +159,14 @@ __all__ = [
     "listen_on_unix",
     "loads",
     "new_secret",
+    "next_of",
     "pickled",
+    "result_of",
     "side_output_count",
     "spark_cause",
     "steady",
     "told_by_spark",
     "unshipped",
     "user_failure",
+    "wait_for",
 ]

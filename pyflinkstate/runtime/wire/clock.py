@@ -1,8 +1,10 @@
-"""The clock that is passed to the runtime; tests pass another one.
+"""The clock that is passed to the runtime, and waits that end when the other side is gone.
 
 It has two readings. Wall-clock time says when something happened, for people and for files; it is also the
 processing time of timers and time to live, and can be set back or forward. Monotonic time says how long
 something took: intervals, timeouts and delays use it.
+
+Tests pass another clock.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
 from typing import Protocol
 
 from pyflinkstate.api.type_variables import T
@@ -42,10 +46,52 @@ class SystemClock:
 
     def receive(self, mailbox: queue.SimpleQueue[T], timeout_ms: int) -> T | None:
         """See :class:`Clock`."""
+        return next_of(mailbox)(timeout_ms / 1000)
+
+
+#: How long a wait lasts before it checks whether the other side is still alive.
+LOOK_EVERY_S = 1.0
+
+
+def wait_for(
+    look: Callable[[float], T | None],
+    lost: Callable[[], BaseException | None],
+    look_every_s: float = LOOK_EVERY_S,
+) -> T:
+    """Return what ``look`` finds. Between two looks, check that the other side is still alive.
+
+    Args:
+        look: waits for up to this many seconds, and returns None if nothing has come.
+        lost: returns the error to raise if nothing can come any more, otherwise None.
+        look_every_s: how long one look waits.
+    """
+    while (found := look(look_every_s)) is None:
+        error = lost()
+        if error is None:
+            continue
+        found = look(0)  # it may have come just before the other side ended
+        if found is None:
+            raise error
+        break
+    return found
+
+
+def next_of(mailbox: queue.SimpleQueue[T]) -> Callable[[float], T | None]:
+    """Return a ``look`` for :func:`wait_for` that takes the next item of a queue."""
+
+    def look(timeout_s: float) -> T | None:
         try:
-            return mailbox.get(timeout=timeout_ms / 1000)
+            return mailbox.get(timeout=timeout_s)
         except queue.Empty:
             return None
+
+    return look
+
+
+def result_of(future: Future[T], lost: Callable[[], BaseException | None]) -> T:
+    """Return the result of a future, or raise its error, or that of ``lost``; see :func:`wait_for`."""
+    wait_for(lambda timeout_s: bool(futures.wait([future], timeout_s).done) or None, lost)
+    return future.result(timeout=0)
 
 
 def steady(clock: Clock) -> Callable[[], int]:
