@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
+import posixpath
 import threading
 from typing import Final
 
 import attrs
+from pyarrow import fs
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
@@ -25,10 +27,13 @@ from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
+    ForeignFileError,
     absolute,
+    below,
     child_uri,
     open_file_system,
     parent_uri,
+    read_note,
 )
 
 _log = logging.getLogger("pyflinkstate.monitor")
@@ -134,9 +139,14 @@ class JobInFolder:
         return self.story
 
 
+def _history_file(folder: str) -> tuple[fs.FileSystem, str]:
+    file_system, path = open_file_system(child_uri(folder, HISTORY))
+    return below(file_system, posixpath.dirname(posixpath.dirname(path))), path
+
+
 def _fingerprint(folder: str) -> tuple[int | None, int | None]:
     """Return what changes when a job completes a checkpoint: size and time of its statistics."""
-    file_system, path = open_file_system(child_uri(folder, HISTORY))
+    file_system, path = _history_file(folder)
     info = file_system.get_file_info(path)
     return info.size, info.mtime_ns
 
@@ -249,14 +259,13 @@ def _events_without_journal(directory: str, folder: str, metadata: CheckpointMet
 
 def _history(folder: str) -> list[JsonObject]:
     """Return the checkpoints of ``checkpoints.json``, the oldest first."""
-    file_system, path = open_file_system(child_uri(folder, HISTORY))
+    file_system, path = _history_file(folder)
     try:
-        with file_system.open_input_stream(path) as stream:
-            history = json.loads(bytes(stream.read(MOST_HISTORY_BYTES)))
+        history = json.loads(read_note(file_system, path, MOST_HISTORY_BYTES))
         return [_checkpoint(one) for one in reversed(history)]
     except FileNotFoundError:
         return []
-    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+    except (ForeignFileError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         _log.warning("%s is damaged and is left out: %s", path, error)
         return []
 

@@ -9,21 +9,31 @@ own, so two drivers of a job never write to the same one, and their names sort b
 ``SEGMENT_BYTES``, the next one begins, and the oldest files are deleted until at most ``MOST_SEGMENTS`` are
 left. With the first file, the line that says which job it is would be lost, so each further file begins with
 one like it. On an object store nothing can be appended to a file, so the last file is written anew; there it
-is short.
+is short. If a folder has more or larger files than jobs write, only the newest are read.
 """
 
 from __future__ import annotations
 
 import json
+import posixpath
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
 
 import pyarrow as pa
 from pyarrow import fs
 
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.runtime.storage import OBJECT_STORES, child_uri, flush_file, make_folder, open_file_system
+from pyflinkstate.runtime.storage import (
+    OBJECT_STORES,
+    below,
+    child_uri,
+    flush_file,
+    make_folder,
+    open_file_system,
+)
 
 JOURNAL = "journal"
 SEGMENT_BYTES = 1 << 20
@@ -32,7 +42,12 @@ OBJECT_BYTES = 1 << 17
 MOST_SEGMENTS = 8
 #: A longer line was not written by a journal.
 MOST_LINE_BYTES = 1 << 22
+#: How much of a file is read at once.
+MOST_READ_BYTES = 2 * MOST_LINE_BYTES
+#: How much of a journal is read: of a larger one, the newest files.
+MOST_JOURNAL_BYTES = 1 << 24
 _SUM_CHARS = 8
+_SEGMENT = re.compile(r"\d{15,}-[0-9a-f]{8}-\d{6,}\.jsonl")
 #: What the storage of a journal may raise.
 STORAGE_ERRORS = (OSError, pa.ArrowException)
 
@@ -87,7 +102,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         most_segments: int = MOST_SEGMENTS,
     ) -> None:
-        self._fs, self._folder = open_file_system(child_uri(job_folder, JOURNAL))
+        self._fs, self._folder = _opened(job_folder)
         self._appends = self._fs.type_name not in OBJECT_STORES
         self._segment_bytes = segment_bytes if self._appends else min(segment_bytes, OBJECT_BYTES)
         self._most_segments = most_segments
@@ -184,7 +199,7 @@ class JournalReader:
     """
 
     def __init__(self, job_folder: str) -> None:
-        self._fs, self._folder = open_file_system(child_uri(job_folder, JOURNAL))
+        self._fs, self._folder = _opened(job_folder)
         #: By file, how many bytes have been read.
         self._read: dict[str, int] = {}
 
@@ -196,7 +211,7 @@ class JournalReader:
         """
         events: list[JsonObject] = []
         read: dict[str, int] = {}
-        for info in _segments(self._fs, self._folder):
+        for info in _newest(_segments(self._fs, self._folder)):
             begin = self._read.get(info.path, 0)
             added, length = self._added(info.path, begin, info.size)
             events += added
@@ -210,7 +225,7 @@ class JournalReader:
             return [], 0
         try:
             with self._fs.open_input_file(path) as file:
-                data = bytes(file.read_at(min(size - begin, MOST_LINE_BYTES * 2), begin))
+                data = bytes(file.read_at(min(size - begin, MOST_READ_BYTES), begin))
         except FileNotFoundError:  # the job has just forgotten it
             return [], 0
         whole = data.rfind(b"\n") + 1
@@ -221,8 +236,21 @@ class JournalReader:
         return list(decode_all(data[:whole])), whole
 
 
+def _opened(job_folder: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system and folder of a job's journal; both folders are the job's own, so no links."""
+    file_system, folder = open_file_system(child_uri(job_folder, JOURNAL))
+    return below(file_system, posixpath.dirname(posixpath.dirname(folder))), folder
+
+
 def _segments(file_system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     """Return the files of a journal, the oldest first."""
     infos = file_system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    files = (info for info in infos if info.type == fs.FileType.File and info.base_name.endswith(".jsonl"))
+    files = (info for info in infos if info.type == fs.FileType.File and _SEGMENT.fullmatch(info.base_name))
     return sorted(files, key=lambda info: str(info.path))
+
+
+def _newest(segments: list[fs.FileInfo]) -> list[fs.FileInfo]:
+    """Return the newest files of a journal, no more than jobs write there."""
+    sizes = accumulate(min(info.size, MOST_READ_BYTES) for info in reversed(segments))
+    number = sum(size <= MOST_JOURNAL_BYTES for size in islice(sizes, 2 * MOST_SEGMENTS))
+    return segments[len(segments) - number :]

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
+from pyarrow import fs
 from slot_functions import Count
 from support_job import (
     GrowingSource,
@@ -298,6 +299,7 @@ def test_a_move_that_was_interrupted_leaves_the_checkpoint_whole_in_one_place(
     (Path(uri) / "b").write_bytes(b"more")
     storage.complete(metadata(5, JOB))
     monkeypatch.setattr(storage_module, "OBJECT_STORES", frozenset({"local"}))
+    monkeypatch.setattr(storage, "_fs", fs.LocalFileSystem())
     run = "000002-00000002"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "_fs", Failing(storage._fs, operations))

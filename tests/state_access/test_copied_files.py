@@ -1,12 +1,13 @@
 """Files that a savepoint takes over from a checkpoint are copied whole, and checked on the way."""
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 from backend_support import fill, make_backend, one_of_each_kind
 from operator_support import NUMBERS, RULES, prepare
-from read_support import JOB_ID, UID, metadata_of, operator_of
+from read_support import JOB_ID, UID, metadata_of, operator_of, state_file, write
 
 from pyflinkstate import Types
 from pyflinkstate.backends.format import OperatorSubtaskState
@@ -112,3 +113,24 @@ def test_what_is_dropped_needs_no_check(tmp_path, folder):
     alter(folder, "managed_operator", first.offset + first.length // 2)
     written = changed.write(tmp_path / "s")
     assert list(written.operator(UID).subtasks[0].managed_operator.states) == names[1:]
+
+
+@pytest.mark.parametrize("change", ["altered", "cut", "gone", "a link", "a pipe"])
+def test_a_file_that_changes_after_it_was_verified_is_found_out_when_it_is_read(tmp_path, change):
+    folder = write(tmp_path, {"a": 1, "b": 2})
+    checkpoint = open_checkpoint(folder)
+    assert verify(folder).is_sound
+    file = state_file(folder)
+    data = file.read_bytes()
+    file.unlink()
+    if change == "altered":
+        file.write_bytes(data[:-30] + bytes([data[-30] ^ 1]) + data[-29:])
+    elif change == "cut":
+        file.write_bytes(data[:-30])
+    elif change == "a link":
+        (tmp_path / "elsewhere").write_bytes(data)
+        file.symlink_to(tmp_path / "elsewhere")
+    elif change == "a pipe":
+        os.mkfifo(file)
+    with pytest.raises(CorruptCheckpointError):
+        checkpoint.keyed(UID).to_arrow()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyflinkstate.state_access.flink_names import SavepointReader
 from read_support import UID, in_memory, metadata_of, operator_of
 from write_support import filled
 
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.job.reports.observe import JobExecutionResult
 from pyflinkstate.state_access import Checkpoint, KeyHistory, Moment, Verification, diff, edit
-from pyflinkstate.state_access.flink_names import SavepointReader
 from pyflinkstate.state_access.writing import DryRun, Mismatch
 
 #: 80 columns and 24 lines.

@@ -18,6 +18,7 @@ from pyflinkstate.backends.format.paths import written_at
 from pyflinkstate.errors import CheckpointStorageError
 from pyflinkstate.runtime.storage import durable
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage.own_folders import OwnFolders
 
 JOB = "0" * 32
 FAILS = Verdict(0.0, OSError(5, "input/output error"))
@@ -255,19 +256,18 @@ def test_nothing_is_renamed_before_its_bytes_are_flushed(
 ) -> None:
     """On a real file system the calls are the same: each flush, with what the folder holds by then."""
     seen: list[tuple[str, str, list[str]]] = []
-    for name in ("fsync_file", "fsync_folder"):
-        original = getattr(durable, name)
+    original = OwnFolders.fsync
 
-        def noting(path: str, name: str = name, original: Callable[[str], None] = original) -> None:
-            folder = Path(path) if name == "fsync_folder" else Path(path).parent
-            seen.append((name, Path(path).name, sorted(found.name for found in folder.iterdir())))
-            original(path)
+    def noting(own: OwnFolders, path: str) -> None:
+        kind, folder = ("folder", Path(path)) if Path(path).is_dir() else ("file", Path(path).parent)
+        seen.append((kind, Path(path).name, sorted(found.name for found in folder.iterdir())))
+        original(own, path)
 
-        monkeypatch.setattr(durable, name, noting)
+    monkeypatch.setattr(OwnFolders, "fsync", noting)
     take_checkpoint(storage, 1, False)
-    seen = [call for call in seen if "chk-1" in call[1] or call[0] == "fsync_file"]
+    seen = [call for call in seen if "chk-1" in call[1] or call[0] == "file"]
     (_, state, _), (_, _, before), (_, unfinished, _), (_, _, after) = seen
-    assert [call[0] for call in seen] == ["fsync_file", "fsync_folder", "fsync_file", "fsync_folder"]
+    assert [call[0] for call in seen] == ["file", "folder", "file", "folder"]
     assert before == [state]
     assert unfinished.startswith("._metadata.inprogress")
     assert after == sorted([state, "_metadata"])
@@ -310,10 +310,10 @@ def test_a_folder_that_cannot_be_made_certain_is_not_left(
 ) -> None:
     storage.begin(JOB, 1)
 
-    def refuse(path: str) -> None:
+    def refuse(_: OwnFolders, path: str) -> None:
         raise OSError(5, "input/output error", path)
 
-    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    monkeypatch.setattr(OwnFolders, "fsync", refuse)
     with pytest.raises(CheckpointStorageError, match=r"cannot create .*chk-2"):
         storage.begin(JOB, 2)
     assert storage.checkpoint_ids(JOB) == [1]
@@ -327,11 +327,11 @@ def test_a_checkpoint_in_folders_of_somebody_else_is_restored_as_it_is(
     folder = Path(storage.uri_of(JOB, 1))
     refused: list[Path] = []
 
-    def refuse(path: str) -> None:
+    def refuse(_: OwnFolders, path: str) -> None:
         refused.append(Path(path))
         raise PermissionError(13, "permission denied", path)
 
-    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    monkeypatch.setattr(OwnFolders, "fsync", refuse)
     storage.make_durable(str(folder))
     assert refused == [folder, folder.parent]
 
@@ -341,9 +341,9 @@ def test_a_checkpoint_that_cannot_be_made_durable_is_not_restored(
 ) -> None:
     take_checkpoint(storage, 1, False)
 
-    def refuse(path: str) -> None:
+    def refuse(_: OwnFolders, path: str) -> None:
         raise OSError(5, "input/output error", path)
 
-    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    monkeypatch.setattr(OwnFolders, "fsync", refuse)
     with pytest.raises(CheckpointStorageError, match=r"cannot flush .*chk-1"):
         storage.make_durable(storage.uri_of(JOB, 1))

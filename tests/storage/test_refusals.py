@@ -34,13 +34,13 @@ def somebody() -> Iterator[None]:
         os.seteuid(own)
 
 
-def refused() -> str:
-    """Return the end of a message, as a pattern."""
+def refused(path: str = "") -> str:
+    """Return the end of a message, as a pattern; ``path`` is what it names."""
     with somebody():
         user = os.geteuid()
     with suppress(KeyError):  # a user without a name is told by number
         user = pwd.getpwuid(user).pw_name
-    return re.escape(f"Permission denied (refused to user {user} on host {socket.gethostname()})") + "$"
+    return re.escape(f"Permission denied{path} (refused to user {user} on host {socket.gethostname()})") + "$"
 
 
 @pytest.fixture
@@ -67,7 +67,8 @@ def test_a_state_file_that_cannot_be_read(checkpoint: CheckpointFolder) -> None:
 
 
 def test_output_that_cannot_be_written(checkpoint: CheckpointFolder) -> None:
-    with somebody(), pytest.raises(SinkStorageError, match=refused()) as caught:
+    denied = refused(f": '{checkpoint.folder}'")
+    with somebody(), pytest.raises(SinkStorageError, match=denied) as caught:
         list(FileWriter(checkpoint.folder, "json").write(0, iter(["row"])))
     assert f"cannot write {checkpoint.folder}/part-00000-" in str(caught.value)
 

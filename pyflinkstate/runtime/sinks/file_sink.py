@@ -23,9 +23,9 @@ from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, SinkError
-from pyflinkstate.runtime.sinks.run_area import Change, RunArea, epoch_of, maker_of
+from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER, Change, RunArea, epoch_of, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
-from pyflinkstate.runtime.sinks.sink_files import OutputFile, real_folder
+from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, real_folder
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
 from pyflinkstate.runtime.storage import (
@@ -33,9 +33,10 @@ from pyflinkstate.runtime.storage import (
     RunHistory,
     absolute,
     child_uri,
+    is_local,
     make_folder,
-    open_file_system,
     path_text,
+    read_note,
 )
 
 _log = logging.getLogger("pyflinkstate.sinks")
@@ -248,10 +249,6 @@ _ENCODERS: dict[str, tuple[str, Callable[[ArrowObject, Columns], _Encoder]]] = {
 }
 
 
-def _opened(uri: str, file_system: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
-    return open_file_system(uri) if file_system is None else (file_system, uri)
-
-
 @attrs.frozen
 class FileWriter:
     """Writes one partition's records into a file of its own."""
@@ -268,7 +265,7 @@ class FileWriter:
             return
         suffix, make_encoder = _ENCODERS[self.format]
         name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
-        file_system, folder = _opened(self.folder_uri, self.file_system)
+        file_system, folder = opened(self.folder_uri, self.file_system, RUNS_FOLDER)
         path = f"{folder}/{name}"
         with ExitStack() as cleared:
             file = OutputFile(file_system, path)
@@ -384,9 +381,9 @@ class FileSink:
         self._columns = _listed(columns)
         _check_columns(format, self._columns)
         with sink_errors(f"open {directory}"):
-            self._fs, self._root = _opened(self.directory, file_system)
+            self._fs, self._root = opened(self.directory, file_system)
         self._own_file_system = file_system
-        if file_system is None and not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
+        if file_system is None and not (is_local(self._fs) or isinstance(self._fs, fs.HadoopFileSystem)):
             raise SinkError(
                 f"file sink: {directory}: an epoch is made visible by renaming a folder, which "
                 f"{self._fs.type_name} storage cannot do; write to a local or HDFS directory"
@@ -552,8 +549,7 @@ class FileSink:
         """Return the job that owns the directory, according to its marker file."""
         if not self._area.exists(f"{self._root}/{MARKER}"):
             return None
-        with self._fs.open_input_stream(f"{self._root}/{MARKER}") as stream:
-            data = stream.read()
+        data = read_note(self._fs, f"{self._root}/{MARKER}")
         try:
             return str(json.loads(data)["job_id"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:

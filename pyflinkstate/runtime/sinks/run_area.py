@@ -41,6 +41,7 @@ from pyflinkstate.runtime.storage import (
     flush_folder,
     is_run_id,
     newest_run,
+    read_note,
     run_id_after,
 )
 
@@ -318,8 +319,7 @@ class RunArea:
         """Return the content of ``run.json``, or None if it does not exist or cannot be read."""
         if not self.exists(self.path(NOTE)):
             return None
-        with self._fs.open_input_stream(self.path(NOTE)) as stream:
-            data = stream.read()
+        data = read_note(self._fs, self.path(NOTE))
         try:
             return Note.decode(data)
         except (ValueError, KeyError, TypeError, RecursionError) as error:

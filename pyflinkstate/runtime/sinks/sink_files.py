@@ -1,4 +1,4 @@
-"""Files and folders of the file sinks: a file that a task writes, and the real folder behind a path."""
+"""Files and folders of the file sinks: their file system, a file that a task writes, a path's real folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pyflinkstate.api.values import ArrowObject
-from pyflinkstate.runtime.storage import flush_file
+from pyflinkstate.runtime.storage import below, flush_file, is_local, open_file_system
 
 
 class OutputFile:
@@ -47,12 +47,26 @@ class OutputFile:
             self._fs.delete_file(self._path)
 
 
+def opened(
+    uri: str, file_system: fs.FileSystem | None, own_folder: str | None = None
+) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a sink, which follows no links below the sink's directory, and the path.
+
+    Args:
+        uri: the directory, or a folder below it.
+        file_system: the file system of ``uri``, if it is not a URI.
+        own_folder: the name of the folder in the directory through which the path leads, if it is below it.
+    """
+    own, path = open_file_system(uri) if file_system is None else (file_system, uri)
+    return below(own, path if own_folder is None else path.rpartition(f"/{own_folder}/")[0] or path), path
+
+
 def real_folder(uri: str, file_system: fs.FileSystem, path: str) -> str:
     """Return the canonical name of a folder.
 
     Local paths have no links and no ``..``; URIs of other file systems have the host in lower case.
     """
-    if isinstance(file_system, fs.LocalFileSystem):
+    if is_local(file_system):
         return os.path.realpath(path)
     parts = urlsplit(uri)
     place = f"{parts.scheme.lower()}://{parts.netloc.lower()}" if parts.scheme else file_system.type_name

@@ -38,16 +38,17 @@ from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import sink_errors
-from pyflinkstate.runtime.sinks.sink_files import OutputFile
+from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened
 from pyflinkstate.runtime.sinks.sinks import SeveralStreams, SinkWriter
 from pyflinkstate.runtime.storage import (
     AnyPath,
     RunHistory,
     absolute,
     child_uri,
+    is_local,
     make_folder,
-    open_file_system,
     path_text,
+    read_note,
 )
 from pyflinkstate.runtime.wire import SystemClock
 
@@ -216,7 +217,7 @@ class RowFormatWriter:
 
     def write(self, partition: int, records: Iterator[str]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields the final path of each file below the base path."""
-        file_system, folder = _opened(self.pending_uri, self.file_system)
+        file_system, folder = opened(self.pending_uri, self.file_system, OWN_FOLDER)
         own_id, count, part = uuid.uuid4(), 0, None
         with ExitStack() as cleared:
             for text in records:
@@ -232,10 +233,6 @@ class RowFormatWriter:
             if part is not None:
                 yield part.close()
             cleared.pop_all()
-
-
-def _opened(uri: str, file_system: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
-    return open_file_system(uri) if file_system is None else (file_system, uri)
 
 
 class _Part:
@@ -309,10 +306,10 @@ class RowFormatFileSink(SeveralStreams):
         self._settings = settings
         self._base_uri = (absolute(base_path) if file_system is None else path_text(base_path)).rstrip("/")
         with sink_errors(f"open {base_path}"):
-            self._fs, base = _opened(self._base_uri, file_system)
+            self._fs, base = opened(self._base_uri, file_system)
         self._base = base.rstrip("/")
         self._own_file_system = file_system
-        if file_system is None and not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
+        if file_system is None and not (is_local(self._fs) or isinstance(self._fs, fs.HadoopFileSystem)):
             raise SinkError(
                 f"file sink: {base_path}: a file is made visible by renaming it, which {self._fs.type_name} "
                 f"storage cannot do; write to a local or HDFS directory"
@@ -487,8 +484,7 @@ class RowFormatFileSink(SeveralStreams):
         self._area.sync(self._area.path("prepared"))
 
     def _read_list(self, path: str) -> list[str]:
-        with self._fs.open_input_stream(path) as stream:
-            data = stream.read()
+        data = read_note(self._fs, path)
         try:
             return [_checked(name) for name in json.loads(data)]
         except (ValueError, TypeError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders, history_of, load_checkpoint
 from pyflinkstate.runtime.storage.durable import OBJECT_STORES, flush_file, flush_folder, make_folder
+from pyflinkstate.runtime.storage.own_folders import ForeignFileError, below, is_local, read_note
 from pyflinkstate.runtime.storage.refusals import reason_of
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
 from pyflinkstate.runtime.storage.settings import (
@@ -35,15 +36,18 @@ __all__ = [
     "CheckpointFolder",
     "CheckpointFolders",
     "FileSystemCheckpointStorage",
+    "ForeignFileError",
     "JobManagerCheckpointStorage",
     "RunHistory",
     "absolute",
+    "below",
     "check_spark_reaches",
     "check_spark_reads",
     "child_uri",
     "flush_file",
     "flush_folder",
     "history_of",
+    "is_local",
     "is_run_id",
     "is_uri",
     "load_checkpoint",
@@ -55,6 +59,7 @@ __all__ = [
     "parent_uri",
     "path_in_spark",
     "path_text",
+    "read_note",
     "reason_of",
     "run_id_after",
     "temporary_folder",

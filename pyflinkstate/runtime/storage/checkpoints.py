@@ -43,7 +43,7 @@ from pyflinkstate.runtime.storage.durable import (
     remove_empty,
     write_whole,
 )
-from pyflinkstate.runtime.storage.links import check_no_links
+from pyflinkstate.runtime.storage.own_folders import MOST_NOTE_BYTES, below, read_note
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, storage_errors
@@ -53,6 +53,8 @@ SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
 HISTORY = "checkpoints.json"
 RUNS_FOLDER = "runs"
+#: The greatest ``_metadata`` that is written and read; state of up to 20 KiB a file is in it.
+MOST_METADATA_BYTES = 1 << 28
 #: How many random names to try for the folder of a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 #: How often to look again if what was listed is gone when it is read, as a job that runs has replaced it.
@@ -80,7 +82,8 @@ class CheckpointFolders:
         self.settings = settings
         self.uri = settings.checkpoint_path
         with storage_errors(f"open {self.uri}"):
-            self._fs, self._root = opened or open_file_system(self.uri)
+            file_system, self._root = opened or open_file_system(self.uri)
+        self._fs = below(file_system, self._root)
 
     def check_writable(self) -> None:
         """Write and remove a small file, so that a bad directory is found before any record."""
@@ -148,7 +151,14 @@ class CheckpointFolders:
             flush_folder(file_system, folder)
             if has_shared:
                 flush_folder(self._fs, f"{self._root}/{metadata.job_id}/{SHARED_FOLDER}")
-            write_whole(file_system, f"{folder}/{METADATA}", metadata.encode())
+            data = metadata.encode()
+            if len(data) > MOST_METADATA_BYTES:
+                raise CheckpointStorageError(
+                    f"checkpoint storage: {folder}/{METADATA} would have {len(data)} bytes, and no more than "
+                    f"{MOST_METADATA_BYTES} are read: lower file_state_size_threshold, so that more state is "
+                    f"in files of its own"
+                )
+            write_whole(file_system, f"{folder}/{METADATA}", data)
             flush_folder(file_system, folder)
 
     def make_durable(self, uri: str) -> None:
@@ -166,18 +176,11 @@ class CheckpointFolders:
         """Delete a checkpoint, ``_metadata`` first, so that a half-deleted one does not count as complete."""
         file_system, folder = self._locate(uri)
         with storage_errors(f"delete {folder}"):
-            self._check_own(file_system, folder)
             if _exists(file_system, f"{folder}/{METADATA}"):
                 file_system.delete_file(f"{folder}/{METADATA}")
             if _exists(file_system, folder):
                 flush_folder(file_system, folder)  # even if it was deleted before: that flush may have failed
                 file_system.delete_dir(folder)
-
-    def _check_own(self, file_system: fs.FileSystem, folder: str) -> None:
-        """Check that a folder to be deleted, here or of a savepoint, is reached without symbolic links."""
-        parent = posixpath.dirname(folder)
-        is_below = file_system is self._fs and folder.startswith(f"{self._root}/")
-        check_no_links(file_system, self._root if is_below else parent, folder)
 
     def discard_shared(self, job_id: str, paths: Iterable[str]) -> None:
         """Delete files that incremental checkpoints shared; the paths are as in their handles."""
@@ -188,7 +191,6 @@ class CheckpointFolders:
                         f"{path} is not a shared file of a job, so it is not deleted", file=path
                     )
                 file = f"{self._root}/{job_id}/{SHARED_FOLDER}/{path.removeprefix(SHARED_PREFIX)}"
-                check_no_links(self._fs, self._root, file)
                 self._fs.delete_file(file)
 
     def discard_written(self, uri: str, writer: str) -> None:
@@ -239,10 +241,8 @@ class CheckpointFolders:
         planned: dict[int, Offset] = {}
         for epoch in self._planned_epochs(job_id):
             path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
-            with storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
-                data = bytes(stream.read())
             try:
-                planned[epoch] = _end_of_epoch(data)
+                planned[epoch] = _end_of_epoch(_bytes_of(self._fs, path))
             except (ValueError, RecursionError):
                 _log.warning("%s is truncated and is ignored: its epoch was never run", path)
         return planned
@@ -396,8 +396,8 @@ class CheckpointFolders:
         """Return the metadata of the checkpoint at a URI, and the path of its file."""
         file_system, folder = self._locate(_folder_of(uri))
         path = f"{folder}/{METADATA}"
-        check_no_links(file_system, folder, path)
-        data = _bytes_of(file_system, path, ", so there is no completed checkpoint in that folder")
+        conclusion = ", so there is no completed checkpoint in that folder"
+        data = _bytes_of(file_system, path, conclusion, MOST_METADATA_BYTES)
         metadata = CheckpointMetadata.decode(data, path)
         if not all(is_run_id(run) for run, _ in metadata.runs):
             raise CorruptCheckpointError(
@@ -496,18 +496,18 @@ class CheckpointFolders:
         with storage_errors(f"list {folder}"):
             selector = fs.FileSelector(folder, allow_not_found=True)
             infos = self._fs.get_file_info(selector)
-        names = [_name_of(info) for info in infos if info.type == fs.FileType.Directory]
-        return [name for name in names if name is not None]
+        return [info.base_name for info in infos if info.type == fs.FileType.Directory]
 
     def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
         """Return the file system and path of a URI, which is usually below this storage's own."""
         base, _, options = split_options(self.uri)
         path, _, other_options = split_options(uri)
         if other_options == options and (path == base or path.startswith(f"{base}/")):
-            below = path[len(base) :]
-            return self._fs, self._root.rstrip("/") + (unquote(below) if is_uri(base) else below)
+            rest = path[len(base) :]
+            return self._fs, self._root.rstrip("/") + (unquote(rest) if is_uri(base) else rest)
         with storage_errors(f"open {uri}"):
-            return open_file_system(uri)
+            file_system, path = open_file_system(uri)
+        return below(file_system, posixpath.dirname(path.rstrip("/"))), path
 
     # --- state files -----------------------------------------------------------------------------
 
@@ -525,15 +525,6 @@ class CheckpointFolders:
             "" if shared_by is None else f"../{SHARED_FOLDER}/{shared_by}-",
             writer,
         )
-
-
-def _name_of(folder: fs.FileInfo) -> str | None:
-    """Return the name of a folder; None if it is not UTF-8, as no folder of a job has such a name."""
-    try:
-        name: str = folder.base_name
-    except UnicodeDecodeError:
-        return None
-    return name
 
 
 def _misplaced(metadata: CheckpointMetadata, path: str) -> str | None:
@@ -589,12 +580,13 @@ def _look_again(what: str, look: Callable[[], _T]) -> _T:
     )
 
 
-def _bytes_of(file_system: fs.FileSystem, path: str, conclusion: str = "") -> bytes:
+def _bytes_of(
+    file_system: fs.FileSystem, path: str, conclusion: str = "", most_bytes: int = MOST_NOTE_BYTES
+) -> bytes:
     """Return the content of a file; ``conclusion`` is what it means if there is no such file."""
     with storage_errors(f"read {path}"):
         try:
-            with file_system.open_input_stream(path) as stream:
-                return bytes(stream.read())
+            return read_note(file_system, path, most_bytes)
         except FileNotFoundError:
             raise CheckpointNotFoundError(f"{path} does not exist{conclusion}", file=path) from None
 

@@ -49,12 +49,18 @@ def fsync_folder(path: str) -> None:
 def _fsync(path: str, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
+        fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync(descriptor: int) -> None:
+    """Wait until an open file or folder is on the disk; raise ``OSError`` if it could not be flushed."""
+    try:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in _NOTHING_TO_FLUSH:
             raise
-    finally:
-        os.close(descriptor)
 
 
 def flush_file(file_system: fs.FileSystem, path: str) -> None:
@@ -96,9 +102,12 @@ def make_folder(file_system: fs.FileSystem, path: str) -> None:
 
 def remove_empty(file_system: fs.FileSystem, folder: str) -> None:
     """Remove a folder if nobody has put anything into it; if that fails, it stays."""
+    remove = getattr(_handler_of(file_system), "remove_empty", None)
     with suppress(OSError):
         if isinstance(file_system, fs.LocalFileSystem):
             os.rmdir(folder)
+        elif remove is not None:
+            remove(folder)
         elif not file_system.get_file_info(fs.FileSelector(folder)):
             file_system.delete_dir(folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,7 +14,6 @@ from pyarrow import fs
 
 from pyflinkstate.api.values import ArrowObject
 from pyflinkstate.backends.format import (
-    SHARED_PREFIX,
     ByteStreamStateHandle,
     FileStateHandle,
     StreamStateHandle,
@@ -25,10 +25,8 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     PyFlinkStateError,
 )
-from pyflinkstate.runtime.storage.durable import (
-    flush_file,
-)
-from pyflinkstate.runtime.storage.links import check_no_links
+from pyflinkstate.runtime.storage.durable import flush_file
+from pyflinkstate.runtime.storage.own_folders import ForeignFileError, below, is_local
 from pyflinkstate.runtime.storage.refusals import reason_of
 from pyflinkstate.runtime.storage.settings import INLINE_THRESHOLD_BYTES, WRITE_BUFFER_BYTES
 from pyflinkstate.runtime.storage.uris import open_file_system
@@ -44,6 +42,8 @@ def storage_errors(what: str) -> Iterator[None]:
         yield
     except PyFlinkStateError:
         raise
+    except ForeignFileError as error:
+        raise CorruptCheckpointError(f"cannot {what}: {error}", what=what) from error
     except (OSError, pa.ArrowException) as error:
         raise CheckpointStorageError(
             f"checkpoint storage: cannot {what}: {reason_of(error)}", what=what
@@ -53,7 +53,10 @@ def storage_errors(what: str) -> Iterator[None]:
 def open_folder(uri: str) -> CheckpointFolder:
     """Return the folder that reads the checkpoint at a URI or path."""
     with storage_errors(f"open {uri}"):
-        return CheckpointFolder(*open_file_system(uri))
+        file_system, folder = open_file_system(uri)
+    # The folder may be a link that the user made. The files beside it, in ``shared``, are those of its job.
+    folder = os.path.realpath(folder) if is_local(file_system) else folder
+    return CheckpointFolder(below(file_system, posixpath.dirname(folder)), folder)
 
 
 @attrs.frozen
@@ -98,8 +101,6 @@ class CheckpointFolder:
             raise CorruptCheckpointError(
                 f"{path} is not a file of the checkpoint in {self.folder}", file=path
             )
-        shared = name.startswith(SHARED_PREFIX)
-        check_no_links(self.file_system, posixpath.dirname(self.folder) if shared else self.folder, path)
         return path
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
@@ -123,6 +124,8 @@ class CheckpointFolder:
                 return bytes(file.read_at(length, offset)) if length else b""
         except FileNotFoundError:
             raise CorruptCheckpointError(f"{what} is missing", file=what) from None
+        except ForeignFileError as error:
+            raise CorruptCheckpointError(f"{what} cannot be read: {error}", file=what) from error
         except OSError as error:
             reason = reason_of(error)
             raise CheckpointStorageError(f"checkpoint storage: cannot read {what}: {reason}") from error

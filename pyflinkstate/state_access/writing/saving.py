@@ -44,6 +44,7 @@ from pyflinkstate.runtime.storage import (
     CheckpointFolder,
     CheckpointFolders,
     absolute,
+    below,
     make_folder,
     open_file_system,
 )
@@ -77,7 +78,7 @@ def new_folder(path: AnyPath) -> Iterator[tuple[CheckpointFolder, str]]:
     except (OSError, pa.ArrowException) as error:
         raise CheckpointStorageError(f"the savepoint {uri} cannot be created: {error}", path=uri) from error
     try:
-        yield CheckpointFolder(file_system, folder), uri
+        yield CheckpointFolder(below(file_system, folder), folder), uri
     except BaseException as error:
         _clear(file_system, folder, existed)
         if isinstance(error, PyFlinkStateError) or not isinstance(error, (OSError, pa.ArrowException)):

@@ -1,0 +1,262 @@
+"""The folders that belong to a job or a sink on a local disk, reached without following links.
+
+Whoever can write into a checkpoint directory could put a link, a pipe or a huge file where a job or a reader
+expects a folder or a file of its own. So everything below the directory is opened step by step, each folder
+relative to the open one above it, and no step follows a link. A file is opened only if it is a regular file.
+The directory itself, and the folders above it, are the user's own: links there are followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+import pyarrow as pa
+from pyarrow import fs
+
+from pyflinkstate.api.values import ArrowObject
+from pyflinkstate.runtime.storage.durable import fsync
+
+#: The greatest file of notes that is read (JSON of runs, epochs, lists of files): far more than jobs write.
+MOST_NOTE_BYTES = 1 << 26
+
+
+class ForeignFileError(OSError):
+    """There is something else where a folder or file of a job is expected: a link, a pipe, a huge file."""
+
+
+def below(file_system: fs.FileSystem, root: str) -> fs.FileSystem:
+    """Return a file system that follows no links below ``root`` if it is the local one; others have none."""
+    if isinstance(file_system, fs.LocalFileSystem):
+        return fs.PyFileSystem(OwnFolders(root.rstrip("/")))
+    return file_system
+
+
+def is_local(file_system: fs.FileSystem) -> bool:
+    """Return whether a file system is the local one, or that of :func:`below`."""
+    handler = file_system.handler if isinstance(file_system, fs.PyFileSystem) else None
+    return isinstance(file_system, fs.LocalFileSystem) or isinstance(handler, OwnFolders)
+
+
+def read_note(file_system: fs.FileSystem, path: str, most_bytes: int = MOST_NOTE_BYTES) -> bytes:
+    """Return the content of a small file.
+
+    Raises:
+        ForeignFileError: it has more bytes than ``most_bytes``.
+        OSError, pa.ArrowException: it cannot be read.
+    """
+    with file_system.open_input_file(path) as file:
+        size = file.size()
+        if size > most_bytes:
+            raise ForeignFileError(f"{path} has {size} bytes, more than the {most_bytes} that are read")
+        return bytes(file.read_at(size, 0)) if size else b""
+
+
+@attrs.frozen
+class OwnFolders(fs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no types
+    """The local file system, without links below ``root``."""
+
+    root: str
+
+    def get_type_name(self) -> str:
+        """Return the name of the kind of file system."""
+        return "local"
+
+    def normalize_path(self, path: str) -> str:
+        """Return the path as it is."""
+        return path
+
+    @contextmanager
+    def _above(self, path: str) -> Iterator[tuple[str, int | None]]:
+        """Open the folder above a path; yield the name in it, and its handle.
+
+        The handle is None for the root and what is not below it: the name is the whole path then.
+        """
+        names = [name for name in path.removeprefix(self.root).split("/") if name]
+        if not names or not path.startswith(f"{self.root}/"):
+            yield path or "/", None
+            return
+        *folders, name = names
+        if ".." in names:
+            raise ForeignFileError(f"{path} leads out of {self.root}")
+        handle = os.open(self.root or "/", os.O_PATH | os.O_DIRECTORY)
+        try:
+            for folder in folders:
+                inner = _open(folder, os.O_PATH | os.O_DIRECTORY, handle, path)
+                os.close(handle)
+                handle = inner
+            yield name, handle
+        except OSError as error:
+            if error.filename == name:
+                error.filename = path
+            elif error.filename2 == name:
+                error.filename2 = path
+            raise
+        finally:
+            os.close(handle)
+
+    # --- what there is -----------------------------------------------------------------------------
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        """Return what is at some paths."""
+        return [self._info(path) for path in paths]
+
+    def _info(self, path: str) -> fs.FileInfo:
+        try:
+            with self._above(path) as (name, above):
+                return _info_of(path, os.stat(name, dir_fd=above, follow_symlinks=above is None))
+        except (FileNotFoundError, NotADirectoryError):
+            return fs.FileInfo(path, fs.FileType.NotFound)
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        """Return what is in a folder. Names that are not UTF-8 are left out, as no job gives such names."""
+        try:
+            with self._above(selector.base_dir) as (name, above):
+                handle = _open(name, os.O_RDONLY | os.O_DIRECTORY, above, selector.base_dir)
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+        try:
+            found = [_info_in(selector.base_dir, name, handle) for name in os.listdir(handle)]
+        finally:
+            os.close(handle)
+        return [info for info in found if info is not None]
+
+    # --- folders --------------------------------------------------------------------------------------
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        """Create a folder and, on request, those above it."""
+        if recursive and self._info(posixpath.dirname(path) or "/").type == fs.FileType.NotFound:
+            self.create_dir(posixpath.dirname(path), recursive)
+        with self._above(path) as (name, above):
+            try:
+                os.mkdir(name, dir_fd=above)
+            except FileExistsError:
+                os.close(_open(name, os.O_PATH | os.O_DIRECTORY, above, path))
+
+    def delete_dir(self, path: str) -> None:
+        """Delete a folder with its content; of links, only the links."""
+        with self._above(path) as (name, above):
+            for _, folders, files, handle in os.fwalk(name, topdown=False, dir_fd=above):
+                for file in files:
+                    os.unlink(file, dir_fd=handle)
+                for folder in folders:
+                    _remove(folder, handle)
+            os.rmdir(name, dir_fd=above)
+
+    def remove_empty(self, path: str) -> None:
+        """Delete a folder if it is empty; raise ``OSError`` if it is not."""
+        with self._above(path) as (name, above):
+            os.rmdir(name, dir_fd=above)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        """Delete the content of a folder."""
+        for info in self.get_file_info_selector(fs.FileSelector(path, allow_not_found=missing_dir_ok)):
+            is_folder = info.type == fs.FileType.Directory
+            self.delete_dir(info.path) if is_folder else self.delete_file(info.path)
+
+    def delete_root_dir_contents(self) -> None:
+        """Refuse it."""
+        raise NotImplementedError
+
+    # --- files ----------------------------------------------------------------------------------------
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; of a link, the link."""
+        with self._above(path) as (name, above):
+            os.unlink(name, dir_fd=above)
+
+    def move(self, src: str, dest: str) -> None:
+        """Rename a file or folder."""
+        with self._above(src) as (old, old_above), self._above(dest) as (new, new_above):
+            os.rename(old, new, src_dir_fd=old_above, dst_dir_fd=new_above)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        """Refuse it: on a local disk files are renamed."""
+        raise NotImplementedError
+
+    def open_input_stream(self, path: str) -> ArrowObject:
+        """Open a regular file for reading."""
+        return self._opened(path, os.O_RDONLY, "rb")
+
+    def open_input_file(self, path: str) -> ArrowObject:
+        """Open a regular file for reading at any place."""
+        return self._opened(path, os.O_RDONLY, "rb")
+
+    def open_output_stream(self, path: str, metadata: object) -> ArrowObject:
+        """Open a file for writing, and create or truncate it."""
+        return self._opened(path, os.O_WRONLY | os.O_CREAT, "wb")
+
+    def open_append_stream(self, path: str, metadata: object) -> ArrowObject:
+        """Open a file for writing at its end, and create it if there is none."""
+        return self._opened(path, os.O_WRONLY | os.O_CREAT, "ab")
+
+    def _opened(self, path: str, flags: int, mode: str) -> ArrowObject:
+        """Open a regular file, and let Arrow open the same file once more by the number of its handle."""
+        with self._above(path) as (name, above):
+            handle = _open(name, flags | os.O_NONBLOCK, above, path)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise ForeignFileError(f"{path} is not a regular file")
+            return pa.OSFile(f"/proc/self/fd/{handle}", mode)
+        finally:
+            os.close(handle)
+
+    def fsync(self, path: str) -> None:
+        """Wait until a file, or the names in a folder, are on the disk."""
+        with self._above(path) as (name, above):
+            handle = _open(name, os.O_RDONLY | os.O_NONBLOCK, above, path)
+        try:
+            fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _open(name: str, flags: int, above: int | None, path: str) -> int:
+    """Open a name in a folder; a link is not followed, unless the name is a whole path."""
+    try:
+        return os.open(name, flags if above is None else flags | os.O_NOFOLLOW, 0o666, dir_fd=above)
+    except OSError as error:
+        if above is not None and error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, above):
+            raise ForeignFileError(
+                f"{path} is behind the symbolic link {name!r}: links are not followed there, as folders and "
+                f"files of a job must be its own"
+            ) from None
+        if error.errno == errno.ENXIO:
+            raise ForeignFileError(f"{path} is not a regular file") from None
+        error.filename = path
+        raise
+
+
+def _is_link(name: str, above: int) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
+
+
+def _remove(name: str, above: int) -> None:
+    """Delete an empty folder, or a link to a folder."""
+    try:
+        os.rmdir(name, dir_fd=above)
+    except NotADirectoryError:
+        os.unlink(name, dir_fd=above)
+
+
+def _info_in(folder: str, name: str, handle: int) -> fs.FileInfo | None:
+    """Return what a name in a folder is; None if it is gone, or not UTF-8."""
+    try:
+        name.encode()
+        return _info_of(f"{folder}/{name}", os.stat(name, dir_fd=handle, follow_symlinks=False))
+    except (FileNotFoundError, UnicodeEncodeError):
+        return None
+
+
+def _info_of(path: str, found: os.stat_result) -> fs.FileInfo:
+    if stat.S_ISDIR(found.st_mode):
+        return fs.FileInfo(path, fs.FileType.Directory, mtime_ns=found.st_mtime_ns)
+    kind = fs.FileType.File if stat.S_ISREG(found.st_mode) else fs.FileType.Unknown
+    return fs.FileInfo(path, kind, size=found.st_size, mtime_ns=found.st_mtime_ns)
