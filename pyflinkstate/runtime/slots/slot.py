@@ -30,6 +30,7 @@ import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
+from pyflinkstate.runtime.slots.brought_path import put_on_path_of_slot
 from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.stdout import OutputForwarder
@@ -73,6 +74,9 @@ class SlotBootstrap:
     secret: bytes = attrs.field(repr=False)
     attempt: int
     slot: SlotId
+    #: Descriptors of the executor's output and errors, which the slot takes when it has started. Until then
+    #: the task that starts it reads what it prints.
+    streams: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """Return the JSON."""
@@ -89,6 +93,7 @@ class SlotBootstrap:
             bytes.fromhex(content["secret"]),
             content["attempt"],
             SlotId(**content["slot"]),
+            tuple(content["streams"]),
         )
 
 
@@ -121,6 +126,7 @@ class StateSlot:
             else:
                 self._tune_collector()
                 server.start()
+                self._take_streams()
                 self._tell_driver(SlotReady())
                 self._hear_until_asked_to_close()
                 closed = self._service.close()
@@ -137,6 +143,11 @@ class StateSlot:
     def _hear_until_asked_to_close(self) -> None:
         while not isinstance(message := self._mail.get(), CloseSlot):
             self._service.hear(message)
+
+    def _take_streams(self) -> None:
+        for target, stream in enumerate(self._bootstrap.streams, start=1):
+            os.dup2(stream, target)
+            os.close(stream)
 
     def _tune_collector(self) -> None:
         gc.collect()
@@ -261,6 +272,7 @@ def main() -> None:
     bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
     # A slot does not flush at its end, and prints of user code must not wait for a full buffer.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    put_on_path_of_slot()
     try:
         slot = StateSlot(bootstrap)
     except (EOFError, OSError, UntrustedConnectionError) as error:
