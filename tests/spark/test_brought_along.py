@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,120 @@ def test_what_cannot_be_brought_along_is_told_at_once(
         env.set_python_requirements(text, str(tmp_path))
     with pytest.raises(ConfigurationError, match="one folder's name"):
         env.add_python_archive(str(wheel(tmp_path)), "../out")
+
+
+# --- one environment after another -----------------------------------------------------------------------
+
+
+class NameOf(KeyedProcessFunction):
+    """Gives the name of a module that a slot can import, or of the error."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        yield imported(self._module)
+
+
+def imported(module: str) -> str:
+    try:
+        return str(importlib.import_module(module).NAME)
+    except ImportError as error:
+        return type(error).__name__
+
+
+def names_in(env: StreamExecutionEnvironment, module: str) -> tuple[set[str], set[str]]:
+    """Return what tasks and slots find under the name of a module."""
+    numbers = env.from_collection(list(range(8)), Types.INT())
+    in_tasks = numbers.map(lambda _: imported(module)).execute_and_collect()
+    in_slots = numbers.key_by(lambda number: number).process(NameOf(module)).execute_and_collect()
+    return set(in_tasks), set(in_slots)
+
+
+def new_environment(spark: Any, *files: Path) -> StreamExecutionEnvironment:
+    env = StreamExecutionEnvironment(spark).set_parallelism(2)
+    for file in files:
+        env.add_python_file(file)
+    return env
+
+
+def module_of(folder: Path, content: str, name: str = "brought_twice") -> Path:
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(content)
+    return folder / f"{name}.py"
+
+
+def test_each_environment_has_its_own_files(spark: Any, tmp_path: Path, path_as_before: None) -> None:
+    one = module_of(tmp_path / "d0", "NAME = 'one'")
+    two = module_of(tmp_path / "d1", "NAME = 'two'")
+    first = new_environment(spark, one)
+    assert names_in(first, "brought_twice") == ({"one"}, {"one"})
+    assert names_in(new_environment(spark), "brought_twice") == (
+        {"ModuleNotFoundError"},
+        {"ModuleNotFoundError"},
+    )
+    assert names_in(new_environment(spark, two), "brought_twice") == ({"two"}, {"two"})
+    assert names_in(first, "brought_twice") == ({"one"}, {"one"})
+    seen = spark.sparkContext.parallelize(range(8), 4).map(lambda _: imported("brought_twice")).collect()
+    assert set(seen) == {"ModuleNotFoundError"}
+
+
+def test_jobs_that_run_at_once_have_their_own_files(spark: Any, tmp_path: Path, path_as_before: None) -> None:
+    names = ["one", "two"]
+    envs = [
+        new_environment(spark, module_of(tmp_path / name, f"NAME = {name!r}"), tmp_path / name)
+        for name in names
+    ]
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda env: names_in(env, "brought_twice"), envs))
+    assert found == [({name}, {name}) for name in names]
+
+
+def test_archives_of_two_environments_may_have_one_name(
+    spark: Any, tmp_path: Path, path_as_before: None
+) -> None:
+    def read(_: int) -> str:
+        return Path("data/data.txt").read_text() if Path("data").exists() else "none"
+
+    found = []
+    for content in ("one", "two", None):
+        env = new_environment(spark)
+        if content is not None:
+            with zipfile.ZipFile(tmp_path / f"{content}.zip", "w") as file:
+                file.writestr("data.txt", content)
+            env.add_python_archive(tmp_path / f"{content}.zip", "data")
+        found.append(list(env.from_collection([1], Types.INT()).map(read).execute_and_collect()))
+    assert found == [["one"], ["two"], ["none"]]
+
+
+def test_results_of_brought_classes_are_read_where_their_module_is(
+    spark: Any, tmp_path: Path, path_as_before: None
+) -> None:
+    content = "class Thing:\n    pass\n"
+    env = new_environment(spark, module_of(tmp_path / "d0", content, "brought_class"))
+
+    def made(_: int) -> Any:
+        return importlib.import_module("brought_class").Thing()
+
+    things = env.from_collection([1, 2], Types.INT()).map(made).to_rdd()
+    assert things.map(lambda thing: type(thing).__name__).collect() == ["Thing", "Thing"]
+
+
+@pytest.mark.parametrize("name", ["cloudpickle", "attrs", "selectors"])
+def test_a_file_cannot_take_the_place_of_what_slots_need(
+    spark: Any, tmp_path: Path, path_as_before: None, name: str
+) -> None:
+    file = module_of(tmp_path / "d0", "raise RuntimeError('not the real one')", name)
+    env = new_environment(spark, file, module_of(tmp_path / "d1", "NAME = 'one'"))
+    assert names_in(env, "brought_twice") == ({"one"}, {"one"})
+
+
+def test_requirements_cannot_bring_another_version_of_what_slots_need(
+    env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    (tmp_path / "requirements.txt").write_text("cloudpickle==1.0.0\n")
+    with pytest.raises(ConfigurationError, match=r"(?s)cloudpickle==1\.0\.0.*no other version of what"):
+        env.set_python_requirements(tmp_path / "requirements.txt", tmp_path)
 
 
 # --- cached streams ------------------------------------------------------------------------------------

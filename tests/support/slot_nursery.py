@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -29,6 +30,7 @@ from typing import Any, NoReturn
 import pyarrow
 
 PIPE = subprocess.PIPE
+STDOUT = subprocess.STDOUT
 #: Longer than an environment and a path are.
 _LARGEST = 1 << 18
 
@@ -37,17 +39,29 @@ class Popen:
     """What ``slot_client`` uses of :class:`subprocess.Popen`."""
 
     def __init__(
-        self, command: list[str], *, stdin: int, start_new_session: bool, env: dict[str, str]
+        self,
+        command: list[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        pass_fds: tuple[int, ...],
+        start_new_session: bool,
+        env: dict[str, str],
     ) -> None:
-        assert stdin == PIPE
+        assert (stdin, stdout, stderr) == (PIPE, PIPE, STDOUT)
         assert start_new_session
         assert command[:2] == [sys.executable, "-m"]
         self.returncode: int | None = None
         self._ended, ended = socket.socketpair()
         reads, writes = os.pipe()
         self.stdin = os.fdopen(writes, "wb")
-        _nursery().fork({"argv": command[2:], "env": env, "cwd": os.getcwd()}, [reads, 1, 2, ended.fileno()])
+        output, prints = os.pipe()
+        self.stdout = os.fdopen(output, "rb")
+        request = {"argv": command[2:], "env": env, "cwd": os.getcwd(), "streams": pass_fds}
+        _nursery().fork(request, [reads, prints, prints, *pass_fds, ended.fileno()])
         os.close(reads)
+        os.close(prints)
         ended.close()
 
     def poll(self) -> int | None:
@@ -112,7 +126,7 @@ def _serve(requests: socket.socket) -> None:
         for process_fd in set(ready) & set(running):
             _tell_end(process_fd, *running.pop(process_fd))
         if requests in ready:
-            data, files, _, _ = socket.recv_fds(requests, _LARGEST, 4)
+            data, files, _, _ = socket.recv_fds(requests, _LARGEST, 6)
             if not data:
                 return
             pid = os.fork()
@@ -135,9 +149,12 @@ def _run(request: dict[str, Any], files: list[int]) -> NoReturn:
     """Be the program that was asked for."""
     try:
         os.setsid()
-        for target, file in enumerate(files[:3]):
+        # Out of the way first: the wanted numbers may be taken.
+        files = [fcntl.fcntl(file, fcntl.F_DUPFD, 1000) for file in files[:5]]
+        os.closerange(3, 1000)
+        for target, file in zip([0, 1, 2, *request["streams"]], files, strict=True):
             os.dup2(file, target)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(1000, os.sysconf("SC_OPEN_MAX"))
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])

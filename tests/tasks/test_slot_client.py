@@ -64,23 +64,48 @@ def test_whoever_reads_no_further_leaves_it_to_the_writer(slot: Slot, connection
     assert connections[0].fileno() == -1
 
 
-def ended_with_3(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
-    """Return a process that has ended before anybody could write to it."""
-    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], **settings)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    return process
+def dying(program: str) -> Callable[..., subprocess.Popen[bytes]]:
+    """Return what starts another program in the place of a slot, and waits for its end."""
+
+    def start(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", program], **settings)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return process
+
+    return start
 
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("raise SystemExit(3)", r"; it has printed nothing"),
+        ("import sys; print('printed'); sys.exit('and why')", r"; its last lines are:\n.*and why"),
+    ],
+)
 def test_a_slot_that_ends_before_it_reads_what_it_is_to_be_is_lost(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, program: str, said: str
 ) -> None:
-    processes = SimpleNamespace(Popen=ended_with_3, PIPE=subprocess.PIPE)
+    processes = SimpleNamespace(Popen=dying(program), PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
     monkeypatch.setattr(slot_client, "subprocess", processes)
-    monkeypatch.setattr(slot_client, "_GRACE_S", 0)
     with pytest.raises(
-        SlotLostError, match=r"slot count-1\[0\] ended with exit code 3 while it was starting"
+        SlotLostError, match=rf"(?s)slot count-1\[0\] ended with exit code [13] while it was starting{said}"
     ):
         driver.link.acquire_slot(SLOT)
+
+
+class EndsItsProcess(Count):
+    """Dies as a fault in compiled code does: without a word of Python's."""
+
+    def open(self, context: Any) -> None:
+        os.write(2, b"out of luck\n")
+        os._exit(7)
+
+
+def test_a_slot_that_dies_while_it_opens_its_function_says_its_last_lines(driver: Driver) -> None:
+    with pytest.raises(SlotLostError, match=r"(?s)exit code 7 while it was starting; .*out of luck"):
+        driver.start_slot(EndsItsProcess())
+    lost = driver.events.get(timeout=PATIENCE_S)
+    assert "out of luck" in str(lost.error)
 
 
 # --- two copies of a task ------------------------------------------------------------------------------

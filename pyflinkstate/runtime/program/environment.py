@@ -420,7 +420,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def add_python_file(self, file_path: AnyPath) -> None:
         """Ship Python code to where functions run: a module, a zip of modules, or a folder that holds them.
 
-        It is there for all jobs of the Spark application from now on. Functions find it on ``sys.path``.
+        It is there for the jobs of this environment from now on, and for no others. Functions find it on
+        ``sys.path``, before what is installed.
 
         Raises:
             ConfigurationError: there is no such file, or it is something else.
@@ -446,13 +447,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Install packages with pip, here and now, and ship them to where functions run.
 
         Flink installs them on each machine; here the driver does, so that must be a machine of the same kind.
+        They are there for the jobs of this environment alone. What pyflinkstate itself needs (attrs,
+        cloudpickle, numpy, pyarrow) has the version of this program.
 
         Args:
             requirements_file_path: what ``pip install -r`` takes.
             requirements_cache_dir: a folder with the packages; pip then looks nowhere else.
 
         Raises:
-            ConfigurationError: a path is not there, or pip fails.
+            ConfigurationError: a path is not there, or pip fails, for example because the requirements need
+                another version of what pyflinkstate needs.
         """
         self._python_files.add_requirements(requirements_file_path, requirements_cache_dir)
 
@@ -566,7 +570,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Called by :meth:`DataStream.foreach_epoch`."""
 
         def write(frames: SparkObject, epoch: int) -> None:
-            function(self._dataframe(on_spark.values_of(self._context, [frames]), schema), epoch)
+            function(
+                self._dataframe(self._values_of([frames]), schema),
+                epoch,
+            )
 
         return ForeachEpochSink(write)
 
@@ -574,7 +581,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Called by :meth:`DataStream.to_rdd`."""
         sink = RddSink()
         run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
-        return on_spark.values_of(self._context, sink.committed)
+        return self._values_of(sink.committed)
+
+    def _values_of(self, frames: list[SparkObject]) -> RDD[Record]:
+        return on_spark.values_of(self._context, frames, self._python_files)
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
@@ -592,7 +602,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         frames: list[DataFrame] = []
         for (_, schema), (_, columns), sink in zip(outputs, prepared, sinks, strict=True):
             if columns is None:
-                frames.append(self._dataframe(on_spark.values_of(self._context, sink.committed), schema))
+                frames.append(self._dataframe(self._values_of(sink.committed), schema))
             else:
                 frames.append(arrow.dataframe_of(self._spark, sink.committed, columns))
         return frames
@@ -651,7 +661,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             for frames in kept:
                 frames.unpersist()
 
-        records = on_spark.rdd_source(on_spark.values_of(self._context, kept), None, is_fresh=True)
+        records = on_spark.rdd_source(self._values_of(kept), None, is_fresh=True)
         return CachedRecords(records, release)
 
     def preview(self, job_name: str | None = None) -> tuple[JobPlan, str]:

@@ -1,10 +1,12 @@
 """State slots: processes that keep keyed state from epoch to epoch, and the driver's connections to them."""
 
+from pyflinkstate.runtime.slots.brought_path import NEEDED, path_without_brought, put_on_path
 from pyflinkstate.runtime.slots.control import Control, ControlServer, Endpoint, SlotLost, SlotRegistry
 from pyflinkstate.runtime.slots.slot import SlotBootstrap
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 
 __all__ = [
+    "NEEDED",
     "Control",
     "ControlServer",
     "Endpoint",
@@ -13,4 +15,6 @@ __all__ = [
     "SlotLost",
     "SlotRegistry",
     "SlotService",
+    "path_without_brought",
+    "put_on_path",
 ]

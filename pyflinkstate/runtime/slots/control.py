@@ -42,6 +42,9 @@ from pyflinkstate.runtime.wire import (
     listen_on_tcp,
 )
 
+#: How long to wait for the last lines of a slot that died while it was starting.
+_START_ENDED_S = 5
+
 
 class Deploys(Protocol):
     """Decides what slots run; it is called from any thread."""
@@ -101,6 +104,10 @@ class _Slot:
     #: When its last message came, by the clock of heartbeats; None before its deployment was sent.
     last_message_s: float | None = None
     closed: threading.Event = attrs.Factory(threading.Event)
+    #: Set when the task that starts it has said how its process ended, or is gone.
+    start_ended: threading.Event = attrs.Factory(threading.Event)
+    #: What that task has said.
+    start_error: PyFlinkStateError | None = None
 
 
 class SlotRegistry:
@@ -151,10 +158,31 @@ class SlotRegistry:
             slot = self._slots[slot_id]
             if task in slot.waiting:
                 slot.waiting.remove(task)
+            if slot.starter is task:
+                slot.start_ended.set()
             if slot.starter is task and slot.connection is None:
                 slot.starter = slot.waiting.pop(0) if slot.waiting else None
                 if slot.starter is not None:
                     _send(slot.starter, StartSlot())
+
+    def start_failed(self, slot_id: SlotId, task: Channel, error: PyFlinkStateError) -> bool:
+        """Record how the process of a slot ended; return whether the slot has failed with that.
+
+        If it has registered, what its own connection says comes first.
+        """
+        with self._lock:
+            slot = self._slots[slot_id]
+            if slot.starter is task:
+                slot.start_error = error
+                slot.start_ended.set()
+            return slot.starter is task and slot.connection is None
+
+    def start_error(self, slot_id: SlotId) -> PyFlinkStateError | None:
+        """Wait for what the task says that starts the slot, and return it; None if the slot had started."""
+        slot = self._slots[slot_id]
+        if slot.starter is not None:
+            slot.start_ended.wait(_START_ENDED_S)
+        return slot.start_error
 
     def register(self, message: RegisterSlot, connection: Channel) -> bool:
         """Register a slot that has started; return False if it is not wanted."""
@@ -343,7 +371,9 @@ class ControlServer:
             return
         registry.acquire(message.slot, task)
         try:
-            task.recv()  # a task sends nothing more, so this returns when it has left
+            while isinstance(failed := task.recv(), SlotFailed):  # until it has left
+                if registry.start_failed(message.slot, task, failed.error):
+                    self._slot_failed(registry, message.slot, failed.error)
         finally:
             registry.task_left(message.slot, task)
 
@@ -366,7 +396,7 @@ class ControlServer:
                 f"state slot {slot_id} (process {message.pid} at {message.address.host}) died",
                 pid=message.pid,
             )
-            self._slot_failed(registry, slot_id, died)
+            self._slot_failed(registry, slot_id, registry.start_error(slot_id) or died)
         except BaseException as error:
             lost = SlotLostError(
                 f"state slot {slot_id} (process {message.pid} at {message.address.host}) was cut off: its "

@@ -30,6 +30,7 @@ import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
+from pyflinkstate.runtime.slots.brought_path import put_on_path_of_slot
 from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.stdout import OutputForwarder
@@ -76,6 +77,9 @@ class SlotBootstrap:
     secret: bytes = attrs.field(repr=False)
     attempt: int
     slot: SlotId
+    #: Descriptors of the executor's output and errors, which the slot takes when it has started. Until then
+    #: the task that starts it reads what it prints.
+    streams: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """Return the JSON."""
@@ -92,6 +96,7 @@ class SlotBootstrap:
             bytes.fromhex(content["secret"]),
             content["attempt"],
             SlotId(**content["slot"]),
+            tuple(content["streams"]),
         )
 
 
@@ -127,6 +132,7 @@ class StateSlot:
                 gc.collect()
                 gc.freeze()
                 server.start()
+                self._take_streams()
                 self._tell_driver(SlotReady())
                 self._hear_until_asked_to_close()
                 closed = self._service.close()
@@ -146,6 +152,11 @@ class StateSlot:
 
     def _lost(self) -> EOFError | None:
         return None if self._listening.is_alive() else EOFError("nobody listens to the driver any more")
+
+    def _take_streams(self) -> None:
+        for target, stream in enumerate(self._bootstrap.streams, start=1):
+            os.dup2(stream, target)
+            os.close(stream)
 
     # --- the driver ----------------------------------------------------------------------------
 
@@ -265,6 +276,7 @@ def main() -> None:
     bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
     # A slot does not flush at its end, and prints of user code must not wait for a full buffer.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    put_on_path_of_slot()
     try:
         slot = StateSlot(bootstrap)
     except (EOFError, OSError, UntrustedConnectionError) as error:

@@ -8,7 +8,7 @@ this view in place of the context.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from py4j.java_collections import ListConverter, MapConverter
@@ -22,10 +22,14 @@ C = TypeVar("C")
 
 
 class ContextView:
-    """What RDDs use of ``context``; all that is not here is asked of the context itself."""
+    """What RDDs use of ``context``; all that is not here is asked of the context itself.
 
-    def __init__(self, context: SparkContext) -> None:
+    ``variables`` are added to the environment of Python workers, so these RDDs have workers of their own.
+    """
+
+    def __init__(self, context: SparkContext, variables: Mapping[str, str] | None = None) -> None:
         self._context = context
+        self._variables = dict(variables or {})
         client = context._gateway._gateway_client  # type: ignore[union-attr]
         self._jvm = _KnownClasses(context._jvm)
         #: Text that Spark shows instead of the line of code that makes the next stage; None shows the line.
@@ -41,7 +45,7 @@ class ContextView:
     @property
     def environment(self) -> SparkObject:
         """The environment of Python workers, as a Java map."""
-        return self._environment.of(dict(self._context.environment))
+        return self._environment.of({**self._context.environment, **self._variables})
 
     @property
     def _python_includes(self) -> SparkObject:

@@ -289,11 +289,23 @@ class _FromPartition:
         return self.function(self.first + partition, records)
 
 
-def values_of(context: SparkContext, frame_rdds: list[SparkObject]) -> RDD[Record]:
-    """Return the records of RDDs of ``(partition, frame)``."""
+def values_of(
+    context: SparkContext, frame_rdds: list[SparkObject], files: PythonFiles | None = None
+) -> RDD[Record]:
+    """Return the records of RDDs of ``(partition, frame)``; they are read where ``files`` are."""
     if not frame_rdds:
         return context.emptyRDD()
-    return context.union(frame_rdds).flatMap(lambda item: decode_values(item[1]))
+    frames = context.union(frame_rdds)
+    if files is None or not files.environment():
+        return frames.mapPartitionsWithIndex(_decoded)
+    read = frames.mapPartitionsWithIndex(files.prepared(_decoded))
+    read.ctx = ContextView(context, files.environment())  # type: ignore[assignment]
+    return read
+
+
+def _decoded(_: int, frames: Iterable[Record]) -> Iterator[Record]:
+    for _partition, frame in frames:
+        yield from decode_values(frame)
 
 
 class SparkRunner(EpochRunner):
@@ -491,10 +503,13 @@ class SparkRunner(EpochRunner):
 
     def _graph(self, request: EpochRequest) -> _SparkGraph:
         if self._code is not request.code:
-            self._view = ContextView(self._context)
+            self._view = self._new_view()
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
             self._keeps_results = any(isinstance(sink.sink, KeptRddSink) for sink in request.plan.sinks)
         return _SparkGraph(self._context, self._view, request, self._codes, self._files)
+
+    def _new_view(self) -> ContextView:
+        return ContextView(self._context, self._files.environment())
 
     def _started(self, request: SlotsRequest, is_cancelled: threading.Event) -> list[list[Reported]]:
         _check_wanted(is_cancelled)
@@ -503,7 +518,9 @@ class SparkRunner(EpochRunner):
 
     def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
         task = self._files.prepared(StartSlotsTask(link))
-        slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(task)).collect()
+        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(task))
+        started.ctx = self._new_view()  # type: ignore[assignment]
+        started.collect()
 
     def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
         if not self._application.is_alive():

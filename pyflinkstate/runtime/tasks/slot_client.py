@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SlotLostError
-from pyflinkstate.runtime.slots import SlotBootstrap
+from pyflinkstate.runtime.slots import SlotBootstrap, path_without_brought
 from pyflinkstate.runtime.wire import (
     DRIVER,
     AcquireSlot,
@@ -27,6 +28,7 @@ from pyflinkstate.runtime.wire import (
     EpochRefused,
     ServerName,
     SlotAvailable,
+    SlotFailed,
     SlotId,
     SlotUnavailable,
     StartSlot,
@@ -37,9 +39,12 @@ from pyflinkstate.runtime.wire import (
 #: The command that a slot's process runs.
 SLOT_MODULE = "pyflinkstate.runtime.slots.slot_process"
 _POLL_S = 0.2
-#: How long to wait for the driver's answer after the process that it is about has ended, and for a
-#: thread whose work is done.
+#: How long to wait for the driver's answer after the process that it is about has ended, for the end of that
+#: process's output, and for a thread whose work is done.
 _GRACE_S = 5
+#: How many lines of a slot that dies while it starts are in the error, and how long they may be.
+_LAST_LINES = 20
+_LONGEST_LINE = 1000
 #: How long a task that has found its slot busy waits before it asks again.
 ASK_AGAIN_S = 1.0
 #: How often such a task still asks after the other one has ended the epoch in the slot. The other one has yet
@@ -70,31 +75,73 @@ class DriverLink:
             driver.send(AcquireSlot(self.attempt, slot))
             answer = _receive(driver, slot)
             if isinstance(answer, StartSlot):
-                process = self._start(slot)
+                process, output = self._start(slot)
                 stack.callback(_reap_in_background, process)
                 while not driver.poll(_POLL_S):
-                    if process.poll() is not None and not driver.poll(_GRACE_S):
-                        raise SlotLostError(
-                            f"slot {slot} ended with exit code {process.returncode} while it was starting; "
-                            f"its output is in the executor's log"
-                        )
+                    if process.poll() is not None:
+                        driver.send(SlotFailed(_ended(slot, process.returncode, output)))
+                        break
                 answer = _receive(driver, slot)
             if isinstance(answer, SlotUnavailable):
                 raise answer.error
             assert isinstance(answer, SlotAvailable)
             return answer.address
 
-    def _start(self, slot: SlotId) -> subprocess.Popen[bytes]:
-        bootstrap = SlotBootstrap(self.address, self.secret, self.attempt, slot)
+    def _start(self, slot: SlotId) -> tuple[subprocess.Popen[bytes], _StartOutput]:
         command = [sys.executable, "-m", SLOT_MODULE, str(slot)]
-        # The slot can import the same modules as this worker, including packages that Spark has shipped.
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env=env)
+        # The slot can import the same modules as this worker, including packages that Spark has shipped. It
+        # puts the program's own files on its path when it has started.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path_without_brought())}
+        streams = (os.dup(1), os.dup(2))
+        try:
+            bootstrap = SlotBootstrap(self.address, self.secret, self.attempt, slot, streams)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=streams,
+                start_new_session=True,
+                env=env,
+            )
+        finally:
+            for stream in streams:
+                os.close(stream)
         assert process.stdin is not None
+        assert process.stdout is not None
+        output = _StartOutput(process.stdout)
         # Who waits for the slot sees that it has ended, and tells with which exit code.
         with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
             stdin.write(bootstrap.encode())
-        return process
+        return process, output
+
+
+class _StartOutput:
+    """What a slot prints while it starts: it goes to the executor's log, and the last lines are kept."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._lines: deque[bytes] = deque(maxlen=_LAST_LINES)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._stream:
+            while line := self._stream.readline(_LONGEST_LINE):
+                self._lines.append(line)
+                with contextlib.suppress(OSError):
+                    os.write(2, line)
+
+    def last_lines(self) -> str:
+        """Return the last lines of a slot that has ended; a child of its own may still hold the stream."""
+        self._thread.join(_GRACE_S)
+        return b"".join(list(self._lines)).decode(errors="replace").strip()
+
+
+def _ended(slot: SlotId, code: int, output: _StartOutput) -> SlotLostError:
+    lines = output.last_lines()
+    said = f"its last lines are:\n{lines}" if lines else "it has printed nothing"
+    return SlotLostError(f"slot {slot} ended with exit code {code} while it was starting; {said}")
 
 
 def _receive(driver: Channel, slot: SlotId) -> Any:
