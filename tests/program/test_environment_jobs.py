@@ -19,6 +19,9 @@ from operators import RunningSum
 from support_job import Heard
 from support_runtime import PATIENCE_S
 
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
+from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -381,3 +384,24 @@ def test_counts_may_be_numpys(env: StreamExecutionEnvironment, tmp_path: Path) -
     numbers: Any = env.from_collection(range(300), records_per_epoch=np.int8(100)).node  # type: ignore[arg-type]
     assert type(numbers.source.records_per_epoch) is int
     env.set_slot_memory_limit(np.int64(2**30))  # type: ignore[arg-type]
+
+
+class ByValue(TimestampAssigner):
+    def extract_timestamp(self, value: tuple[str, int], record_timestamp: int) -> int:
+        return value[1]
+
+
+@pytest.mark.parametrize(("setting", "late"), [({}, []), ({"records_per_epoch": 2}, [("a", 2)])])
+def test_a_size_of_epochs_makes_watermarks_advance_without_checkpoints(
+    env: StreamExecutionEnvironment, setting: dict[str, int], late: list[Any]
+) -> None:
+    """So late records can be shown with a small collection."""
+    aside, seen = OutputTag("late"), []
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ByValue())
+    records = env.from_collection([("a", 1), ("a", 20), ("a", 2)], **setting)
+    timed = records.assign_timestamps_and_watermarks(strategy).key_by(itemgetter(0))
+    windows = timed.window(TumblingEventTimeWindows.of(10)).side_output_late_data(aside)
+    made = windows.reduce(lambda a, b: a).get_side_output(aside)
+    made.sink_to(DriverSink(lambda _, values: seen.extend(values)))
+    assert env.execute().epochs == (2 if setting else 1)
+    assert seen == late

@@ -9,7 +9,7 @@ from support_job import GrowingSource
 from support_runtime import ManualClock
 
 from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
-from pyflinkstate.runtime.sources.formats import CsvFormat
+from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources.source_set import SourceSet
 from pyflinkstate.runtime.sources.sources import (
     CollectionSource,
@@ -61,3 +61,27 @@ def test_several_sources_are_settled_when_each_of_them_is() -> None:
     growing = GrowingSource(4, lambda _: None, 2)
     both = SourceSet({"a": CollectionSource([1, 2, 3], 1), "b": growing})
     assert not both.latest_offset(both.initial_offset(), whole=False).is_settled
+
+
+def ends(source: Source, whole: bool) -> int:
+    """Return the number of epochs."""
+    number, offset = 1, source.initial_offset()
+    while not (found := source.latest_offset(offset, whole)).is_last:
+        number, offset = number + 1, found.end
+    return number
+
+
+def test_a_number_that_the_program_sets_cuts_epochs_without_checkpoints_too(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text("1")
+    for cut, uncut in (
+        (CollectionSource([1, 2, 3], 1, is_cut=True), CollectionSource([1, 2, 3], 1)),
+        (RddSource(None, 3, 1, is_cut=True), RddSource(None, 3, 1)),
+        (NumberSequenceSource(1, 3, records_per_epoch=1), NumberSequenceSource(1, 3)),
+        (
+            DirectorySource(str(tmp_path), JsonFormat(), is_cut=True),
+            DirectorySource(str(tmp_path), JsonFormat()),
+        ),
+    ):
+        assert (ends(cut, whole=True), ends(cut, whole=False)) == (3, 3)
+        assert ends(uncut, whole=True) == 1

@@ -316,3 +316,16 @@ def test_twenty_unions_of_a_stream_with_some_of_its_records_have_its_partitions(
     places = stream.map(lambda n: (n, 1)).key_by(lambda pair: pair[0], key_type=Types.LONG()).map(Place())
     with places.execute_and_collect() as results:
         assert Counter(pair[0] for pair, _ in results) == {n: 2 if n < 20 else 1 for n in range(100)}
+
+
+@pytest.mark.parametrize(("partitions_per_epoch", "epochs"), [(None, 1), (1, 4), (3, 2)])
+def test_partitions_per_epoch_cut_epochs_without_checkpoints_too(
+    env: StreamExecutionEnvironment, partitions_per_epoch: int | None, epochs: int
+) -> None:
+    rdd = env._context.parallelize(range(12), 4)
+    for stream in (
+        env.from_rdd(rdd, partitions_per_epoch=partitions_per_epoch),
+        env.from_dataframe(env._spark.range(0, 12, 1, 4), partitions_per_epoch=partitions_per_epoch),
+    ):
+        stream.sink_to(DriverSink(lambda _, values: None))
+        assert env.execute("epochs").epochs == epochs

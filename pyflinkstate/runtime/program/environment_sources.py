@@ -82,7 +82,7 @@ class EnvironmentSources(StreamEnvironment):
 
     @overload
     def from_collection(
-        self, collection: Iterable[T], type_info: None = None, *, records_per_epoch: int = RECORDS_PER_EPOCH
+        self, collection: Iterable[T], type_info: None = None, *, records_per_epoch: int | None = None
     ) -> DataStream[T]: ...
 
     @overload
@@ -91,7 +91,7 @@ class EnvironmentSources(StreamEnvironment):
         collection: Iterable[TypedValue],
         type_info: TypeInformation[T],
         *,
-        records_per_epoch: int = RECORDS_PER_EPOCH,
+        records_per_epoch: int | None = None,
     ) -> DataStream[T]: ...
 
     def from_collection(
@@ -99,20 +99,25 @@ class EnvironmentSources(StreamEnvironment):
         collection: Iterable[TypedValue],
         type_info: TypeInformation[T] | None = None,
         *,
-        records_per_epoch: int = RECORDS_PER_EPOCH,
+        records_per_epoch: int | None = None,
     ) -> DataStream[T]:
-        """Read a collection in its order; with checkpoints, ``records_per_epoch`` at a time.
+        """Read a collection in its order, ``records_per_epoch`` at a time.
 
         Args:
             collection: the records.
             type_info: the type to which records are converted: to a ``Row``, or to a ``FLOAT`` of 32 bits.
-            records_per_epoch: the number of records in one epoch.
+            records_per_epoch: how many records an epoch has. Default: 10,000, or all without checkpoints.
 
         Raises:
             BadRecordError: a record does not fit the type.
             ConfigurationError: it is a single text or mapping, or a table, which is no list of records.
         """
-        records_per_epoch = positive("records_per_epoch", records_per_epoch)
+        is_cut = records_per_epoch is not None
+        most = (
+            RECORDS_PER_EPOCH
+            if records_per_epoch is None
+            else positive("records_per_epoch", records_per_epoch)
+        )
         _refuse_single(collection)
         try:
             iterator = iter(collection)
@@ -125,10 +130,10 @@ class EnvironmentSources(StreamEnvironment):
         if type_info is not None:
             records = converted_at_source(records, type_info, "collection")
         is_fresh = type_info is not None and rebuilds(type_info)
-        return self._stream(CollectionSource(records, records_per_epoch, is_fresh), "collection", type_info)
+        return self._stream(CollectionSource(records, most, is_fresh, is_cut), "collection", type_info)
 
     def from_rdd(self, rdd: RDD[T], *, partitions_per_epoch: int | None = None) -> DataStream[T]:
-        """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
+        """Read an RDD, some partitions at a time. Default: Spark's parallelism with checkpoints, all without.
 
         For an exact restart a partition must have the same records whenever it is computed.
         """
@@ -167,7 +172,7 @@ class EnvironmentSources(StreamEnvironment):
         directory: AnyPath,
         format: str = "csv",
         *,
-        files_per_epoch: int = 1,
+        files_per_epoch: int | None = None,
         max_files: int | None = None,
         growing: bool = False,
         **options: object,
@@ -178,14 +183,15 @@ class EnvironmentSources(StreamEnvironment):
             directory: a path or URI that driver and executors can reach.
             format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line), ``"parquet"``
                 (dicts) or ``"text"`` (lines). The extension tells the compression, such as ``.gz``.
-            files_per_epoch: with checkpoints, the number of files in one epoch.
+            files_per_epoch: the number of files in one epoch. Default: one with checkpoints, all without.
             max_files: read only that many files, the first ones.
             growing: whether to go on with files that appear later, without end. Each file must be complete
                 when it appears: write it under another name and rename it.
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
-        files_per_epoch = positive("files_per_epoch", files_per_epoch)
+        is_cut = files_per_epoch is not None
+        most = 1 if files_per_epoch is None else positive("files_per_epoch", files_per_epoch)
         if max_files is not None:
             max_files = positive("max_files", max_files)
         if format not in FORMATS:
@@ -194,7 +200,7 @@ class EnvironmentSources(StreamEnvironment):
             record_format = FORMATS[format](**options)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"format {format!r}: {error}") from error
-        source = DirectorySource(directory, record_format, files_per_epoch, max_files, growing)
+        source = DirectorySource(directory, record_format, most, max_files, growing, is_cut)
         source.check()
         return self._stream(source, "files")
 

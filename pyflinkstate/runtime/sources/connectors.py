@@ -166,6 +166,10 @@ class FileSourceBuilder:
         )
 
 
+#: How many numbers an epoch has with checkpoints, unless the program says so.
+RECORDS_PER_EPOCH = 100_000
+
+
 def _whole_number(number: int) -> int:
     whole = as_int(number)
     if whole is None:
@@ -175,8 +179,8 @@ def _whole_number(number: int) -> int:
     return whole
 
 
-def _records_per_epoch(number: int) -> int:
-    return positive("records_per_epoch", number)
+def _records_per_epoch(number: int | None) -> int | None:
+    return None if number is None else positive("records_per_epoch", number)
 
 
 @attrs.frozen
@@ -186,12 +190,12 @@ class NumberSequenceSource(Source):
     Args:
         start: the first number.
         end: the last number, which must not be less than the first.
-        records_per_epoch: with checkpoints, the number of records in one epoch.
+        records_per_epoch: the number of records in one epoch. Default: 100,000 with checkpoints, all without.
     """
 
     start: int = attrs.field(converter=_whole_number)
     end: int = attrs.field(converter=_whole_number)
-    records_per_epoch: int = attrs.field(default=100_000, kw_only=True, converter=_records_per_epoch)
+    records_per_epoch: int | None = attrs.field(default=None, kw_only=True, converter=_records_per_epoch)
     type_info = Types.LONG()
     is_bounded = True
 
@@ -213,7 +217,8 @@ class NumberSequenceSource(Source):
         """See :class:`Source`."""
         self.check_restored(start)
         stop = self.end + 1
-        next_stop = stop if whole else min(start["next"] + self.records_per_epoch, stop)
+        most = self.records_per_epoch or (stop if whole else RECORDS_PER_EPOCH)
+        next_stop = min(start["next"] + most, stop)
         return Available(self._offset(next_stop), next_stop == stop, is_full=next_stop < stop)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:

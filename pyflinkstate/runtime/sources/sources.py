@@ -182,11 +182,19 @@ def check_position(position: Offset, expected: dict[str, object], source: str) -
 
 @attrs.frozen
 class CollectionSource(Source):
-    """Reads a list of records in order; ``is_fresh`` says that they share no mutable part."""
+    """Reads a list of records in order.
+
+    Attributes:
+        records: the records.
+        records_per_epoch: how many an epoch has with checkpoints.
+        is_fresh: whether they share no mutable part.
+        is_cut: whether an epoch has no more of them without checkpoints either.
+    """
 
     records: Sequence[Record]
     records_per_epoch: int = RECORDS_PER_EPOCH
     is_fresh: bool = False
+    is_cut: bool = False
     is_bounded = True
     is_parallel = False
 
@@ -202,7 +210,8 @@ class CollectionSource(Source):
         """See :class:`Source`."""
         self.check_restored(start)
         length = len(self.records)
-        end = length if whole else min(start["index"] + self.records_per_epoch, length)
+        is_whole = whole and not self.is_cut
+        end = length if is_whole else min(start["index"] + self.records_per_epoch, length)
         return Available(self._offset(end), end == length, is_full=end < length)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
@@ -227,6 +236,8 @@ class RddSource(Source):
     is_fresh: bool = False
     #: See :class:`RddEpoch`.
     read: ReadBatches | None = None
+    #: Whether an epoch has no more partitions without checkpoints either.
+    is_cut: bool = False
     is_bounded = True
 
     def initial_offset(self) -> Offset:
@@ -240,9 +251,9 @@ class RddSource(Source):
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
-        end = (
-            self.partitions if whole else min(start["partition"] + self.partitions_per_epoch, self.partitions)
-        )
+        is_whole = whole and not self.is_cut
+        most = self.partitions if is_whole else self.partitions_per_epoch
+        end = min(start["partition"] + most, self.partitions)
         return Available(self._offset(end), end == self.partitions, is_full=end < self.partitions)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
@@ -313,6 +324,8 @@ class DirectorySource(Source):
     files_per_epoch: int = 1
     max_files: int | None = None
     growing: bool = False
+    #: Whether an epoch has no more files without checkpoints either.
+    is_cut: bool = False
     poll_s = 1.0
 
     @property
@@ -344,7 +357,7 @@ class DirectorySource(Source):
         count, seen = self._seen_at(start, listing)
         self._tell_of_changes(seen.changed(listing))
         new = [name for name in listing if name not in seen][: self._left(count)]
-        chosen = new if whole and not self.growing else new[: self.files_per_epoch]
+        chosen = new if whole and not (self.growing or self.is_cut) else new[: self.files_per_epoch]
         if not chosen:
             return Available(start, is_last=not self.growing)
         read = {name: listing[name] for name in chosen}

@@ -251,7 +251,8 @@ def rdd_source(
     if not isinstance(rdd, RDD):
         raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
     partitions = rdd.getNumPartitions()
-    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh, read)
+    most = partitions_per_epoch or rdd.context.defaultParallelism
+    return RddSource(rdd, partitions, most, is_fresh, read, is_cut=partitions_per_epoch is not None)
 
 
 def _some_partitions(rdd: RDD[Record], partitions: range) -> RDD[Record]:
