@@ -468,8 +468,10 @@ class JobMachine:
     def _slot_lost(self, event: SlotLost) -> Instructions:
         return self.handle(Failed(event.error)) if event.attempt == self.attempt else []
 
-    def _cancel(self, _: CancelJob) -> Instructions:
-        return self.handle(Failed(JobCancelledError(f"job {self._facts.name!r} was cancelled")))
+    def _cancel(self, event: CancelJob) -> Instructions:
+        by = event.by and f" by {event.by}"
+        error = JobCancelledError(f"job {self._facts.name!r} was cancelled{by}", by=event.by)
+        return self.handle(Failed(error))
 
     def _savepoint_requested(self, request: SavepointRequest) -> Instructions:
         if not self._facts.has_checkpoints:
