@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a job runs: it is cancelled, and then the program ends as it does without a job."""
+"""Ctrl-C and SIGTERM while a job runs: it is cancelled, and then the program ends as it does without."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def ended(program: str, *numbers: int) -> tuple[int, list[str], str]:
         said = [process.stdout.readline().strip()]
         for number in numbers:
             process.send_signal(number)
-        out, err = process.communicate(timeout=100)
-        return process.returncode, [*said, *out.splitlines()], err
+        said += process.stdout.read().splitlines()
+        err = process.stderr.read()
+        return process.wait(), said, err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -302,7 +302,7 @@ def keyed_process(
             DataFrame: see below.
         restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
         on_failure: for a streaming DataFrame, when the job restarts; see :class:`RestartStrategies`. Default:
-            three times.
+            three times, but once after an error of the function that comes again with the same row.
         listener: is told of epochs, checkpoints and restarts.
         trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``, such as
             ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``. Each batch is an epoch, and ends
