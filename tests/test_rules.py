@@ -255,6 +255,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/spark/arrow/row_classes.py",
         "runtime/spark/arrow/row_columns.py",
         "runtime/spark/application.py",
+        "runtime/spark/collector.py",
         "runtime/spark/context_view.py",
         "runtime/spark/java.py",
         "runtime/spark/job_failure.py",

@@ -127,6 +127,29 @@ class TestLife:
             list(job.run())
         assert logged("job")[-1] == ("INFO", f"job 'orders' ({job.job_id}) is CANCELED after epoch 0")
 
+    def test_the_signal_that_has_cancelled_it_is_told_as_a_warning(self, run: JobRun, logged: Logged) -> None:
+        job = run.job()
+        run.runner.before = lambda request: job.cancel(by="SIGTERM")
+        with pytest.raises(JobCancelledError, match="was cancelled by SIGTERM"):
+            list(job.run())
+        ended = f"job 'orders' ({job.job_id}) is CANCELED after epoch 0, by SIGTERM"
+        assert logged("job")[-1] == ("WARNING", ended)
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+    def test_what_ends_the_program_does_not_fail_the_job(
+        self, run: JobRun, logged: Logged, error: type[BaseException]
+    ) -> None:
+        def ends(_: int, values: Any) -> None:
+            raise error
+
+        run.sink = DriverSink(ends)
+        with pytest.raises(error):
+            run.run()
+        assert run.heard.ended == [JobStatus.CANCELED]
+        level, message = logged("job")[-1]
+        assert level == "WARNING"
+        assert message.partition(" is ")[2] == f"CANCELED after epoch 1, by {error.__name__}"
+
 
 def dropped(count: int, operator: str = "hours", subtask: int = 0) -> TaskReport:
     metrics = {f"{operator}.numLateRecordsDropped": MetricValue("counter", count)}

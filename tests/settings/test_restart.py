@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from support_job import JobRun, numbers, once
 
 from pyflinkstate.errors import (
     BadRecordError,
@@ -17,6 +18,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     InvalidKeyError,
     JobCancelledError,
+    JobFailedError,
     MalformedRecordError,
     PyFlinkStateError,
     SinkError,
@@ -29,6 +31,7 @@ from pyflinkstate.errors import (
     UserFunctionError,
 )
 from pyflinkstate.runtime.settings.restart import (
+    DefaultRestart,
     ExponentialDelayRestart,
     FixedDelayRestart,
     NoRestart,
@@ -36,6 +39,7 @@ from pyflinkstate.runtime.settings.restart import (
     RestartStrategy,
     RestartTracker,
 )
+from pyflinkstate.runtime.sinks.sinks import DriverSink
 
 MAY_GO_AWAY = [
     UserFunctionError,
@@ -146,3 +150,44 @@ def test_strategies_say_what_they_are_as_pyflinks_configurations_do() -> None:
 @pytest.mark.parametrize("strategy", [RestartStrategies.no_restart(), RestartStrategies.fall_back_restart()])
 def test_without_restarts_the_first_failure_is_the_last(strategy: RestartStrategy) -> None:
     assert strategy.tracker().notify_failure(0) is None
+
+
+class TestAnErrorThatComesAgain:
+    """With the default strategy; one that the program has chosen is followed."""
+
+    ERROR = UserFunctionError("TypeError: no\n  in operator 'sum', key 1, record 7")
+    OTHER = UserFunctionError("TypeError: no\n  in operator 'sum', key 1, record 8")
+
+    def test_the_same_error_ends_the_job_when_it_comes_again(self) -> None:
+        tracker = DefaultRestart(3, 0).tracker()
+        assert [tracker.gives_up(error) for error in (self.ERROR, self.OTHER, self.OTHER)] == [
+            False,
+            False,
+            True,
+        ]
+
+    def test_a_checkpoint_or_a_failure_of_another_kind_in_between_begins_anew(self) -> None:
+        tracker = DefaultRestart(3, 0).tracker()
+        assert not tracker.gives_up(self.ERROR)
+        tracker.notify_progress()
+        assert not tracker.gives_up(self.ERROR)
+        assert not tracker.gives_up(SlotLostError("it died"))
+        assert not tracker.gives_up(self.ERROR)
+
+    def test_failures_of_processes_are_tried_as_often_as_the_strategy_says(self) -> None:
+        tracker = DefaultRestart(3, 0).tracker()
+        assert not any(tracker.gives_up(SlotLostError("it died")) for _ in range(9))
+        assert [tracker.notify_failure(0) for _ in range(4)] == [0, 0, 0, None]
+
+    @pytest.mark.parametrize(
+        ("strategy", "restarts"),
+        [(DefaultRestart(3, 0), 1), (RestartStrategies.fixed_delay_restart(3, 0), 3)],
+    )
+    def test_of_a_job(self, strategy: RestartStrategy, restarts: int) -> None:
+        run = JobRun(numbers(), DriverSink(lambda _, values: None), restart=strategy)
+        run.runner.before = once(self.ERROR, epoch=1, times=9)
+        with pytest.raises(JobFailedError, match=f"failed in epoch 1 after {restarts} restarts") as caught:
+            run.run()
+        assert caught.value.__cause__ is self.ERROR
+        assert ("choose a restart strategy" in str(caught.value)) == (restarts == 1)
+        assert len(run.heard.restarts) == restarts

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ class Downstream:
         self.job_name = "sums"
         self.batches: dict[int, list[Any]] = {}
 
-    def start(self, key: Any = "key") -> Any:
+    def start(self, key: Any = "key", **options: Any) -> Any:
         return keyed_process(
             self.input.stream(self.spark),
             key=key,
@@ -142,6 +143,7 @@ class Downstream:
             parallelism=2,
             checkpoint_directory=self.directory,
             job_name=self.job_name,
+            **options,
         )
 
     def read(self, sums: Any) -> Counter[Any]:
@@ -375,6 +377,41 @@ def stop_the_query_of_its_input(job: KeyedProcessQuery, folder: Path) -> None:
     for query in spark.streams.active:
         if query.lastProgress is not None and "/input]" in str(query.lastProgress["sources"]):
             query.stop()
+
+
+class TestQueriesThatReadWhatThereIs:
+    """With ``availableNow``, and started before the job has committed anything."""
+
+    @pytest.mark.parametrize("trigger", [None, {"availableNow": True}], ids=["endless", "availableNow"])
+    def test_they_wait_for_results(self, downstream: Downstream, trigger: Any) -> None:
+        waits = threading.Event()
+        note = logging.Handler()
+        note.emit = lambda record: waits.set() if " waits until " in record.getMessage() else None  # type: ignore[method-assign]
+        logging.getLogger("pyflinkstate.job").addHandler(note)
+        if trigger is not None:
+            downstream.input.add(2)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                sums = downstream.start(trigger=trigger)
+                started = pool.submit(reads, sums, downstream.folder, availableNow=True)
+                assert waits.wait(PATIENCE_S)
+                if trigger is None:
+                    downstream.input.add(1)
+                query, rows = started.result(PATIENCE_S)
+                assert query.awaitTermination(PATIENCE_S)
+        finally:
+            logging.getLogger("pyflinkstate.job").removeHandler(note)
+        assert Counter(rows) == downstream.expected()
+
+    def test_one_that_is_started_again_does_not_wait(self, downstream: Downstream) -> None:
+        downstream.input.add(1)
+        downstream.start(trigger={"availableNow": True})
+        (job,) = keyed_process_queries()
+        assert job.await_termination(PATIENCE_S)
+        sums = downstream.start()
+        query, rows = reads(sums, downstream.folder, availableNow=True)
+        assert query.awaitTermination(PATIENCE_S)
+        assert Counter(rows) == downstream.expected()
 
 
 class TestJobsThatSomebodyEnds:

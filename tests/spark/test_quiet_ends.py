@@ -17,13 +17,14 @@ from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment, error
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 #: Begins jobs on a session of a user's own, which logs as Spark does by itself, and cancels each in the midst
-#: of a record.
+#: of a record, and one as it looks into the log of its query for the batch that has come.
 PROGRAM = """
 import os, sys, threading
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment
 from pyflinkstate import keyed_process, keyed_process_queries
+from pyflinkstate.runtime.spark.spark import SparkQueryFiles
 
 folder = os.path.dirname(os.path.abspath(__file__))
 there = folder + "/is there"
@@ -61,6 +62,21 @@ print("-- the next", file=sys.stderr)
 options = {"parallelism": 1, "schema": "n long", "checkpoint_directory": folder + "/state"}
 keyed_process(rows(), key=lambda row: 1, function=Waits(), **options)
 end("keyed_process", keyed_process_queries()[0].client)
+print("-- the next", file=sys.stderr)
+read, is_reading = SparkQueryFiles.read, threading.Event()
+
+def interrupted_read(self, name):
+    if name == "offsets/0" and is_reading.set() is None:
+        while not self._jvm.java.lang.Thread.currentThread().isInterrupted():
+            pass
+    return read(self, name)
+
+SparkQueryFiles.read = interrupted_read
+options["checkpoint_directory"] = folder + "/more state"
+keyed_process(rows(), key=lambda row: 1, function=Waits(), **options)
+is_reading.wait(60)
+keyed_process_queries()[-1].stop()
+print("begins a batch", [query for query in spark.streams.active if query.isActive])
 """
 
 
@@ -69,9 +85,59 @@ def test_no_traceback_of_a_job_that_is_cancelled_is_seen(tmp_path: Path) -> None
     command = [sys.executable, str(tmp_path / "program.py")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=280)
     ends = [f"{what} JobCancelledError []" for what in ("collection", "streaming", "keyed_process")]
-    assert done.stdout.splitlines() == ends, done.stderr
+    assert done.stdout.splitlines() == [*ends, "begins a batch []"], done.stderr
     for trace in ("Traceback", "\tat ", "Exception", "Error"):
         assert trace not in done.stderr
+
+
+#: One slot fails while another one is in the midst of a record; then what comes before a slot fails.
+FAILING = """
+import os, sys, threading
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+from pyflinkstate import KeyedProcessFunction, RestartStrategies, StreamExecutionEnvironment, errors
+
+there = os.path.dirname(os.path.abspath(__file__)) + "/is there"
+os.mkfifo(there)
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+class Fails(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        if value == 4:  # the other subtask's
+            open(there, "w").close()
+            threading.Event().wait()
+        open(there).close()
+        yield 1 + "x"
+
+def fails(what, mapped, parallelism):
+    env = StreamExecutionEnvironment(spark).set_parallelism(parallelism)
+    env.from_collection([1, 4]).map(mapped).key_by(lambda n: n).process(Fails()).print()
+    try:
+        env.execute(what)
+    except errors.UserFunctionError as error:
+        print(str(error).splitlines()[0])
+
+print("-- begins", file=sys.stderr)
+fails("in a slot", lambda n: n, 2)
+fails("before a slot", lambda n: n.real + "y", 1)
+"""
+
+
+def test_a_users_error_is_told_once_and_without_the_frames_of_the_jvm(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FAILING)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=280)
+    error = "TypeError: unsupported operand type(s) for +: 'int' and 'str'"
+    assert done.stdout.splitlines() == [error, error], done.stderr
+    told = done.stderr.partition("-- begins\n")[2]
+    assert re.findall(r"^job '(.*)' \(.*: UserFunctionError: (.*)$", told, re.MULTILINE) == [
+        ("in a slot", error),
+        ("before a slot", error),
+    ]
+    assert told.count("TypeError") == 2, told
+    for noise in ("Traceback", "\tat ", "cut off", "ERROR"):
+        assert noise not in told
 
 
 @pytest.fixture

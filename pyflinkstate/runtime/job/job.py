@@ -113,6 +113,8 @@ from pyflinkstate.runtime.wire import (
 )
 
 TICK_S = 0.5
+#: How long the engine may take to end the tasks of a failed attempt before their slots are cut off.
+CUT_OFF_MS = 2_000
 #: How often a job that waits for its restart checks whether it can restart at all.
 CHECK_INTERVAL_MS = 5_000
 CLOSE_TIMEOUT_S = 30
@@ -198,8 +200,8 @@ class Job(JobView):
         )
         self._machine = JobMachine(facts, settings.restart.tracker())
         self._dispatcher = Dispatcher(self._machine, self._execute)
-        #: What the engine runs is being cancelled, and its slots are still there.
-        self._are_to_be_cut_off = False
+        #: When to cut off the slots, if what the engine runs is being cancelled and they are still there.
+        self._cut_off_at_ms: int | None = None
         self._secret = new_secret(settings.is_encrypted)
         #: The history of runs for sinks, if no checkpoints have one: a run may have to be begun again.
         self._line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
@@ -227,9 +229,13 @@ class Job(JobView):
         """What the job is doing."""
         return self._machine.status
 
-    def cancel(self) -> None:
-        """End the job as soon as possible; committed output stays."""
-        self._events.put(CancelJob())
+    def cancel(self, by: str = "") -> None:
+        """End the job as soon as possible; committed output stays.
+
+        Args:
+            by: the name of the signal that asks for it. A handler of signals may call this.
+        """
+        self._events.put(CancelJob(by))
 
     def request_savepoint(self, request: SavepointRequest) -> None:
         """Request a savepoint at the next barrier."""
@@ -306,7 +312,8 @@ class Job(JobView):
             raise
         except BaseException as error:
             if not self._is_over:
-                self._end(JobStatus.FAILED, error)
+                is_told_to_end = isinstance(error, (KeyboardInterrupt, SystemExit))
+                self._end(JobStatus.CANCELED if is_told_to_end else JobStatus.FAILED, error)
             raise
         finally:
             self._reporter.end()
@@ -351,7 +358,7 @@ class Job(JobView):
         """Handle the next event, if one comes, and check that everything that owes an event still runs."""
         was_stopping = self._is_stopping()
         has_come = self._handle_next(timeout_s)
-        if was_stopping:
+        if was_stopping and (not has_come or self._clock.monotonic_ms() >= (self._cut_off_at_ms or 0)):
             self._cut_off_slots()
         if was_stopping and not has_come and self._is_stopping():
             self._runner.cancel()  # again: the first time it may not have begun
@@ -622,19 +629,17 @@ class Job(JobView):
     # --- the end of an attempt, and the pause after it ---------------------------------------------
 
     def _cancel_epoch(self, _: CancelEpoch) -> None:
-        """Cancel the epoch of the failed attempt; its slots are cut off, so its tasks end too.
+        """Cancel the epoch of the failed attempt.
 
-        The slots of a job that is cancelled are cut off after the engine has ended the tasks, or has had a
-        moment to do so. Otherwise each task would fail, and Spark would log each failure.
+        Its slots are cut off after the engine has ended the tasks, or has had a moment to do so. Otherwise
+        each task would fail because its slot is gone, and Spark would log each failure.
         """
-        self._are_to_be_cut_off = True
-        if not self._machine.is_cancelled:
-            self._cut_off_slots()
+        self._cut_off_at_ms = self._clock.monotonic_ms() + CUT_OFF_MS
         self._runner.cancel()
 
     def _cut_off_slots(self) -> None:
-        if self._are_to_be_cut_off and self._registry is not None:
-            self._are_to_be_cut_off = False
+        if self._cut_off_at_ms is not None and self._registry is not None:
+            self._cut_off_at_ms = None
             self._registry.end()
 
     def _end_attempt(self, instruction: EndAttempt) -> AttemptEnded:

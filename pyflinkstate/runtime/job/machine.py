@@ -199,6 +199,8 @@ class JobMachine:
         #: Counts the requests to the engine.
         self._run = 0
         self._failure: PyFlinkStateError | None = None
+        #: Whether the job has failed in the same way as before its last restart.
+        self._is_same_again = False
         self._cancelled: JobCancelledError | None = None
         #: The running epoch, its barrier, and the savepoint with which the job stops.
         self._step: Step | None = None
@@ -468,8 +470,10 @@ class JobMachine:
     def _slot_lost(self, event: SlotLost) -> Instructions:
         return self.handle(Failed(event.error)) if event.attempt == self.attempt else []
 
-    def _cancel(self, _: CancelJob) -> Instructions:
-        return self.handle(Failed(JobCancelledError(f"job {self._facts.name!r} was cancelled")))
+    def _cancel(self, event: CancelJob) -> Instructions:
+        by = event.by and f" by {event.by}"
+        error = JobCancelledError(f"job {self._facts.name!r} was cancelled{by}", by=event.by)
+        return self.handle(Failed(error))
 
     def _savepoint_requested(self, request: SavepointRequest) -> Instructions:
         if not self._facts.has_checkpoints:
@@ -562,7 +566,10 @@ class JobMachine:
         return [Pause(self.attempt, delay_ms, error)]
 
     def _delay_after(self, error: PyFlinkStateError, now_ms: int) -> int | None:
-        return self._restarts.notify_failure(now_ms) if error.recoverable else None
+        self._is_same_again = self._restarts.gives_up(error)
+        if self._is_same_again or not error.recoverable:
+            return None
+        return self._restarts.notify_failure(now_ms)
 
     def _reason(self, error: PyFlinkStateError) -> PyFlinkStateError:
         """Return the error with which the job ends: the failure or, after restarts, a ``JobFailedError``."""
@@ -570,7 +577,7 @@ class JobMachine:
             return error
         failed = JobFailedError(
             f"job {self._facts.name!r} failed in epoch {self.epoch + 1} after "
-            f"{self.attempt} restarts: {error}"
+            f"{self.attempt} restarts: {error}" + _SAME_AGAIN * self._is_same_again
         )
         failed.__cause__ = error
         return failed
@@ -602,6 +609,12 @@ class JobMachine:
     def _end(self, status: JobStatus, error: PyFlinkStateError | None) -> Instructions:
         self.phase, self.status, self.error = Phase.ENDED, status, error
         return []
+
+
+_SAME_AGAIN = (
+    "\nThe same error came with the same record as before the restart, so the job does not try again. To "
+    "have it tried more often, as for a service that does not answer, choose a restart strategy"
+)
 
 
 def _ran_twice(task: str) -> RuntimeFailure:

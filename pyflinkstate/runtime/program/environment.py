@@ -44,6 +44,7 @@ from pyflinkstate.runtime.program.job_results import CloseableIterator, run_to_e
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
+    DefaultRestart,
     RestartStrategies,
     RestartStrategy,
 )
@@ -725,9 +726,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self, name: str, has_checkpoints: bool, observer: JobObserver | None = None
     ) -> JobSettings:
         default = (
-            RestartStrategies.fixed_delay_restart(3, 1000)
-            if has_checkpoints
-            else RestartStrategies.no_restart()
+            DefaultRestart(attempts=3, delay_ms=1000) if has_checkpoints else RestartStrategies.no_restart()
         )
         listeners = [*self._settings.listeners, *filter(None, [observer])]
         if self._settings.progress or (self._settings.progress is None and sys.stderr.isatty()):

@@ -14,6 +14,7 @@ from pyflinkstate.api.values import Key, Namespace, TypedValue
 from pyflinkstate.errors import CheckpointError, ConfigurationError
 from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.job import Job, JobExecutionResult
+from pyflinkstate.runtime.program.ending_signals import forget, watch
 from pyflinkstate.runtime.program.job_results import without_inner_frames
 from pyflinkstate.runtime.queries import StateAnswer, query, query_value
 from pyflinkstate.runtime.settings import JobStatus
@@ -32,6 +33,7 @@ class JobClient:
         self._savepoint_directory = savepoint_directory
         self._result: Future[JobExecutionResult] = _running()
         self._thread = threading.Thread(target=self._run, name=f"job {job.job_id}", daemon=True)
+        watch(job)
         self._thread.start()
 
     def _run(self) -> None:
@@ -42,6 +44,8 @@ class JobClient:
             self._result.set_exception(without_inner_frames(error))
         else:
             self._result.set_result(result)
+        finally:
+            forget(self._job)
 
     def _repr_html_(self) -> str:
         status = notebook.facts(f"job {self._job.name}", [("status", self._job.status.name)])

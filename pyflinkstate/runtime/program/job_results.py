@@ -11,6 +11,7 @@ import attrs
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.errors import ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.program.ending_signals import EndedBySignals
 
 AnyError = TypeVar("AnyError", bound=BaseException)
 
@@ -22,7 +23,8 @@ def run_to_end(job: Job) -> None:
         PyFlinkStateError: what made it fail, as of here.
     """
     try:
-        deque(job.run(), maxlen=0)
+        with EndedBySignals(job):
+            deque(job.run(), maxlen=0)
     except PyFlinkStateError as error:
         raise without_inner_frames(error) from error.__cause__
 
@@ -61,7 +63,8 @@ class CloseableIterator(Generic[T]):
 
     def _next_epoch(self) -> int | None:
         try:
-            return next(self._epochs, None)
+            with EndedBySignals(self._job):
+                return next(self._epochs, None)
         except PyFlinkStateError as error:
             raise without_inner_frames(error) from error.__cause__
 

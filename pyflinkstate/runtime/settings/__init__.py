@@ -11,6 +11,7 @@ from pyflinkstate.runtime.settings.idle_settings import IdleSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.option_names import why_without_effect
 from pyflinkstate.runtime.settings.restart import (
+    DefaultRestart,
     FallbackRestart,
     RestartStrategies,
     RestartStrategy,
@@ -21,6 +22,7 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointSettings",
     "CheckpointingMode",
+    "DefaultRestart",
     "ExternalizedCheckpointRetention",
     "FallbackRestart",
     "IdleSettings",

@@ -14,7 +14,7 @@ from datetime import timedelta
 import attrs
 
 from pyflinkstate.api.checks import at_least
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
 
 
 class RestartTracker(ABC):
@@ -30,6 +30,10 @@ class RestartTracker(ABC):
     def notify_progress(self) -> None:
         """Record that a checkpoint is complete."""
         return
+
+    def gives_up(self, error: PyFlinkStateError) -> bool:
+        """Return whether the job must not restart because of what the error is."""
+        return False
 
 
 class RestartStrategy(ABC):
@@ -121,6 +125,32 @@ class _FixedDelay(RestartTracker):
 
     def notify_progress(self) -> None:
         self._failures = 0
+
+
+@attrs.frozen
+class DefaultRestart(FixedDelayRestart):
+    """What a job with checkpoints does if the program has chosen no strategy.
+
+    An error of a user's function that comes again with the same record, and with no checkpoint in between,
+    ends the job: another restart would not change it.
+    """
+
+    def tracker(self) -> RestartTracker:
+        """See :class:`RestartStrategy`."""
+        return _Default(self)
+
+
+class _Default(_FixedDelay):
+    _last: str | None = None
+
+    def gives_up(self, error: PyFlinkStateError) -> bool:
+        # The message has the operator, the key, the record and the lines of the function.
+        last, self._last = self._last, str(error) if isinstance(error, UserFunctionError) else None
+        return last is not None and last == self._last
+
+    def notify_progress(self) -> None:
+        super().notify_progress()
+        self._last = None
 
 
 @attrs.frozen
@@ -260,7 +290,8 @@ class RestartStrategies:
     ) -> RestartStrategy:
         """Restart up to ``restart_attempts`` times, ``delay_between_attempts`` milliseconds apart.
 
-        This is the default with checkpoints: 3 times, 1 second apart.
+        The default with checkpoints is 3 times, 1 second apart, but just once after an error of your function
+        that comes again with the same record.
         """
         return FixedDelayRestart(restart_attempts, _milliseconds(delay_between_attempts))
 

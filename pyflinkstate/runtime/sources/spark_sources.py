@@ -119,6 +119,8 @@ class PartitionOffsets:
 
 # --- Structured Streaming ------------------------------------------------------------------------
 
+#: With these a job ends that was cancelled, or whose program ends.
+_ENDS_WITHOUT_FAILURE = (JobCancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 #: Before batch 0.
 NO_BATCH = -1
 
@@ -197,7 +199,7 @@ class StreamingSource(Source):
 
     def _gives_up(self, batch_id: int) -> SourceError:
         why = "" if self._error is None else f": {self._error}"
-        is_stopped = self._error is None or isinstance(self._error, (JobCancelledError, GeneratorExit))
+        is_stopped = self._error is None or isinstance(self._error, _ENDS_WITHOUT_FAILURE)
         return SourceError(
             f"the job that processes batch {batch_id} has ended{why}", batch=batch_id, is_stopped=is_stopped
         )

@@ -1,23 +1,36 @@
-"""Keeps what a Python worker has loaded out of its garbage collections.
+"""What a Python worker does at the end of a task, whether the task succeeds or fails.
 
-PySpark's daemon runs a full collection after each task, before the worker can take the next one. With the
-modules that a task needs that takes tens of milliseconds, as long as all else that a small epoch does in a
-worker, and the second stage of the epoch waits for the collection after the first one.
+It keeps what it has loaded out of its garbage collections: PySpark's daemon runs a full collection after each
+task, before the worker can take the next one. With the modules that a task needs that takes tens of
+milliseconds, as long as all else that a small epoch does in a worker, and the second stage of the epoch waits
+for the collection after the first one.
+
+A task that has failed has told the driver, which cancels the epoch. So it waits for that instead of raising
+its error: Spark logs an error of a task twice, with the frames of the JVM, and the end of a cancelled task in
+one line.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections.abc import Iterable, Iterator
 
 import attrs
+from pyspark import TaskContext
 
 from pyflinkstate.api.values import Record
+from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine import Task
 
 #: How many modules were loaded when the objects of this process were frozen; 0 if they were not.
 _frozen_modules = 0
+#: The property of Spark jobs whose failed tasks are not ended by the driver, as the epoch does them again.
+IS_AHEAD = "pyflinkstate.is_ahead"
+#: How long a task that has failed waits for its end, and the one that has waited last.
+_END_TIMEOUT_S = 5
+_waited: int | None = None
 
 
 @attrs.frozen
@@ -27,8 +40,22 @@ class WorkerTask:
     task: Task
 
     def __call__(self, partition: int, items: Iterable[Record]) -> Iterator[Record]:
-        yield from self.task(partition, items)
+        try:
+            yield from self.task(partition, items)
+        except PyFlinkStateError:  # the driver was told of it
+            await_end()
+            raise
         freeze_what_is_loaded()
+
+
+def await_end() -> None:
+    """Wait, once in a task, until Spark ends this process because the driver has cancelled the epoch."""
+    global _waited
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(IS_AHEAD) or context.taskAttemptId() == _waited:
+        return
+    _waited = context.taskAttemptId()
+    time.sleep(_END_TIMEOUT_S)
 
 
 def freeze_what_is_loaded() -> None:

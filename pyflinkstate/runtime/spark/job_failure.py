@@ -1,4 +1,4 @@
-"""Makes streaming queries fail with the job whose results they read.
+"""Makes streaming queries wait for, and fail with, the job whose results they read.
 
 The job of a streaming DataFrame commits files, and queries read them. Spark does not know that the two
 belong together, and a directory that nobody writes to any more looks like one that waits for data. So when
@@ -7,6 +7,10 @@ the job has committed, and ends it with the error. A listener does the same for 
 
 A query may read other sources too, of which there is always more. Spark cannot wait for one source alone, so
 such a query is ended after a while.
+
+A query that ends when it has read what there is (``availableNow``) would end at once, and with nothing, if
+the job has not committed anything yet. A listener is called before such a query looks for files, so it waits
+there.
 
 Spark has no public way to end a query with an error. The error is put where Spark itself keeps the cause of a
 query's end, and the query is stopped. Where a release of Spark has no such place the query is just stopped,
@@ -32,6 +36,8 @@ _log = logging.getLogger("pyflinkstate.job")
 #: Queries with these triggers end by themselves when they have read what there is.
 _ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 _ERROR_CLASS = "STREAM_FAILED"
+#: How often a query that waits looks whether it was stopped.
+_LOOK_S = 1
 #: How long a query may go on to read what the job has committed.
 READ_TIMEOUT_S = 600
 
@@ -42,27 +48,51 @@ class ResultQueries(StreamingQueryListener):
     Args:
         session: the session of the DataFrame; queries on it run there.
         output: the directory, as the DataFrame was told to read it.
+        until: for what queries that end by themselves wait, for the log.
     """
 
-    def __init__(self, session: SparkSession, output: str) -> None:
+    def __init__(self, session: SparkSession, output: str, until: str = "") -> None:
         self._session = session
+        self._until = until
+        self._is_released = threading.Event()
+        self._listens = False
         #: What Spark calls the source of such a query in its plan.
         self._source = f"FileSource[{output}]"
         self._text: str | None = None
         self._seen: set[str] = set()
         self._lock = threading.Lock()
 
+    def hold(self) -> None:
+        """Have queries that end by themselves wait when they start, until :meth:`release` is called."""
+        if not self._is_released.is_set():
+            self._listen()
+        if self._is_released.is_set():  # perhaps in the meantime
+            self.forget()
+
+    def release(self) -> None:
+        """Let the queries go on that wait, and those that start from now on."""
+        self._is_released.set()
+        if self._text is None:
+            self.forget()
+
     def fail(self, text: str) -> None:
         """Have every query fail with ``text``; also those that start from now on. Returns at once."""
         self._text = text
-        self._session.streams.addListener(self)
+        self._listen()
         for query in self._session.streams.active:
             self._look_at(query)
 
     def forget(self) -> None:
-        """Let queries that start from now on run: there is a new run of the job."""
-        if self._text is not None:
-            self._session.streams.removeListener(self)
+        """Let queries that start from now on run, as when there is a new run of the job."""
+        listens, self._listens = self._listens, False
+        if listens:
+            with suppress(PySparkException, Py4JError):  # the session has ended
+                self._session.streams.removeListener(self)
+
+    def _listen(self) -> None:
+        if not self._listens:
+            self._session.streams.addListener(self)
+            self._listens = True
 
     # --- the calls of a listener -------------------------------------------------------------------
 
@@ -71,6 +101,8 @@ class ResultQueries(StreamingQueryListener):
         with suppress(PySparkException, Py4JError):  # it is not there any more
             query = self._session.streams.get(str(event.id))
             if query is not None:
+                self._wait_with(query)
+            if query is not None and self._text is not None:
                 self._look_at(query)
 
     def onQueryProgress(self, event: Any) -> None:
@@ -84,13 +116,20 @@ class ResultQueries(StreamingQueryListener):
 
     # --- queries -----------------------------------------------------------------------------------
 
+    def _reads(self, query: SparkObject) -> bool:
+        return self._source in query._jsq.streamingQuery().analyzedPlan().toString()
+
+    def _wait_with(self, query: SparkObject) -> None:
+        if self._is_released.is_set() or not _ends_by_itself(query) or not self._reads(query):
+            return
+        _log.warning("query %s waits %s", query.id, self._until)
+        while not self._is_released.wait(_LOOK_S) and query.isActive:
+            pass
+
     def _look_at(self, query: SparkObject) -> None:
-        if not self._is_new(str(query.runId)):
+        if not self._is_new(str(query.runId)) or not self._reads(query):
             return
-        stream = query._jsq.streamingQuery()
-        if self._source not in stream.analyzedPlan().toString():
-            return
-        if str(stream.trigger().toString()).startswith(_ENDING_TRIGGERS):
+        if _ends_by_itself(query):
             self._set_cause(query)
         else:
             threading.Thread(target=self._end, args=(query,), name="failed job", daemon=True).start()
@@ -127,6 +166,10 @@ class ResultQueries(StreamingQueryListener):
                 type(error).__name__,
                 self._text,
             )
+
+
+def _ends_by_itself(query: SparkObject) -> bool:
+    return str(query._jsq.streamingQuery().trigger().toString()).startswith(_ENDING_TRIGGERS)
 
 
 def _read_all(query: SparkObject) -> None:

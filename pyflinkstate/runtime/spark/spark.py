@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +48,7 @@ from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, SplitEpoch
 from pyflinkstate.runtime.spark.ahead import Ahead
 from pyflinkstate.runtime.spark.application import Application, has_pinned_threads, unavailable
-from pyflinkstate.runtime.spark.collector import WorkerTask
+from pyflinkstate.runtime.spark.collector import IS_AHEAD, WorkerTask
 from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
 from pyflinkstate.runtime.spark.placement import executors_of, missing_slots, slots_rdd
@@ -152,7 +153,8 @@ def batch_handler(
 
     That the job has ended is told where the job is; py4j would say it once more, with a traceback. And a
     query that is stopped shall end as one that was stopped, in the middle of a batch too. It does when the
-    batch ends with the interrupt of its thread.
+    batch ends with the interrupt of its thread. That interrupt may also break off the reading of the query's
+    log, with which each batch begins.
     """
     for name in _CALLBACK_LOGGERS:
         logging.getLogger(name).addFilter(_is_news)  # one that is there already is not added again
@@ -161,7 +163,8 @@ def batch_handler(
         try:
             process_batch(frame, number)
         except SourceError as error:
-            if error.context.get("is_stopped") and has_pinned_threads():
+            is_stopped = error.context.get("is_stopped") or _INTERRUPT.search(str(error)) is not None
+            if is_stopped and has_pinned_threads():
                 _await_interrupt(frame, error)
             raise
 
@@ -176,7 +179,7 @@ def _await_interrupt(frame: SparkObject, error: SourceError) -> None:
     try:
         frame.sparkSession._jvm.java.lang.Thread.sleep(_INTERRUPT_TIMEOUT_MS)
     except Py4JError:
-        raise SourceError(_INTERRUPTED, **error.context) from None
+        raise SourceError(_INTERRUPTED, **{**error.context, "is_stopped": True}) from None
 
 
 #: Where py4j logs what a function raises that the JVM has called.
@@ -184,6 +187,10 @@ _CALLBACK_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling z:java.lang.Thread.sleep: "
     "java.lang.InterruptedException"
+)
+#: How Java names the end of a thread's work by an interrupt.
+_INTERRUPT = re.compile(
+    r"\bjava\.(lang\.InterruptedException|\S*ClosedByInterruptException|\S*InterruptedIOException)"
 )
 #: A query that is being stopped interrupts the thread of its batch at once.
 _INTERRUPT_TIMEOUT_MS = 30_000
@@ -368,6 +375,7 @@ class SparkRunner(EpochRunner):
                 raise RuntimeError("cancelled before it began")
             properties = None if self._properties is None else self._properties.clone()
             self._enter(properties, request.description, request.about)
+            self._context.setLocalProperty(IS_AHEAD, "true")
             return self._graph(request)
 
         def run() -> None:
@@ -519,7 +527,7 @@ class SparkRunner(EpochRunner):
 
     def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
         task = self._files.prepared(StartSlotsTask(link))
-        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(task))
+        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(WorkerTask(task)))
         started.ctx = self._new_view()  # type: ignore[assignment]
         started.collect()
 

@@ -35,7 +35,9 @@ class SlotId:
 
 @attrs.frozen
 class CancelJob:
-    """Event: the job is to be cancelled."""
+    """Event: the job is to be cancelled, ``by`` a signal if that is not empty."""
+
+    by: str = ""
 
 
 @attrs.frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.errors import JobCancelledError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.operators import LATE_RECORDS_DROPPED
 from pyflinkstate.runtime.settings import JobStatus
@@ -90,10 +90,19 @@ class JobLog:
         ran = f"{self._job} is {status.name} after epoch {epoch}" + (
             f", {late} late records dropped" * bool(late)
         )
-        if status is not JobStatus.FAILED or error is None:
+        if (by := _told_to_end_by(error)) and status is JobStatus.CANCELED:
+            _log.warning("%s, by %s", ran, by)
+        elif status is not JobStatus.FAILED or error is None:
             _log.info("%s", ran)
         else:
             _log.error("%s: %s", ran, _headline(error) if is_heard else _whole(error))
+
+
+def _told_to_end_by(error: BaseException | None) -> str:
+    """Return the signal or exception by which the program is told to end; empty if it is not."""
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return type(error).__name__
+    return str(error.context.get("by", "")) if isinstance(error, JobCancelledError) else ""
 
 
 def _whole(error: BaseException) -> str:

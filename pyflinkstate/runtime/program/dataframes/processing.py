@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, overload
 
 import attrs
+from pyarrow.fs import FileSelector
 
 from pyflinkstate.api.checks import check_dataframe, check_text
 from pyflinkstate.api.output_tag import OutputTag
@@ -17,6 +18,7 @@ from pyflinkstate.api.values import ArrowObject, SparkObject, SparkSchema
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.job import JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import Node
 from pyflinkstate.runtime.program.data_stream import DataStream
@@ -146,6 +148,17 @@ class JobOptions:
                 "choose a checkpoint_directory, a job_name and ids of output tags without {}[]*?\\",
             )
         return found
+
+    def ends_by_itself(self) -> bool:
+        """Return whether the job of a streaming DataFrame ends when it has read what there is."""
+        chosen = self.trigger or {}
+        return bool(chosen.get("availableNow") or chosen.get("once"))
+
+    def until_results(self) -> str:
+        """Return for what a query waits that reads what there is of the results, and ends."""
+        if self.ends_by_itself():
+            return f"until job {self.job_name!r}, whose results it reads, has ended"
+        return f"until job {self.job_name!r}, whose results it reads, has committed its first ones"
 
     @property
     def retention_ms(self) -> int | None:
@@ -302,7 +315,7 @@ def keyed_process(
             DataFrame: see below.
         restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
         on_failure: for a streaming DataFrame, when the job restarts; see :class:`RestartStrategies`. Default:
-            three times.
+            three times, but once after an error of the function that comes again with the same row.
         listener: called with epochs, checkpoints and restarts.
         trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``, such as
             ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``. Each batch is an epoch, and ends
@@ -419,33 +432,65 @@ def _streaming(
         file_system.create_dir(path, recursive=True)
         reader = df.sparkSession.readStream.schema(empty.schema)
         frames.append(reader.option("recursiveFileLookup", "true").parquet(path_in_spark(folder)))
-    client = env.execute_async(options.job_name)
     read = [path_in_spark(folder) for folder in folders.values()]
-    readers = [_readers_of(df, path) for path in read]
+    until = options.until_results()
+    readers = [(path, job_failure.ResultQueries(df.sparkSession, path, until)) for path in read]
+    if not options.ends_by_itself():
+        env.add_listener(_FirstResults(readers))
+        if _has_results(folders[""]):
+            _release(readers)
+    client = env.execute_async(options.job_name)
+    for path, queries in readers:
+        if path in _readers:
+            _readers[path].forget()
+        _readers[path] = queries
+        queries.hold()
     query = KeyedProcessQuery(client, read[0], options.job_name)
     add_query(query, partial(_tell, readers, options.job_name))
     return frames
+
+
+def _has_results(folder: str) -> bool:
+    """Return whether an earlier run of the job has committed anything."""
+    file_system, path = open_file_system(folder)
+    found = file_system.get_file_info(FileSelector(path, recursive=False))
+    return any(entry.base_name.startswith("epoch=") for entry in found)
 
 
 #: By directory of results: the queries that read what the newest job there commits.
 _readers: dict[str, job_failure.ResultQueries] = {}
 
 
-def _readers_of(df: DataFrame, output: str) -> tuple[str, job_failure.ResultQueries]:
-    queries = job_failure.ResultQueries(df.sparkSession, output)
-    if output in _readers:
-        _readers[output].forget()
-    _readers[output] = queries
-    return output, queries
+_Readers = list[tuple[str, job_failure.ResultQueries]]
 
 
-def _tell(
-    readers: list[tuple[str, job_failure.ResultQueries]], job_name: str, result: Future[JobExecutionResult]
-) -> None:
+@attrs.define
+class _FirstResults(JobListener):
+    """Lets the queries begin that wait for the first checkpoint, with which results are committed."""
+
+    readers: _Readers
+    has_come: bool = False
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        if not self.has_come:
+            self.has_come = True
+            _release(self.readers)
+
+
+def _release(readers: _Readers) -> None:
+    for _, queries in readers:
+        queries.release()
+
+
+def _tell(readers: _Readers, job_name: str, result: Future[JobExecutionResult]) -> None:
     """Have the queries of a job that has failed fail, unless a newer run of the job goes on for them."""
     error = failure_of(result)
-    if error is None:
-        return
+    if error is not None:
+        _fail(readers, job_name, error)
+    _release(readers)
+
+
+def _fail(readers: _Readers, job_name: str, error: BaseException) -> None:
     why = f"{type(error).__name__}: {error}"
     for output, queries in readers:
         if _readers.get(output) is queries:
