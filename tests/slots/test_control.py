@@ -17,6 +17,7 @@ from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.messages import (
     AcquireSlot,
     CloseSlot,
+    PackageCopy,
     SlotAvailable,
     SlotClosed,
     SlotFailed,
@@ -216,3 +217,32 @@ def test_a_peer_that_says_nothing_keeps_nobody_waiting(deployable: Driver) -> No
     address = deployable.control.address
     with socket.create_connection((address.host, address.port)):
         assert receive(ask(deployable)) == StartSlot()
+
+
+OWN = PackageCopy.here()
+
+
+@pytest.mark.parametrize(
+    ("other", "program", "said"),
+    [
+        (attrs.evolve(OWN, folder="/checkout"), OWN, "runs another copy"),
+        (attrs.evolve(OWN, folder="/checkout", host="another"), OWN, ""),
+        (attrs.evolve(OWN, folder="/work/package.zip"), OWN, ""),
+        (attrs.evolve(OWN, is_compiled=False), attrs.evolve(OWN, is_compiled=True), "runs it interpreted"),
+        (attrs.evolve(OWN, is_compiled=True), attrs.evolve(OWN, is_compiled=False), ""),
+        (OWN, OWN, ""),
+    ],
+)
+def test_which_copies_of_the_package_differ(other: PackageCopy, program: PackageCopy, said: str) -> None:
+    assert other.difference(program).startswith(said)
+    assert bool(other.difference(program)) == bool(said)
+
+
+def test_slots_with_another_copy_of_the_package_are_one_warning(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        driver.control._compare(attrs.evolve(OWN, folder="/checkout"))
+    (record,) = caplog.records
+    assert "imports pyflinkstate from /checkout" in record.getMessage()
+    assert "start it in another folder" in record.getMessage()

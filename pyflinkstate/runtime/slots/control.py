@@ -7,6 +7,7 @@ given. :class:`ControlServer` reads the connections and turns what happens on th
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -27,6 +28,7 @@ from pyflinkstate.runtime.wire import (
     DeploySlot,
     Heartbeat,
     HeartbeatSettings,
+    PackageCopy,
     RegisterSlot,
     Server,
     SlotAvailable,
@@ -41,6 +43,8 @@ from pyflinkstate.runtime.wire import (
     TaskReport,
     listen_on_tcp,
 )
+
+_log = logging.getLogger("pyflinkstate.job")
 
 #: How long to wait for the last lines of a slot that died while it was starting.
 _START_ENDED_S = 5
@@ -306,6 +310,7 @@ class ControlServer:
         self._deployments = deployments
         self._heartbeat = heartbeat or HeartbeatSettings()
         self._registry = SlotRegistry(0)
+        self._has_warned = False
         try:
             listener = listen_on_tcp(endpoint.bind_host, endpoint.port)
         except OSError as error:
@@ -382,6 +387,7 @@ class ControlServer:
         if message.attempt != registry.attempt or not registry.register(message, connection):
             return
         try:
+            self._compare(message.package)
             connection.limit_sends(self._heartbeat.timeout_ms / 1000)
             connection.send(
                 attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
@@ -407,6 +413,19 @@ class ControlServer:
             raise
         finally:
             registry.slot_closed(slot_id)
+
+    def _compare(self, package: PackageCopy) -> None:
+        """Warn once for each job if slots run another copy of this package than the program."""
+        own = PackageCopy.here()
+        difference = package.difference(own)
+        if difference and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "a state slot on %s imports pyflinkstate from %s and %s, which is in %s; Python looks "
+                "into the folder in which the program was started first: start it in another folder, or "
+                "install the same compiled package on all hosts",
+                *(package.host, package.folder, difference, own.folder),
+            )
 
     def _slot_failed(self, registry: SlotRegistry, slot_id: SlotId, error: PyFlinkStateError) -> None:
         registry.failed(slot_id, error)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 from collections.abc import Mapping
 
 import attrs
@@ -9,6 +12,7 @@ import attrs
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Key, Namespace, Record
 from pyflinkstate.api.watermarks import NO_WATERMARK
+from pyflinkstate.backends.compiled import is_compiled
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -126,6 +130,31 @@ class TaskReport:
 
 
 @attrs.frozen
+class PackageCopy:
+    """The copy of this package that a process runs; ``host`` is where the process runs."""
+
+    host: str
+    folder: str
+    is_compiled: bool
+
+    @classmethod
+    def here(cls) -> PackageCopy:
+        """Return the copy of this process."""
+        folder = os.path.dirname(os.path.dirname(os.path.realpath(str(sys.modules["pyflinkstate"].__file__))))
+        return cls(socket.gethostname(), folder, is_compiled())
+
+    def difference(self, program: PackageCopy) -> str:
+        """Return why a slot should not run this copy; empty if it may.
+
+        The folder counts on the program's host alone, and not if it is a zip file that was shipped there.
+        """
+        if program.is_compiled and not self.is_compiled:
+            return "runs it interpreted, at about half the speed of the program's compiled copy"
+        is_other = self.host == program.host and self.folder != program.folder
+        return "runs another copy than the program" if is_other and not self.folder.endswith(".zip") else ""
+
+
+@attrs.frozen
 class RegisterSlot:
     """A slot has started; the answer is DeploySlot."""
 
@@ -133,6 +162,7 @@ class RegisterSlot:
     slot: SlotId
     pid: int
     address: Address
+    package: PackageCopy = attrs.Factory(PackageCopy.here)
 
 
 @attrs.frozen
