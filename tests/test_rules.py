@@ -93,7 +93,15 @@ MOST_POSITIONS = 7
 WAITS = {"get", "result", "join", "wait", "wait_for", "acquire"}
 WAITING_ROOMS = {"runtime", "monitor", "state_access"}
 #: Objects of which such a method returns at once: states, and what a job knows of itself so far.
-ANSWER_AT_ONCE = {"state", "self._state", "running.contents", "GlobalWindow", "job", "self._job"}
+ANSWER_AT_ONCE = {
+    "TaskContext",
+    "state",
+    "self._state",
+    "running.contents",
+    "GlobalWindow",
+    "job",
+    "self._job",
+}
 #: What may wait for ever, and why.
 ENDLESS = {
     "runtime/slots/stdout.py: self._something.get": "for lines of its own process, with which it ends",
