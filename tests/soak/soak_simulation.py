@@ -3,8 +3,8 @@
     python tests/soak/soak_simulation.py [--histories 100000] [--first SEED] [--focus NAME] [--at-once CORES]
 
 Each kind of trouble has the same number of histories, and so have those with any trouble. The program prints
-how many histories of each kind take a second of CPU time, and what happened in them. At the first history that goes
-wrong it ends with 1, and says how to run that one again.
+how many histories of each kind take a second of CPU time, and what happened in them. At the first history
+that goes wrong it ends with 1, and says how to run that one again.
 """
 
 from __future__ import annotations
