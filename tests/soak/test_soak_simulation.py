@@ -1,0 +1,46 @@
+"""The soak of the simulation reports what happened, and ends at the first history that goes wrong."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import soak_simulation
+from simulation import Simulation
+from simulation_focuses import NAMES, make_history
+
+
+def one_thread(at_once: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1)
+
+
+@pytest.mark.full
+def test_every_name_has_its_share_of_the_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    assert soak_simulation.main(["--histories", str(len(NAMES)), "--first", "3"], one_thread) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{len(NAMES)} histories, from seed 3, ")
+    assert all(f"\n{name}: 1 histories, " in out for name in NAMES)
+    assert "published" in out
+    assert out.endswith("\nOK\n")
+
+
+def test_the_first_history_that_goes_wrong_ends_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    def broken(name: str, seed: int) -> Simulation:
+        begun.append(seed)
+        simulation = make_history(name, seed)
+        if seed == 7:
+            simulation.run = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+        return simulation
+
+    monkeypatch.setattr(soak_simulation, "make_history", broken)
+    arguments = ["--histories", "20", "--first", "5", "--focus", "slots crash"]
+    assert soak_simulation.main(arguments, one_thread) == 1
+    out = capsys.readouterr().out
+    assert begun == [5, 6, 7]
+    assert "'slots crash', seed 7, goes wrong" in out
+    assert "make_history('slots crash', 7).run()" in out
+    assert "ZeroDivisionError" in out
