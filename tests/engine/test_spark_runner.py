@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from support_runtime import PATIENCE_S, raising
 
 from pyflinkstate.errors import SparkJobError, SparkUnavailableError
@@ -208,10 +209,13 @@ def test_a_stage_is_waited_for_in_spark_and_a_look_does_not_wait() -> None:
     application, stage = Application(context_of()), MagicMock()
     application.look_up()
     stage.isCompleted.return_value = False
+    stage.ready.side_effect = Py4JJavaError("it takes longer", MagicMock(_target_id="o1"))
     assert not application.has_ended(stage, 1.0)
     assert stage.ready.call_count == 1
     assert not application.has_ended(stage, 0)
     assert stage.ready.call_count == 1
+    stage.ready.side_effect = None
+    assert application.has_ended(stage, 1.0)
 
 
 def test_an_epoch_that_spark_has_dropped_is_lost_and_what_waits_in_the_jvm_is_interrupted(

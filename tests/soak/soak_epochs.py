@@ -4,7 +4,7 @@
 
 It takes samples of the driver, of Spark's JVM and of the slots. After the first epochs, in which caches fill,
 the line that fits the samples of a figure best must not rise by more than ``MOST_RISE`` of their mean. Memory
-is the process's share (PSS); that of the JVM is its heap after a garbage collection.
+is what a process shares with no other one (USS); that of the JVM is its heap after a garbage collection.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Sum(KeyedProcessFunction):
 
 def of_processes(name: str, processes: list[psutil.Process]) -> Iterator[tuple[str, float]]:
     """Yield the figures of some processes together."""
-    yield f"{name}: PSS in MiB", sum(each.memory_full_info().pss for each in processes) / 2**20
+    yield f"{name}: USS in MiB", sum(each.memory_full_info().uss for each in processes) / 2**20
     yield f"{name}: descriptors", sum(each.num_fds() for each in processes)
     yield f"{name}: threads", sum(each.num_threads() for each in processes)
 
@@ -120,6 +120,8 @@ def rising(samples: Samples, warm_up: int) -> list[str]:
 def run(epochs: int, directory: str) -> Samples:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
+    for kept in ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks"):
+        builder = builder.config(kept, "100")  # of which Spark would fill its lists for thousands of epochs
     # A heap whose size is fixed: otherwise what a collection leaves depends on when the heap has grown.
     java = "-XX:+UseSerialGC -Xms768m -XX:SoftRefLRUPolicyMSPerMB=0"
     builder = builder.config("spark.driver.memory", "768m").config("spark.driver.defaultJavaOptions", java)

@@ -8,10 +8,10 @@ import soak_epochs
 def test_a_figure_that_rises_after_the_first_epochs_is_found() -> None:
     epochs = range(0, 2000, 25)
     samples: soak_epochs.Samples = {
-        "leaks: PSS in MiB": [(epoch, 100 + epoch / 100) for epoch in epochs],
+        "leaks: USS in MiB": [(epoch, 100 + epoch / 100) for epoch in epochs],
         "leaks: threads": [(epoch, 10 + epoch // 300) for epoch in epochs],
-        "warms up: PSS in MiB": [(epoch, min(epoch, 400)) for epoch in epochs],
-        "saws: PSS in MiB": [(epoch, 100 + epoch % 50) for epoch in epochs],
+        "warms up: USS in MiB": [(epoch, min(epoch, 400)) for epoch in epochs],
+        "saws: USS in MiB": [(epoch, 100 + epoch % 50) for epoch in epochs],
         "falls: descriptors": [(epoch, 40 - epoch // 500) for epoch in epochs],
         "one more: threads": [(epoch, 10 + (epoch > 1000)) for epoch in epochs],
     }

@@ -87,8 +87,9 @@ class Application:
         Wait ``LOOK_EVERY_S`` for it, or not at all if ``timeout_s`` is 0.
         """
         if timeout_s > 0:
-            with suppress(Py4JJavaError):  # it takes longer
+            with suppress(Py4JJavaError):  # it takes longer, or the wait was interrupted
                 stage.ready(self._slice, None)
+                return True
         return bool(stage.isCompleted())
 
     def interrupt(self) -> None:
