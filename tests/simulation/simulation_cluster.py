@@ -338,6 +338,11 @@ class Mailbox:
         self._driver.check()
         return not self._events
 
+    def get_nowait(self) -> Any:
+        if self.empty():
+            raise queue.Empty
+        return self.get()
+
     def get(self, timeout: float | None = None) -> Any:
         self._driver.check()
         cluster = self._cluster

@@ -130,8 +130,7 @@ MUTATIONS = (
     Mutation(
         "a checkpoint is deleted with _metadata last",
         "runtime/storage/checkpoints.py",
-        """                file_system.delete_file(f"{folder}/{METADATA}")
-                flush_folder(file_system, folder)""",
+        """                file_system.delete_file(f"{folder}/{METADATA}")""",
         "                pass",
     ),
     Mutation(
@@ -144,9 +143,9 @@ MUTATIONS = (
     Mutation(
         "the folder of a completed checkpoint is not flushed",
         "runtime/storage/checkpoints.py",
-        """metadata.encode())
+        """METADATA}", data)
             flush_folder(file_system, folder)""",
-        "metadata.encode())",
+        'METADATA}", data)',
     ),
 )
 

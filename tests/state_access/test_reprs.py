@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyflinkstate.state_access.flink_names import SavepointReader
 from read_support import UID, in_memory, metadata_of, operator_of
 from write_support import filled
 
@@ -53,7 +52,6 @@ def shown(checkpoint: Checkpoint) -> list[Any]:
         Verification(MANY, 1, 1, MANY, MANY),
         DryRun(tuple(Mismatch(name, None, "it does not fit") for name in MANY), tuple(MANY), tuple(MANY)),
         edit(checkpoint),
-        SavepointReader(checkpoint),
         JobExecutionResult("0" * 32, dict.fromkeys(MANY, 1), (), stats, 1, 0),
     ]
 
