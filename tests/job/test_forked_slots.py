@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-import pytest
 import slot_nursery
 from slot_functions import Count
 from support_slots import Driver
@@ -21,12 +20,24 @@ def test_a_forked_slot_has_a_session_of_its_own_and_runs_what_it_is_given(driver
     assert records == [("a", 1), ("a", 2)]
 
 
-def test_a_fork_that_fails_tells_why_and_with_which_code(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fork_that_fails_tells_why_and_with_which_code() -> None:
     command = [sys.executable, "-m", SLOT_MODULE, "nobody"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = slot_nursery.Popen(command, stdin=slot_nursery.PIPE, start_new_session=True, env=env)
+    streams = os.dup(1), os.dup(2)
+    process = slot_nursery.Popen(
+        command,
+        stdin=slot_nursery.PIPE,
+        stdout=slot_nursery.PIPE,
+        stderr=slot_nursery.STDOUT,
+        pass_fds=streams,
+        start_new_session=True,
+        env=env,
+    )
+    for stream in streams:
+        os.close(stream)
     with process.stdin as stdin:
         stdin.write(b"this is no bootstrap")
     assert process.wait() == 1
     assert process.poll() == 1
-    assert "JSONDecodeError" in capfd.readouterr().err
+    with process.stdout as stdout:
+        assert b"JSONDecodeError" in stdout.read()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 from collections.abc import Iterator
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 from slot_functions import Chatter
 from support_runtime import next_event
 from support_slots import Driver
 
-from pyflinkstate.runtime.tasks import slot_client
 from pyflinkstate.runtime.wire.messages import SlotOutput
 
 pytestmark = pytest.mark.timeout(60)
@@ -36,8 +32,12 @@ class Executor:
 @pytest.fixture
 def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
     made = Executor()
-    start = partial(subprocess.Popen, stdout=made.writes, stderr=made.writes)
-    monkeypatch.setattr(slot_client, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+    copy = os.dup
+
+    def of_the_executor(stream: int) -> int:
+        return copy(made.writes if stream in (1, 2) else stream)
+
+    monkeypatch.setattr(os, "dup", of_the_executor)
     yield made
     made.end()
 
