@@ -240,6 +240,18 @@ def test_retention_says_what_stays_after_each_way_to_end(
     assert storage.checkpoint_ids(job.job_id) == storage.completed(job.job_id)
 
 
+def test_a_signal_is_not_a_cancellation_that_deletes_checkpoints(
+    run: JobRun, storage: CheckpointFolders
+) -> None:
+    run.retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
+    job = run.job()
+    run.runner.before = lambda request: job.cancel(by="SIGTERM") if request.link.epoch == 4 else None
+    with pytest.raises(JobCancelledError, match="by SIGTERM"):
+        list(job.run())
+    assert job.status is JobStatus.CANCELED
+    assert storage.completed(job.job_id) == [3]
+
+
 @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
 def test_a_consumer_that_stops_is_one_that_cancels(
     run: JobRun, storage: CheckpointFolders, retention: Any

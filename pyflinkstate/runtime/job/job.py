@@ -26,6 +26,7 @@ from pyflinkstate.errors import (
     DriverUnreachableError,
     ImpossibleEventError,
     IncompatibleCheckpointError,
+    JobCancelledError,
     JobSupersededError,
     PyFlinkStateError,
     StateQueryError,
@@ -312,8 +313,7 @@ class Job(JobView):
             raise
         except BaseException as error:
             if not self._is_over:
-                is_told_to_end = isinstance(error, (KeyboardInterrupt, SystemExit))
-                self._end(JobStatus.CANCELED if is_told_to_end else JobStatus.FAILED, error)
+                self._end(JobStatus.CANCELED if _is_told_to_end(error) else JobStatus.FAILED, error)
             raise
         finally:
             self._reporter.end()
@@ -715,7 +715,8 @@ class Job(JobView):
             self._machine.break_off(status)
         self._reporter.log.ended(status, self._machine.epoch, cause, self._is_heard)
         try:  # a streaming query cannot be stopped once Spark is gone
-            self._end_checkpoints(status, began)
+            is_told = _is_told_to_end(cause)
+            self._end_checkpoints(status, began, JobStatus.FAILED if is_told else status)
         finally:
             self._reporter.ended(status, cause)
         if error is not None and cause is error:
@@ -731,7 +732,8 @@ class Job(JobView):
             return error
         return None
 
-    def _end_checkpoints(self, status: JobStatus, began: bool) -> None:
+    def _end_checkpoints(self, status: JobStatus, began: bool, retained_as: JobStatus) -> None:
+        """End the checkpoints; ``retained_as`` decides which stay. A signal is not a user's cancellation."""
         error = CheckpointError(f"the job ended: it is {status.name}")
         waiting = self._machine.savepoints
         while not self._events.empty():
@@ -744,7 +746,7 @@ class Job(JobView):
         if self._checkpointing is None:
             return
         self._checkpointing.abort_pending(error)
-        if began and deletes_checkpoints(self._settings.retention, status):
+        if began and deletes_checkpoints(self._settings.retention, retained_as):
             self._checkpointing.discard_all()
         else:
             self._checkpointing.end()
@@ -777,6 +779,13 @@ class Job(JobView):
     def fail(self, error: PyFlinkStateError) -> None:
         """See :class:`JobView`."""
         self._dispatcher.tell(Failed(error))
+
+
+def _is_told_to_end(cause: BaseException | None) -> bool:
+    """Return whether a job ends because its program is told to end, by a signal or an exit."""
+    if isinstance(cause, JobCancelledError):
+        return bool(cause.context.get("by"))
+    return isinstance(cause, (KeyboardInterrupt, SystemExit))
 
 
 #: The handler of each instruction; the event that it returns goes to the machine.
