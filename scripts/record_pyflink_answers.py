@@ -3,13 +3,14 @@
 It runs in an environment of its own, which has PyFlink 2.3 and a JDK (``javac``), and not this package::
 
     python -m venv pyflink && pyflink/bin/pip install "apache-flink==2.3.*"
-    pyflink/bin/python scripts/record_pyflink_answers.py tests/support/pyflink_answers.jsonl.gz --seeds 500
+    pyflink/bin/python scripts/record_pyflink_answers.py tests/support/pyflink_answers.jsonl.gz --seeds 501
 
 Each line of the file is the outputs of one seed, from 0 on: ``{"main": [[key, value, time], ...], ...}``.
 The programs run in PyFlink's thread mode with parallelism 1, some of them in each job.
 
-PyFlink has no watermark generator in Python, and its own generators emit by the clock. So this file has one
-in Java, which emits with each record and at the end; programs with a watermark at the end use PyFlink's own.
+PyFlink has no watermark generator in Python, and its own generators emit by the clock: from a small
+collection they emit nothing before the end of time. So this file has a generator in Java, which emits after
+each record, or after the last one, as a periodic generator may.
 With ``--only`` some seeds are recorded again, and the others are kept as they are in the file.
 """
 
@@ -33,23 +34,25 @@ GENERATOR = """
 import org.apache.flink.api.common.eventtime.*;
 import org.apache.flink.api.java.tuple.*;
 
-public class WithEachRecord implements WatermarkGeneratorSupplier<Object> {
+public class CountedWatermarks implements WatermarkGeneratorSupplier<Object> {
     private final long delay;
-    public WithEachRecord(long delay) { this.delay = delay; }
+    private final long every;
+    public CountedWatermarks(long delay, long every) { this.delay = delay; this.every = every; }
     public WatermarkGenerator<Object> createWatermarkGenerator(WatermarkGeneratorSupplier.Context context) {
         return new WatermarkGenerator<Object>() {
             private long latest = Long.MIN_VALUE + delay + 1;
+            private long count = 0;
             public void onEvent(Object event, long timestamp, WatermarkOutput output) {
                 latest = Math.max(latest, timestamp);
-                onPeriodicEmit(output);
+                if (++count % every == 0) {
+                    output.emitWatermark(new Watermark(latest - delay - 1));
+                }
             }
-            public void onPeriodicEmit(WatermarkOutput output) {
-                output.emitWatermark(new Watermark(latest - delay - 1));
-            }
+            public void onPeriodicEmit(WatermarkOutput output) {}
         };
     }
-    public static WatermarkStrategy<Object> strategy(long delay) {
-        return WatermarkStrategy.forGenerator(new WithEachRecord(delay));
+    public static WatermarkStrategy<Object> strategy(long delay, long every) {
+        return WatermarkStrategy.forGenerator(new CountedWatermarks(delay, every));
     }
 }
 """
@@ -59,7 +62,7 @@ def main() -> int:
     """Record the answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=500, help="how many seeds, from 0 on")
+    parser.add_argument("--seeds", type=int, default=501, help="how many seeds, from 0 on")
     parser.add_argument("--only", type=int, nargs="+", help="the seeds to record again")
     arguments = parser.parse_args()
     answers: dict[int, Any] = {}
@@ -81,9 +84,9 @@ def _prepare(folder: Path) -> None:
         (folder / name).write_text((SUPPORT / name).read_text().replace("pyflinkstate", "pyflink"))
     import pyflink
 
-    (folder / "WithEachRecord.java").write_text(GENERATOR)
+    (folder / "CountedWatermarks.java").write_text(GENERATOR)
     jars = ":".join(map(str, (Path(pyflink.__file__).parent / "lib").glob("*.jar")))
-    subprocess.run(["javac", "-cp", jars, "WithEachRecord.java"], cwd=folder, check=True)
+    subprocess.run(["javac", "-cp", jars, "CountedWatermarks.java"], cwd=folder, check=True)
     classes = [file.name for file in folder.glob("*.class")]
     subprocess.run(["jar", "cf", "generator.jar", *classes], cwd=folder, check=True)
     sys.path.insert(0, str(folder))
@@ -113,8 +116,6 @@ def _run(programs: list[dict[str, Any]], folder: Path) -> dict[int, dict[str, li
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(1)
     env.add_jars(f"file://{folder}/generator.jar")
-    # The generators of PyFlink emit when the input ends, and not before.
-    env.get_config().set_auto_watermark_interval(0)
     streams = []
     found: dict[int, dict[str, list[list[int]]]] = {}
     for program in programs:
@@ -129,7 +130,7 @@ def _run(programs: list[dict[str, Any]], folder: Path) -> dict[int, dict[str, li
 
 
 def _source(env: Any, program: dict[str, Any]) -> Any:
-    from pyflink.common import Duration, WatermarkStrategy
+    from pyflink.common import WatermarkStrategy
     from pyflink.common.watermark_strategy import TimestampAssigner
     from pyflink.java_gateway import get_gateway
     from pyflink.util.java_utils import load_java_class, to_jarray
@@ -139,12 +140,12 @@ def _source(env: Any, program: dict[str, Any]) -> Any:
             return int(value[2])
 
     when, delay = program["watermarks"]
-    if when == "each":
-        jvm = get_gateway().jvm
-        made = load_java_class("WithEachRecord").getMethod("strategy", to_jarray(jvm.Class, [jvm.Long.TYPE]))
-        strategy = WatermarkStrategy(made.invoke(None, to_jarray(jvm.Object, [jvm.Long.valueOf(delay)])))
-    else:
-        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(delay))
+    every = 1 if when == "each" else len(program["records"])
+    jvm = get_gateway().jvm
+    longs = to_jarray(jvm.Class, [jvm.Long.TYPE, jvm.Long.TYPE])
+    arguments = to_jarray(jvm.Object, [jvm.Long.valueOf(delay), jvm.Long.valueOf(every)])
+    made = load_java_class("CountedWatermarks").getMethod("strategy", longs).invoke(None, arguments)
+    strategy = WatermarkStrategy(made)
     records = env.from_collection([tuple(record) for record in program["records"]])
     return records.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(Third()))
 
