@@ -108,7 +108,7 @@ def test_the_metadata_tells_what_an_index_shows(dist: Path) -> None:
     assert (metadata["Version"], metadata["License-Expression"]) == (VERSION, "Apache-2.0")
     assert metadata["Keywords"]
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
-    assert {"sql", "terminal"} <= set(metadata.get_all("Provides-Extra", []))
+    assert {"sql", "otel"} <= set(metadata.get_all("Provides-Extra", []))
     assert metadata.get_all("Project-URL") is None
 
 

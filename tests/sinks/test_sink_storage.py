@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -189,6 +190,27 @@ class TestWhatIsFlushed:
         flushed.inodes.clear()
         sink.commit(1)
         assert flushed.has(tmp_path / "out")
+
+    def test_each_epoch_that_readers_see_is_before_the_next_one(
+        self, tmp_path: Path, flushed: Flushed, kind: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink, results = self.written(kind, tmp_path / "out")
+        sink.prepare(1, results)
+        records = [{"number": 2}] if kind == "parquet" else ["2"]
+        sink.prepare(2, list(sink.writer(2).write(0, iter(records))))
+        out = tmp_path / "out"
+
+        def refuse(descriptor: int) -> None:
+            if os.fstat(descriptor).st_ino == out.stat().st_ino:
+                raise OSError(errno.EIO, "input/output error")
+
+        monkeypatch.setattr(durable.os, "fsync", refuse)
+        with pytest.raises(SinkStorageError):
+            sink.commit(2)
+        assert len(visible(out)) == 1, "a power cut could take back epoch 1 and leave epoch 2"
+        monkeypatch.setattr(durable.os, "fsync", flushed.fsync)
+        sink.commit(2)
+        assert len(visible(out)) == 2
 
     def test_moves_of_a_restore_are_before_the_history_that_counts_on_them(
         self, tmp_path: Path, flushed: Flushed, kind: str

@@ -513,6 +513,8 @@ class FileSink:
             for number, name in self._area.epochs("prepared"):
                 if number <= epoch:
                     self._fs.move(self._area.path("prepared", name), f"{self._root}/epoch={number}")
+                    # Before the next one: a power cut must not take back an epoch and leave a later one.
+                    self._area.sync(self._root)
             self._area.sync(self._root, self._area.path("prepared"))
             if self._retention_ms is not None:
                 self._delete_older(epoch, self._now_ms() - self._retention_ms)
