@@ -494,7 +494,7 @@ def test_a_driver_deletes_at_last_what_its_subtasks_wrote_after_another_one_had_
     write_state(storage, trigger.folder, trigger.checkpoint_id, trigger.writer)
     assert len(shop.tree()) == len(before) + 3
 
-    older._end_checkpoints(JobStatus.FAILED, True)
+    older._end_checkpoints(JobStatus.FAILED, True, JobStatus.FAILED)
     assert shop.tree() == before
     assert theirs.exists()
     assert not Path(trigger.savepoint.folder).exists()
@@ -516,7 +516,7 @@ def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Sho
     assert trigger is not None
     theirs = write_state(shop.storage, trigger.folder, None, newer.token)
     write_state(shop.storage, trigger.folder, None, trigger.writer)
-    older._end_checkpoints(JobStatus.FAILED, True)
+    older._end_checkpoints(JobStatus.FAILED, True, JobStatus.FAILED)
     assert list(Path(trigger.folder).iterdir()) == [theirs]
 
 

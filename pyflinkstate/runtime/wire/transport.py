@@ -156,7 +156,7 @@ def connect(address: Address, server: ServerName, secret: bytes, limits: Handsha
             return _connect_once(address, server, secret, limits, deadline_s)
         except _CutOffError as error:
             cut_off.append(error)
-        except ConnectionRefusedError:  # nobody listens any more
+        except (ConnectionRefusedError, ConnectionResetError):  # nobody listens any more
             if not cut_off:
                 raise
             break
