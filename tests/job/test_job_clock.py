@@ -85,6 +85,7 @@ def acted(storage: CheckpointFolders, act: Any, timeout_ms: int) -> JobRun:
     return JobRun(keyed, sink, storage, parallelism=2, runner=ActingRunner(act), checkpoints=settings)
 
 
+@pytest.mark.full
 def test_a_checkpoint_that_nobody_acknowledges_expires_though_the_clock_is_set_back(
     storage: CheckpointFolders,
 ) -> None:
