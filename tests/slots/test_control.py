@@ -232,7 +232,7 @@ OWN = PackageCopy.here()
     [
         (attrs.evolve(OWN, folder="/checkout"), OWN, "runs another copy"),
         (attrs.evolve(OWN, folder="/checkout", host="another"), OWN, ""),
-        (attrs.evolve(OWN, folder="/work/package.zip"), OWN, ""),
+        (attrs.evolve(OWN, folder="/packages/package.zip"), OWN, ""),
         (attrs.evolve(OWN, is_compiled=False), attrs.evolve(OWN, is_compiled=True), "runs it interpreted"),
         (attrs.evolve(OWN, is_compiled=True), attrs.evolve(OWN, is_compiled=False), ""),
         (OWN, OWN, ""),
