@@ -26,7 +26,6 @@ from pyflinkstate.errors import (
     DriverUnreachableError,
     ImpossibleEventError,
     IncompatibleCheckpointError,
-    JobCancelledError,
     JobSupersededError,
     PyFlinkStateError,
     StateQueryError,
@@ -92,6 +91,7 @@ from pyflinkstate.runtime.job.job_sinks import JobSinks
 from pyflinkstate.runtime.job.machine import JobFacts, JobMachine, Phase
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
 from pyflinkstate.runtime.job.reports.description import outline
+from pyflinkstate.runtime.job.reports.job_log import told_to_end_by
 from pyflinkstate.runtime.job.reports.job_reporter import JobReporter
 from pyflinkstate.runtime.job.reports.observe import JobExecutionResult
 from pyflinkstate.runtime.job.source_start import SourceStart
@@ -313,7 +313,7 @@ class Job(JobView):
             raise
         except BaseException as error:
             if not self._is_over:
-                self._end(JobStatus.CANCELED if _is_told_to_end(error) else JobStatus.FAILED, error)
+                self._end(JobStatus.CANCELED if told_to_end_by(error) else JobStatus.FAILED, error)
             raise
         finally:
             self._reporter.end()
@@ -715,8 +715,7 @@ class Job(JobView):
             self._machine.break_off(status)
         self._reporter.log.ended(status, self._machine.epoch, cause, self._is_heard)
         try:  # a streaming query cannot be stopped once Spark is gone
-            is_told = _is_told_to_end(cause)
-            self._end_checkpoints(status, began, JobStatus.FAILED if is_told else status)
+            self._end_checkpoints(status, began, JobStatus.FAILED if told_to_end_by(cause) else status)
         finally:
             self._reporter.ended(status, cause)
         if error is not None and cause is error:
@@ -779,13 +778,6 @@ class Job(JobView):
     def fail(self, error: PyFlinkStateError) -> None:
         """See :class:`JobView`."""
         self._dispatcher.tell(Failed(error))
-
-
-def _is_told_to_end(cause: BaseException | None) -> bool:
-    """Return whether a job ends because its program is told to end, by a signal or an exit."""
-    if isinstance(cause, JobCancelledError):
-        return bool(cause.context.get("by"))
-    return isinstance(cause, (KeyboardInterrupt, SystemExit))
 
 
 #: The handler of each instruction; the event that it returns goes to the machine.

@@ -90,7 +90,7 @@ class JobLog:
         ran = f"{self._job} is {status.name} after epoch {epoch}" + (
             f", {late} late records dropped" * bool(late)
         )
-        if (by := _told_to_end_by(error)) and status is JobStatus.CANCELED:
+        if (by := told_to_end_by(error)) and status is JobStatus.CANCELED:
             _log.warning("%s, by %s", ran, by)
         elif status is not JobStatus.FAILED or error is None:
             _log.info("%s", ran)
@@ -98,7 +98,7 @@ class JobLog:
             _log.error("%s: %s", ran, _headline(error) if is_heard else _whole(error))
 
 
-def _told_to_end_by(error: BaseException | None) -> str:
+def told_to_end_by(error: BaseException | None) -> str:
     """Return the signal or exception by which the program is told to end; empty if it is not."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         return type(error).__name__
