@@ -19,11 +19,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 #: Begins jobs on a session of a user's own, which logs as Spark does by itself, and cancels each in the midst
 #: of a record, and one as it looks into the log of its query for the batch that has come.
 PROGRAM = """
-import os, sys, threading
+import os, sys, threading, time
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment
 from pyflinkstate import keyed_process, keyed_process_queries
+from pyflinkstate.runtime.spark.job_failure import ResultQueries
 from pyflinkstate.runtime.spark.spark import SparkQueryFiles
 
 folder = os.path.dirname(os.path.abspath(__file__))
@@ -71,12 +72,18 @@ def interrupted_read(self, name):
             pass
     return read(self, name)
 
+def slow_listener(self, event):
+    is_told.set()
+    time.sleep(1)
+
+ResultQueries.onQueryTerminated, is_told = slow_listener, threading.Event()
 SparkQueryFiles.read = interrupted_read
 options["checkpoint_directory"] = folder + "/more state"
 keyed_process(rows(), key=lambda row: 1, function=Waits(), **options)
 is_reading.wait(60)
 keyed_process_queries()[-1].stop()
 print("begins a batch", [query for query in spark.streams.active if query.isActive])
+is_told.wait(60)  # the program ends while Spark tells the listener of an earlier job
 """
 
 

@@ -12,6 +12,10 @@ A query that ends when it has read what there is (``availableNow``) would end at
 the job has not committed anything yet. A listener is called before such a query looks for files, so it waits
 there.
 
+Spark tells a listener in Python what happens over a connection, and logs a stack trace if the program ends in
+the midst of that. So a listener is taken off before the program ends, and what Spark has begun to tell is
+waited for.
+
 Spark has no public way to end a query with an error. The error is put where Spark itself keeps the cause of a
 query's end, and the query is stopped. Where a release of Spark has no such place the query is just stopped,
 and the log says why.
@@ -19,10 +23,12 @@ and the log says why.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -40,6 +46,8 @@ _ERROR_CLASS = "STREAM_FAILED"
 _LOOK_S = 1
 #: How long a query may go on to read what the job has committed.
 READ_TIMEOUT_S = 600
+#: How long the end of a program waits until Spark has told all that has happened.
+_TOLD_TIMEOUT_MS = 5_000
 
 
 class ResultQueries(StreamingQueryListener):
@@ -93,6 +101,9 @@ class ResultQueries(StreamingQueryListener):
         if not self._listens:
             self._session.streams.addListener(self)
             self._listens = True
+            if not _listeners:
+                atexit.register(_end_listening)
+            _listeners.add(self)
 
     # --- the calls of a listener -------------------------------------------------------------------
 
@@ -166,6 +177,19 @@ class ResultQueries(StreamingQueryListener):
                 type(error).__name__,
                 self._text,
             )
+
+
+#: Those that Spark may tell something, or may still be telling something since they were taken off.
+_listeners: WeakSet[ResultQueries] = WeakSet()
+
+
+def _end_listening() -> None:
+    for queries in list(_listeners):
+        queries.release()
+        queries.forget()
+        with suppress(PySparkException, Py4JError, AttributeError):  # the session has ended
+            bus = queries._session.sparkContext._jsc.sc().listenerBus()
+            bus.waitUntilEmpty(_TOLD_TIMEOUT_MS)
 
 
 def _ends_by_itself(query: SparkObject) -> bool:
