@@ -16,7 +16,7 @@ def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
     Raises:
         CheckpointNotFoundError: there is no job.
         CheckpointStorageError: the storage cannot be read.
-        ConfigurationError: the page cannot listen there.
+        ConfigurationError: the page cannot listen there, or its extra is not installed.
     """
     monitor = Monitor(keeps_journal=False, is_told=False)
     monitor.follow(path)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pyflinkstate.api.metric_reporter import MetricReporter
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor.follower import Follower
 from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.metrics.registry import MetricRegistry
+from pyflinkstate.monitor.metrics.job_metrics import all_metrics
 from pyflinkstate.monitor.metrics.reporting import Reporting
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.monitor.web.access import Access
-from pyflinkstate.monitor.web.pages import Pages
-from pyflinkstate.monitor.web.server import PageServer
 from pyflinkstate.runtime.job import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from pyflinkstate.monitor.web.pages import Pages
+    from pyflinkstate.monitor.web.server import PageServer
 
 _log = logging.getLogger("pyflinkstate.monitor")
 
@@ -32,7 +36,7 @@ class Monitor:
         is_told: whether the log tells where the page is.
 
     Raises:
-        ConfigurationError: the page cannot listen where it should.
+        ConfigurationError: the page cannot listen where it should, or its extra is not installed.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Monitor:
         self._clock = clock or SystemClock()
         self._keeps_journal = keeps_journal
         self._jobs = Jobs()
+        self._pages: Pages | None = None
         self._server: PageServer | None = None
         self._is_told = is_told
         self._reports: list[Reporting] = []
@@ -58,29 +63,38 @@ class Monitor:
         """Serve the page in another way from now on, with all jobs that it showed; None for no longer.
 
         Raises:
-            ConfigurationError: the page cannot listen where it should; there is none then.
+            ConfigurationError: the page cannot listen where it should, or its extra is not installed; there
+                is no page then.
         """
         if self._server is not None:
             self._server.close()
-        self._server = self.address = None
+        self._server = self._pages = self.address = None
         if page is not None:
             self._open(page)
             if self._is_told:
                 _log.warning("the web page is at %s", self.address)
 
     def _open(self, page: WebPageSettings) -> None:
+        try:
+            from pyflinkstate.monitor.web.access import Access
+            from pyflinkstate.monitor.web.pages import Pages
+            from pyflinkstate.monitor.web.server import PageServer
+        except ImportError as error:
+            raise ConfigurationError(
+                f"the web page needs starlette and uvicorn ({error}): install them where the page is served "
+                "(pip install 'pyflinkstate[web]'), or do not ask for a page"
+            ) from error
         names = [name for name in (page.address, page.host) if name]
         access = Access(names, page.metrics_without_token)
-        pages = Pages(self._jobs, access, page.has_actions, self._clock)
-        self._server = PageServer(page.host, page.ports, pages.answer)
-        access.port = self._server.port
+        self._pages = Pages(self._jobs, access, page.has_actions, self._clock)
+        self._server = PageServer(page.host, page.ports, self._pages)
         host = page.address or page.host
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self._server.port}/?token={access.token}"
 
     def observe(self, directory: str | None) -> JobObserver:
         """Return a new listener, for one job; ``directory`` is that of its checkpoints."""
-        recorder = Recorder(self._clock, directory if self._keeps_journal else None, self._changed)
+        recorder = Recorder(self._clock, directory if self._keeps_journal else None, self._jobs.changed)
         self._jobs.add(Shown(recorder.story, recorder.lock, recorder))
         return recorder
 
@@ -94,8 +108,8 @@ class Monitor:
 
     def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
         """Tell a reporter the metrics of all jobs; what its ``open`` raises is passed on."""
-        registry = MetricRegistry(self._jobs, self._clock)
-        self._reports.append(Reporting(reporter, registry, interval_ms / 1000))
+        metrics = partial(all_metrics, self._jobs, self._clock)
+        self._reports.append(Reporting(reporter, metrics, interval_ms / 1000))
         if len(self._reports) == 1:
             atexit.register(self._close_reports)
 
@@ -112,12 +126,12 @@ class Monitor:
             CheckpointNotFoundError: there is no job.
             CheckpointStorageError: the storage cannot be read.
         """
-        follower = Follower(path, self._jobs, self._changed)
+        follower = Follower(path, self._jobs, self._jobs.changed)
         args = (self._is_watched, self._ended)
         threading.Thread(target=follower.follow, args=args, name="pyflinkstate follower", daemon=True).start()
 
     def _is_watched(self) -> bool:
-        return self._server is not None and self._server.is_watched()
+        return self._pages is not None and self._pages.is_watched()
 
     def close(self) -> None:
         """Close the page and reporters; jobs go on, and so do their journals."""
@@ -125,8 +139,3 @@ class Monitor:
             self._server.close()
         self._ended.set()
         self._close_reports()
-
-    def _changed(self) -> None:
-        self._jobs.changed()
-        if self._server is not None:
-            self._server.changed(self._jobs.news())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import weakref
@@ -69,10 +68,6 @@ class Jobs:
     def version(self) -> int:
         """A number that grows with whatever any job tells."""
         return self._version
-
-    def news(self) -> bytes:
-        """Return what viewers are told when something has changed."""
-        return json.dumps({"version": self._version}).encode("ascii")
 
     def changed(self) -> None:
         """A job has told something."""

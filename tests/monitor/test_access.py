@@ -42,7 +42,7 @@ def test_without_the_token_there_is_no_byte_of_data(stranger: Browser, path: str
     assert is_bare(stranger.ask(path), 401)
     assert is_bare(stranger.ask(path, "POST"), 401)
     assert is_bare(stranger.ask(path, authorization="Bearer wrong"), 401)
-    assert is_bare(stranger.ask(path, authorization="Bearer \xff"), 400)
+    assert is_bare(stranger.ask(path, authorization="Bearer \xff"), 401)
     assert is_bare(stranger.ask(path, cookie="pyflinkstate=wrong; a"), 401)
 
 
@@ -55,7 +55,7 @@ def test_a_wrong_token_in_the_address_gives_no_cookie(stranger: Browser) -> None
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(stranger: Browser) -> None:
     answer = stranger.ask(f"/?token={stranger.token}")
     cookie = answer.headers["set-cookie"]
-    assert cookie.endswith("; HttpOnly; SameSite=Strict")
+    assert cookie.lower().endswith("; httponly; samesite=strict")
     assert stranger.token not in cookie
     assert stranger.token.encode() not in answer.body
 
@@ -74,12 +74,12 @@ def test_cookies_of_programs_that_have_ended_are_taken_away(monitor: Monitor, st
         f"GET /?token={stranger.token} HTTP/1.1\r\nHost: localhost\r\nCookie: {sent}\r\n\r\n".encode(),
     )
     lines = data.partition(b"\r\n\r\n")[0].decode().split("\r\n")
-    given = [line.partition(": ")[2] for line in lines if line.startswith("Set-Cookie")]
+    given = [line.partition(": ")[2] for line in lines if line.startswith("set-cookie")]
     assert given[0].startswith(f"pyflinkstate-{stranger.port}=")
     assert [one.partition(";")[0] for one in given[1:]] == [
-        f"pyflinkstate-{port}=" for port in range(100, 105)
+        f'pyflinkstate-{port}=""' for port in range(100, 105)
     ]
-    assert all(one.endswith("; Max-Age=0") for one in given[1:])
+    assert all("; Max-Age=0;" in one for one in given[1:])
 
 
 @pytest.mark.parametrize(

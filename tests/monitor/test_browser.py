@@ -353,7 +353,7 @@ def test_a_table_keeps_its_place_when_news_come(chromium: Any) -> None:
     chromium.execute_script("document.querySelector('#epochs .wide').focus();")
     chromium.execute_script("window.kept = document.activeElement;")
     shown.restarts = 41
-    monitor._changed()
+    monitor._jobs.changed()
     wait(chromium, "document.querySelector('#overview').textContent.includes('Restarts41')")
     assert chromium.execute_script("return document.activeElement === window.kept")
     assert chromium.execute_script("return document.querySelector('#epochs details').open")

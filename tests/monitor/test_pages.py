@@ -12,21 +12,17 @@ from typing import Any
 
 import pytest
 from support_job import JobRun
-from support_runtime import PATIENCE_S, ManualClock
+from support_runtime import PATIENCE_S
 from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
 
 from pyflinkstate.api.metric_reporter import ReportedMetric
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.metrics import prometheus
 from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.monitor.web.access import Access
-from pyflinkstate.monitor.web.http import Request
-from pyflinkstate.monitor.web.pages import Pages
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 
@@ -181,14 +177,15 @@ def test_a_page_does_not_keep_jobs_in_memory(run: JobRun) -> None:
 
 
 def test_answers_of_older_versions_are_not_kept() -> None:
-    access = Access()
-    bearer = {"host": "localhost", "authorization": f"Bearer {access.token}"}
-    pages = Pages(jobs := Jobs(), access, has_actions=False, clock=ManualClock())
+    monitor = monitor_with()
+    browser = browser_of(monitor).enter()
     for number in range(5):
-        jobs.add(Shown(story(f"{number:032x}"), threading.Lock()))
+        monitor.show(story(f"{number:032x}"))
         path = f"/api/jobs/{number:032x}/page"
-        assert pages.answer(Request("GET", path, {}, bearer)).status == 200
-    assert list(pages._cache) == [path]
+        assert browser.ask(path).status == 200
+    assert monitor._pages is not None
+    assert list(monitor._pages._cache[1]) == [path]
+    monitor.close()
 
 
 def live(run: JobRun, savepoints: str | None) -> tuple[Monitor, Job, Browser]:

@@ -6,7 +6,8 @@ import gzip
 import http.server
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from pyflinkstate.metrics.reporter import MetricReporter, ReportedMetric
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.metrics import prometheus
-from pyflinkstate.monitor.metrics.registry import MetricRegistry
+from pyflinkstate.monitor.metrics.job_metrics import all_metrics
 from pyflinkstate.monitor.metrics.reporting import Reporting
 
 pytestmark = pytest.mark.timeout(60)
@@ -66,48 +67,54 @@ class Steps(threading.Event):
         self.turns.put(True)
 
 
+Metrics = Callable[[], list[ReportedMetric]]
+
+
 @pytest.fixture
-def registry() -> MetricRegistry:
-    jobs = Jobs()
-    jobs.add(Shown(story(), threading.Lock()))
-    return MetricRegistry(jobs, ManualClock())
+def jobs() -> Jobs:
+    made = Jobs()
+    made.add(Shown(story(), threading.Lock()))
+    return made
 
 
-def test_a_reporter_is_told_what_prometheus_reads_until_it_is_closed(registry: MetricRegistry) -> None:
+@pytest.fixture
+def metrics_now(jobs: Jobs) -> Metrics:
+    return partial(all_metrics, jobs, ManualClock())
+
+
+def test_a_reporter_is_told_what_prometheus_reads_until_it_is_closed(metrics_now: Metrics) -> None:
     reporter, steps = Noting(), Steps()
-    reporting = Reporting(reporter, registry, 10, steps)
+    reporting = Reporting(reporter, metrics_now, 10, steps)
     for _ in range(2):
         steps.turns.put(False)
         metrics = reporter.reports.get(timeout=PATIENCE_S)
-        assert prometheus.text(metrics) == prometheus.text(registry.metrics())
+        assert prometheus.text(metrics) == prometheus.text(metrics_now())
     reporting.close()
     assert reporter.told == ["open", "report", "report", "report", "close"]
-    assert reporter.added == {metric.name for metric in registry.metrics()}
+    assert reporter.added == {metric.name for metric in metrics_now()}
     assert reporter.removed == set()
 
 
-def test_metrics_that_go_are_told(registry: MetricRegistry) -> None:
+def test_metrics_that_go_are_told(jobs: Jobs, metrics_now: Metrics) -> None:
     reporter, steps = Noting(), Steps()
-    reporting = Reporting(reporter, registry, 10, steps)
+    reporting = Reporting(reporter, metrics_now, 10, steps)
     steps.turns.put(False)
     reporter.reports.get(timeout=PATIENCE_S)
-    (shown,) = registry._jobs.begun()
+    (shown,) = jobs.begun()
     with shown.lock:
         shown.story.watermarks = {}
     reporting.close()
     assert reporter.removed == {"flink_taskmanager_job_task_operator_currentOutputWatermark"}
 
 
-def test_a_reporter_that_raises_is_told_again(
-    registry: MetricRegistry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reporter_that_raises_is_told_again(metrics_now: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     class Rude(Noting):
         def report(self, metrics: Sequence[ReportedMetric]) -> None:
             super().report(metrics)
             raise ZeroDivisionError("rude")
 
     reporter, steps = Rude(), Steps()
-    reporting = Reporting(reporter, registry, 10, steps)
+    reporting = Reporting(reporter, metrics_now, 10, steps)
     for _ in range(2):
         steps.turns.put(False)
         reporter.reports.get(timeout=PATIENCE_S)
@@ -156,15 +163,15 @@ def points(data: Any) -> dict[tuple[str, tuple[tuple[str, Any], ...]], Any]:
     }
 
 
-def test_open_telemetry_has_the_same_names_values_and_labels(registry: MetricRegistry) -> None:
+def test_open_telemetry_has_the_same_names_values_and_labels(metrics_now: Metrics) -> None:
     reader = export.InMemoryMetricReader()
     reporter = OpenTelemetryReporter(reader=reader, resource={"service.namespace": "shop"})
     reporter.open()
     for _ in range(2):
-        reporter.report(registry.metrics())
+        reporter.report(metrics_now())
     data = reader.get_metrics_data()
     assert points(data) == {
-        (metric.name.lower(), tuple(sorted(metric.labels))): metric.value for metric in registry.metrics()
+        (metric.name.lower(), tuple(sorted(metric.labels))): metric.value for metric in metrics_now()
     }
     resource = data.resource_metrics[0].resource.attributes
     assert (resource["service.name"], resource["service.namespace"]) == ("pyflinkstate", "shop")
@@ -178,11 +185,11 @@ def test_open_telemetry_has_the_same_names_values_and_labels(registry: MetricReg
     reporter.close()
 
 
-def test_what_has_gone_is_not_exported_any_more(registry: MetricRegistry) -> None:
+def test_what_has_gone_is_not_exported_any_more(metrics_now: Metrics) -> None:
     reader = export.InMemoryMetricReader()
     reporter = OpenTelemetryReporter(reader=reader)
     reporter.open()
-    reporter.report(registry.metrics())
+    reporter.report(metrics_now())
     reporter.report([ReportedMetric("late_comer", 7, (("job_name", "bad\ud800name"),))])
     assert points(reader.get_metrics_data()) == {("late_comer", (("job_name", "bad?name"),)): 7}
     reporter.close()
@@ -214,16 +221,16 @@ def collector() -> Iterator[tuple[str, queue.SimpleQueue[bytes]]]:
 
 
 def test_an_otlp_endpoint_is_sent_each_report(
-    registry: MetricRegistry, collector: tuple[str, queue.SimpleQueue[bytes]]
+    metrics_now: Metrics, collector: tuple[str, queue.SimpleQueue[bytes]]
 ) -> None:
     messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
     endpoint, received = collector
     reporter = OpenTelemetryReporter(endpoint)
     reporter.open()
-    reporter.report(registry.metrics())
+    reporter.report(metrics_now())
     request = messages.ExportMetricsServiceRequest.FromString(received.get(timeout=PATIENCE_S))
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
-    assert {metric.name for metric in metrics} == {metric.name.lower() for metric in registry.metrics()}
+    assert {metric.name for metric in metrics} == {metric.name.lower() for metric in metrics_now()}
     (restarts,) = [metric for metric in metrics if metric.name == "flink_jobmanager_job_numrestarts"]
     (point,) = restarts.gauge.data_points
     labels = {one.key: one.value.string_value for one in point.attributes}
@@ -233,13 +240,13 @@ def test_an_otlp_endpoint_is_sent_each_report(
 
 
 def test_a_reporter_that_is_opened_again_exports_again(
-    registry: MetricRegistry, collector: tuple[str, queue.SimpleQueue[bytes]]
+    metrics_now: Metrics, collector: tuple[str, queue.SimpleQueue[bytes]]
 ) -> None:
     endpoint, received = collector
     reporter = OpenTelemetryReporter(endpoint)
     for _ in range(2):
         reporter.open()
-        reporter.report(registry.metrics())
+        reporter.report(metrics_now())
         assert b"numrestarts" in received.get(timeout=PATIENCE_S)
         reporter.close()
         while not received.empty():  # what the end exports

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +16,8 @@ from support_web import JOB_ID, Browser, browser_of, exchange, monitor_with, par
 
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.web import server
-from pyflinkstate.monitor.web.http import Request, Response
-from pyflinkstate.monitor.web.server import PageServer
+from pyflinkstate.monitor.jobs import Jobs
+from pyflinkstate.monitor.web import access, pages, server
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 
 SEED = 20_240_601
@@ -36,6 +34,18 @@ def monitor() -> Iterator[Monitor]:
 @pytest.fixture
 def browser(monitor: Monitor) -> Browser:
     return browser_of(monitor).enter()
+
+
+def connected(browser: Browser) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE_S)
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Return whether the server closes a connection without an answer."""
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionResetError:
+        return True
 
 
 def malformed(dice: random.Random, good: bytes) -> bytes:
@@ -60,7 +70,12 @@ def malformed(dice: random.Random, good: bytes) -> bytes:
     return bytes(changed)
 
 
-def test_2000_malformed_requests_change_nothing(monitor: Monitor, browser: Browser) -> None:
+def test_2000_malformed_requests_change_nothing(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor do they tell anything, or write into the log of the program."""
+    monkeypatch.setattr(server, "REQUEST_S", 0.05)  # some end in the middle of what they promise
+    caplog.clear()
     dice = random.Random(SEED)
     paths = ["/", "/metrics", "/api/jobs", f"/api/jobs/{JOB_ID}", "/../../etc/passwd"]
     statuses = set()
@@ -71,118 +86,149 @@ def test_2000_malformed_requests_change_nothing(monitor: Monitor, browser: Brows
         if received:
             answer = parse(received)
             statuses.add(answer.status)
-            assert answer.body == b""
-    assert statuses <= {400, 401, 413, 421, 431, 501}
+            assert answer.body in (b"", b"Invalid HTTP request received.")
+    assert statuses <= {400, 401, 413, 421, 501}
+    assert caplog.records == []
+    monkeypatch.undo()
     assert browser.ask("/api/jobs").json()["jobs"][0]["id"] == JOB_ID
 
 
-def test_a_request_must_come_as_a_whole_in_time() -> None:
-    """A byte now and then does not keep a connection."""
-    made = PageServer("127.0.0.1", [0], lambda _: Response(200), request_s=0.2)
-    with socket.create_connection(("127.0.0.1", made.port), timeout=PATIENCE_S) as connection:
-        connection.sendall(b"GET / HT")
-        assert parse(connection.recv(65536)).status == 408
-    made.close()
+@pytest.mark.parametrize(
+    ("head", "statuses"),
+    [
+        (b"", {400}),
+        (b"GET / HTTP/x", {400}),
+        (b"PUT /api/jobs HTTP/1.1", {405}),
+        (b"POST /api/jobs HTTP/1.1", {405}),
+        (b"GET http://other/ HTTP/1.1", {404}),
+        (b"GET  / HTTP/1.1", {400}),
+        (b"GET /\x00 HTTP/1.1", {400}),
+        (b"GET /api/jobs HTTP/1.1\r\nA : a", {400}),
+        (b"GET /api/jobs HTTP/1.1\r\nA: a\nB: b\x00", {400}),
+        (b"GET /api/jobs HTTP/1.1\r\nHost: a", {400}),
+        (b"GET /api/jobs HTTP/1.1\r\nAuthorization: a", {400}),
+        (b"GET /api/jobs HTTP/1.1\r\nOrigin: a\r\nOrigin: b", {400}),
+        (b"GET /" + b"a" * server.MOST_HEAD_BYTES + b" HTTP/1.1", {400, 404}),
+        (b"POST /api/jobs HTTP/1.1\r\nContent-Length: -1", {400}),
+        (b"POST /api/jobs HTTP/1.1\r\nContent-Length: 1e3", {400}),
+        (b"POST /api/jobs HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2", {400}),
+        (b"POST /api/jobs HTTP/1.1\r\nContent-Length: %d" % (access.MOST_BODY_BYTES + 1), {413}),
+        (b"POST /api/jobs HTTP/1.1\r\nContent-Length: " + b"9" * 20, {413}),
+        (b"POST /api/jobs HTTP/1.1\r\nContent-Length: " + b"9" * 5_000, {400}),
+        (b"POST /api/jobs HTTP/1.1\r\nTransfer-Encoding: chunked", {501}),
+        (b"POST /api/jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3", {400, 501}),
+    ],
+)
+def test_what_is_refused_even_with_the_token(browser: Browser, head: bytes, statuses: set[int]) -> None:
+    """No answer has data in it."""
+    known = f"\r\nHost: localhost\r\nAuthorization: Bearer {browser.token}\r\n\r\n".encode()
+    answer = parse(exchange(browser.port, head + known))
+    assert answer.status in statuses
+    assert JOB_ID.encode() not in answer.body
 
 
-def test_there_are_as_many_connections_as_the_bound_allows() -> None:
-    entered = threading.Semaphore(0)
-    leave = threading.Event()
-
-    def wait(_: Request) -> Response:
-        entered.release()
-        leave.wait(PATIENCE_S)
-        return Response(200)
-
-    made = PageServer("127.0.0.1", [0], wait)
-    asked = b"GET / HTTP/1.1\r\n\r\n"
-    held = []
-    for _ in range(server.MOST_CONNECTIONS):
-        connection = socket.create_connection(("127.0.0.1", made.port), timeout=PATIENCE_S)
-        connection.sendall(asked)
-        held.append(connection)
-        assert entered.acquire(timeout=PATIENCE_S)
-    assert parse(exchange(made.port, b"")).status == 503
-    leave.set()
-    for connection in held:
-        assert parse(connection.recv(65536)).status == 200
-        connection.close()
-    made.close()
+def test_a_head_that_never_ends_is_refused(browser: Browser) -> None:
+    with connected(browser) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nA: " + b"a" * 20 * server.MOST_HEAD_BYTES)
+        assert parse(connection.recv(65536)).status == 400
 
 
-def test_a_system_without_threads_refuses_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = PageServer("127.0.0.1", [0], lambda _: Response(200))
-    for is_there, status in ((False, 503), (True, 200)) * (server.MOST_CONNECTIONS + 1):
-        with monkeypatch.context() as patch:
-            if not is_there:
-                patch.setattr(server.threading, "Thread", raising(RuntimeError("can't start new thread")))
-            assert parse(exchange(made.port, b"GET / HTTP/1.1\r\n\r\n")).status == status
-    made.close()
+@pytest.mark.parametrize(
+    "length", [b"Content-Length: 0", b"Content-Length: 5", b"Transfer-Encoding: chunked"]
+)
+def test_a_request_behind_another_one_is_not_read(browser: Browser, length: bytes) -> None:
+    """So nobody can put a request into the connection of somebody else (smuggling)."""
+    known = f"Host: localhost\r\nAuthorization: Bearer {browser.token}\r\n".encode()
+    second = b"GET /api/jobs HTTP/1.1\r\n" + known + b"\r\n"
+    received = exchange(
+        browser.port, b"POST /no HTTP/1.1\r\n" + known + length + b"\r\n\r\n0\r\n\r\n" + 3 * second
+    )
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert JOB_ID.encode() not in received
 
 
-class Endless(socket.socket):
-    """A connection whose peer never stops sending, and takes a byte of its answer at a time."""
-
-    received = 0
-
-    def shutdown(self, _: int) -> None:
-        """There is nobody at the other end."""
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        self.received += size
-        assert self.received < 100 * server.MOST_LEFTOVER_BYTES, "it is read for ever"
-        return b"x" * size
-
-    def send(self, data: Any, flags: int = 0) -> int:
-        return 1
+def test_every_answer_says_what_it_has_to_say(browser: Browser) -> None:
+    for path in ("/", "/page.js", "/api/jobs", "/no"):
+        headers = browser.ask(path).headers
+        assert headers["connection"] == "close"
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert not [name for name in headers if name.startswith("access-control") or name == "server"]
+    assert browser.ask("/api/jobs", "HEAD").body == b""
 
 
-def test_a_peer_that_never_stops_sending_is_not_read_for_ever() -> None:
-    connection = Endless()
-    server._end(connection)
-    assert connection.fileno() == -1
-    assert server.MOST_LEFTOVER_BYTES <= connection.received <= 2 * server.MOST_LEFTOVER_BYTES
-
-
-def test_a_connection_counts_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = PageServer("127.0.0.1", [0], lambda _: Response(200))
-    made._free.acquire()
-    free_at_end: list[int] = []
-    monkeypatch.setattr(server, "_end", lambda _: free_at_end.append(made._free._value))
-    with Endless() as connection:
-        made._serve(connection)
-    assert free_at_end == [server.MOST_CONNECTIONS - 1]
-    made.close()
-
-
-def test_an_answer_must_be_taken_in_time() -> None:
-    with Endless() as connection, pytest.raises(TimeoutError, match="too slowly"):
-        server._send(connection, b"answer", time.monotonic() - 1)
-
-
-def test_a_viewer_without_a_thread_is_refused_and_the_next_one_is_told(
-    monkeypatch: pytest.MonkeyPatch, monitor: Monitor, browser: Browser
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"GET / HT", b"POST /api/jobs/a/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n%b\r\n{"],
+)
+def test_a_request_must_come_as_a_whole_in_time(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    page = monitor._server
-    assert page is not None
-    with socket.create_connection(("127.0.0.1", page.port)) as first, monkeypatch.context() as patch:
-        patch.setattr(server.threading, "Thread", raising(RuntimeError("can't start new thread")))
-        assert not page._viewers.add(first, Response(200, is_stream=True))
-    with stream(browser) as connection:
-        receive_until(connection, b"version")
-        monitor._changed()
-        receive_until(connection, b"version")
+    """A byte now and then does not keep a connection."""
+    monkeypatch.setattr(server, "REQUEST_S", 0.2)
+    known = f"Authorization: Bearer {browser.token}\r\n".encode()
+    with connected(browser) as connection:
+        connection.sendall(begun.replace(b"%b", known))
+        assert is_ended(connection)
 
 
-def test_an_error_of_the_server_is_no_error_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
-    made = PageServer("127.0.0.1", [0], lambda _: 1 // 0)  # type: ignore[arg-type,return-value]
-    assert parse(exchange(made.port, b"GET /secret HTTP/1.1\r\n\r\n")).status == 500
-    assert "/secret" in caplog.text
-    made.close()
+def test_there_are_as_many_connections_as_the_bound_allows(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
+    viewer = stream(browser)
+    receive_until(viewer, b"version")
+    idle = [connected(browser) for _ in range(2)]
+    with connected(browser) as further:
+        assert parse(further.recv(65536)).status == 503
+    for connection in [viewer, *idle]:
+        connection.close()
+
+
+def test_300_connections_that_say_nothing_leave_the_page_as_it_was(browser: Browser) -> None:
+    held = [connected(browser) for _ in range(300)]
+    for connection in held[server.MOST_CONNECTIONS :]:
+        assert parse(connection.recv(65536)).status == 503
+    for connection in held:
+        connection.close()
+    while browser.ask("/api/jobs").status == 503:
+        pass
+    assert browser.ask("/api/jobs").status == 200
+
+
+def test_a_system_without_threads_refuses_and_goes_on(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+            assert browser.ask("/api/jobs").status == 500
+            assert browser.ask("/page.js").status == 200
+    assert "can't start new thread" in caplog.text
+    assert browser.ask("/api/jobs").status == 200
+
+
+def test_an_error_of_the_server_is_no_error_of_the_program(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Jobs, "begun", raising(ZeroDivisionError("secret")))
+    answer = browser.ask("/api/jobs")
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    (record,) = caplog.records
+    assert record.name == "pyflinkstate.monitor"
+    assert "could not answer /api/jobs" in caplog.text
 
 
 def stream(browser: Browser) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE_S)
+    connection = socket.socket()
+    connection.setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
+    )  # a viewer that reads nothing is soon full
+    connection.settimeout(PATIENCE_S)
+    connection.connect(("127.0.0.1", browser.port))
     head = f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nCookie: {browser.cookie}\r\n\r\n"
     connection.sendall(head.encode())
     return connection
@@ -197,37 +243,35 @@ def receive_until(connection: socket.socket, wanted: bytes) -> bytes:
     return received
 
 
-def test_viewers_hear_of_changes(monitor: Monitor, browser: Browser) -> None:
+def test_viewers_hear_of_changes(monitor: Monitor, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(pages, "LOOK_EVERY_S", 0.0)
     with stream(browser) as connection:
-        first = receive_until(connection, b'data: {"version": ')
+        first = receive_until(connection, b'data: {"version": 1}')
         assert b"text/event-stream" in first
-        monitor._changed()
-        receive_until(connection, b'data: {"version": ')
+        receive_until(connection, b":\n\n")
+        monitor._jobs.changed()
+        receive_until(connection, b'data: {"version": 2}')
 
 
 def test_a_viewer_that_reads_nothing_is_let_go_and_nobody_waits(
-    monkeypatch: pytest.MonkeyPatch, monitor: Monitor, browser: Browser
+    monitor: Monitor, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "TELL_EVERY_S", 0.0)
-    dead, alive = stream(browser), stream(browser)
-    for connection in (dead, alive):
-        receive_until(connection, b"version")
-    page = monitor._server
-    assert page is not None
-    for _ in range(400):  # far more than the buffers of a connection hold
-        page.changed(b"x" * 60_000)
-        receive_until(alive, b"x\n\n")
-        if len(page._viewers._connections) == 1:
-            break
-    assert len(page._viewers._connections) == 1
-    for connection in (dead, alive):
-        connection.close()
+    monkeypatch.setattr(pages, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(server, "ANSWER_S", 0.2)
+    # A message is larger than the buffers of a connection.
+    monkeypatch.setattr(Jobs, "version", property(lambda _: "x" * 20_000_000))
+    with stream(browser) as dead:
+        assert b"HTTP/1.1 200" in dead.recv(100)
+        assert monitor._pages is not None
+        while monitor._pages._viewers:
+            assert browser.ask("/api/session").status == 200
 
 
 def test_there_are_as_many_viewers_as_the_bound_allows(
     monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
-    monkeypatch.setattr(server, "MOST_VIEWERS", 2)
+    monkeypatch.setattr(pages, "MOST_VIEWERS", 2)
     held = [stream(browser), stream(browser)]
     for connection in held:
         receive_until(connection, b"version")
@@ -244,6 +288,7 @@ def test_a_closed_page_lets_go_of_viewers_and_of_its_port(monitor: Monitor, brow
         while connection.recv(4096):
             pass
     Monitor(WebPageSettings((browser.port,)), False).close()
+    assert [thread for thread in threading.enumerate() if thread.name == "pyflinkstate page"] == []
 
 
 def test_a_port_that_is_taken_is_said_and_the_next_one_is_tried() -> None:
@@ -262,15 +307,45 @@ def test_a_port_is_checked(ports: Any) -> None:
         WebPageSettings(ports)
 
 
+def test_without_its_extra_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What jobs tell is recorded all the same."""
+    for name in ("access", "pages", "server"):
+        monkeypatch.delitem(sys.modules, f"pyflinkstate.monitor.web.{name}")
+    monkeypatch.setitem(sys.modules, "starlette.requests", None)
+    monitor = Monitor()
+    monitor.observe(None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'pyflinkstate\[web\]'"):
+        monitor.serve(WebPageSettings())
+    assert monitor.address is None
+    monitor.close()
+
+
+def test_a_monitor_without_a_page_loads_no_server() -> None:
+    script = (
+        "import sys; from pyflinkstate.monitor import Monitor; Monitor().close(); "
+        "sys.exit(bool({'starlette', 'uvicorn', 'anyio'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 def test_the_page_ends_with_its_program() -> None:
+    """Also while somebody looks; and all that it has said is where the page is."""
     program = (
+        "import socket\n"
         "from pyflinkstate.monitor import Monitor\n"
         "from pyflinkstate.runtime.job import WebPageSettings\n"
-        "print(Monitor(WebPageSettings(), False).address)\n"
+        "address = Monitor(WebPageSettings(), False).address\n"
+        "host, _, token = address.partition('//')[2].partition('/?token=')\n"
+        "viewer = socket.create_connection(host.split(':'))\n"
+        "head = f'GET /api/events HTTP/1.1\\r\\nHost: {host}\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n'\n"
+        "viewer.sendall(head.encode())\n"
+        "assert viewer.recv(12) == b'HTTP/1.1 200'\n"
+        "print(address)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
+    assert done.stderr == f"the web page is at {done.stdout}"
     port = int(done.stdout.split(":")[2].partition("/")[0])
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=1)

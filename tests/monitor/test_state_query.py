@@ -18,7 +18,7 @@ from support_web import JOB_ID, Answer, Browser, browser_of, exchange, monitor_w
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import Types
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.queries import state_query
+from pyflinkstate.monitor.web import state_query
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
@@ -171,9 +171,9 @@ def test_an_impossible_question_is_told_why(question: Any, status: int, said: st
 )
 def test_a_body_that_is_no_question_is_told_why(body: Any, said: str) -> None:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    status, told = state_query.answer(None, data)  # type: ignore[misc, arg-type]
-    assert status == 400
-    assert said in told["message"]
+    answer = state_query.answer(None, data)  # type: ignore[arg-type]
+    assert answer.status_code == 400
+    assert said in json.loads(answer.body)["message"]
 
 
 def test_what_is_said_of_it_comes_over_http() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import re
 import socket
@@ -29,19 +31,37 @@ class Answer:
         return json.loads(self.body)
 
 
+class _Received:
+    """What was received, as a connection of which ``http.client`` reads."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, _: str) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
 def parse(data: bytes) -> Answer:
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    headers = dict(line.split(": ", 1) for line in lines)
-    return Answer(int(first.split()[1]), {name.lower(): value for name, value in headers.items()}, body)
+    """Return the first answer in what was received; its body may have been cut off."""
+    response = http.client.HTTPResponse(_Received(data))  # type: ignore[arg-type]
+    response.begin()
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    try:
+        return Answer(response.status, headers, response.read())
+    except http.client.IncompleteRead as cut_off:
+        return Answer(response.status, headers, cut_off.partial)
 
 
 def exchange(port: int, data: bytes) -> bytes:
-    """Send bytes and return all that comes until the server closes."""
+    """Send bytes and return all that comes until the server closes.
+
+    If the request is not whole, the server is told that no more of it comes.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         try:
             connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
+            if b"\r\n\r\n" not in data:
+                connection.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # the server may have refused before everything was sent
         received = b""

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pyflinkstate.api.metric_reporter import ReportedMetric as Sample
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.api import operators
+from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.wire import Clock
 
 _JOB = "flink_jobmanager_job_"
 _TASK = "flink_taskmanager_job_task_"
@@ -52,6 +54,15 @@ def metric_name(name: str) -> str:
     'cache_hits_total'
     """
     return _ODD.sub("_", name)
+
+
+def all_metrics(jobs: Jobs, clock: Clock) -> list[Sample]:
+    """Return the present metrics of all jobs that have begun, also of those that have ended."""
+    found: list[Sample] = []
+    for shown in jobs.begun():
+        with shown.lock:
+            found += samples(shown.story, clock.now_ms())
+    return found
 
 
 def samples(story: JobStory, now_ms: int) -> Iterator[Sample]:

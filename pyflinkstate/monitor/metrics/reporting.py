@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pyflinkstate.api.metric_reporter import MetricReporter, ReportedMetric
-from pyflinkstate.monitor.metrics.registry import MetricRegistry
 
 #: How long the end of a program waits for a last report.
 END_TIMEOUT_S = 10.0
@@ -20,11 +19,11 @@ _Told = TypeVar("_Told")
 
 
 class Reporting:
-    """Tells one reporter the metrics of a registry at an interval, until it is closed.
+    """Tells one reporter metrics at an interval, until it is closed.
 
     Args:
         reporter: it is opened here.
-        registry: the metrics to report.
+        metrics: returns the present metrics.
         interval_s: the time between two reports.
         ended: makes the thread end; a test may wait in another way.
     """
@@ -32,12 +31,12 @@ class Reporting:
     def __init__(
         self,
         reporter: MetricReporter,
-        registry: MetricRegistry,
+        metrics: Callable[[], list[ReportedMetric]],
         interval_s: float,
         ended: threading.Event | None = None,
     ) -> None:
         self._reporter = reporter
-        self._registry = registry
+        self._metrics = metrics
         self._interval_s = interval_s
         self._ended = threading.Event() if ended is None else ended
         self._known: dict[_Key, ReportedMetric] = {}
@@ -57,7 +56,7 @@ class Reporting:
         self._tell(lambda _: self._reporter.close(), None)
 
     def _report(self) -> None:
-        metrics = self._registry.metrics()
+        metrics = self._metrics()
         known = {(metric.name, metric.labels): metric for metric in metrics}
         for key in known.keys() - self._known.keys():
             self._tell(self._reporter.notify_of_added_metric, known[key])

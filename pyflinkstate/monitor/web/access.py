@@ -8,23 +8,35 @@ is never granted), and an ``Origin``, if there is one, that is this host.
 A name in ``Host`` has to be one that this server was given. Otherwise a site could let its own name point to
 this address, and its scripts would pass for the page's own (DNS rebinding). Addresses as numbers cannot be
 misused in this way.
+
+Requests that a proxy and this server could read differently are refused before anything else is looked at.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Collection
+from functools import partial
 
-from pyflinkstate.monitor.web.http import Request
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 #: The header that carries the token for actions.
 ACTION_HEADER = "x-action-token"
-#: The beginning of the names of cookies; the port follows.
+#: The names of the cookies of pages end with the port.
 COOKIE = "pyflinkstate-"
-#: So many cookies of pages of this host are left in a browser, among them that of this one.
+#: How many cookies of pages of this host are left in a browser, including the cookie of this page.
 MOST_COOKIES = 16
+MOST_BODY_BYTES = 4_096
+
+_COOKIE_OF_A_PAGE = re.compile(rf"{COOKIE}[0-9]{{1,5}}")
+#: If one of these comes twice, two readers could see two requests.
+_ONLY_ONCE = ("authorization", "content-length", "cookie", "host", "origin")
+#: A browser sends a strict cookie only if a page of the same site leads there, so this one does.
+_ENTRY = "<!doctype html><meta http-equiv=refresh content='0;url=./'><title>pyflinkstate</title>"
 
 
 class Access:
@@ -36,64 +48,87 @@ class Access:
     """
 
     def __init__(self, names: Collection[str] = (), metrics_without_token: bool = False) -> None:
-        self.token = secrets.token_urlsafe(32)
-        self.action_token = secrets.token_urlsafe(32)
-        self.metrics_without_token = metrics_without_token
-        self._session = secrets.token_urlsafe(32)
-        #: Where the server listens. Nobody knows the token before that is known.
-        self.port = 0
+        self.token, self.action_token, self._session = (secrets.token_urlsafe(32) for _ in range(3))
+        self._metrics_without_token = metrics_without_token
         self._names = {"localhost", *(name.lower() for name in names)}
 
-    def knows_host(self, request: Request) -> bool:
-        """Return whether a request was meant for this server."""
-        return self._is_own(request.headers.get("host", ""))
+    def answer(self, request: Request) -> Response | None:
+        """Return the answer to a request that is refused or brings the token; None if it may see data."""
+        path, is_read = request.scope["path"], request.method in ("GET", "HEAD")
+        status = _refused(request)
+        if status is None and not self._is_own(request.headers.get("host", "")):
+            status = 421
+        if status is None:
+            if path == "/" and is_read and _is_same(request.query_params.get("token"), self.token):
+                return self._entry(request)
+            if not self._lets_in(request, path):
+                status = 401
+        return None if status is None else Response(status_code=status)
+
+    def lets_act(self, request: Request) -> bool:
+        """Return whether a request that was let in may also change the job."""
+        origin = request.headers.get("origin")
+        if origin is not None and not _is_same_origin(origin, request):
+            return False
+        return self._has_bearer(request) or _is_same(request.headers.get(ACTION_HEADER), self.action_token)
 
     def _is_own(self, host: str) -> bool:
         name = _name_of(host)
         return name is not None and (name in self._names or _is_number(name))
 
-    def has_token(self, request: Request) -> bool:
-        """Return whether the token is in the address."""
-        return _is_same(request.query.get("token"), self.token)
-
-    def lets_in(self, request: Request) -> bool:
-        """Return whether a request may see data."""
-        if _is_same(request.cookie(self._cookie), self._session) or self._has_bearer(request):
+    def _lets_in(self, request: Request, path: str) -> bool:
+        if _is_same(request.cookies.get(_cookie(request)), self._session) or self._has_bearer(request):
             return True
-        return self.metrics_without_token and request.path == "/metrics"
-
-    def lets_act(self, request: Request) -> bool:
-        """Return whether a request that was let in may also change the job."""
-        origin = request.headers.get("origin")
-        if origin is not None and not self._is_same_origin(origin, request):
-            return False
-        return self._has_bearer(request) or _is_same(request.headers.get(ACTION_HEADER), self.action_token)
-
-    def _is_same_origin(self, origin: str, request: Request) -> bool:
-        """Compare hosts only: a proxy may speak HTTPS to the browser."""
-        _, found, host = origin.partition("://")
-        return bool(found) and host.lower() == request.headers.get("host", "").lower()
+        return self._metrics_without_token and path == "/metrics"
 
     def _has_bearer(self, request: Request) -> bool:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and _is_same(token.strip(), self.token)
 
-    def cookies(self, request: Request) -> tuple[str, ...]:
-        """Return the cookie for a browser that was let in, and words that take away the oldest of others.
+    def _entry(self, request: Request) -> Response:
+        """Return the page that leads to the page of jobs, with the cookie for it.
 
-        They name no path, so a browser returns them only below the folder of the page, as it knows it: a
-        proxy may have several pages, each below a prefix of its own. Those of programs that have ended
-        would be sent for ever otherwise.
+        Cookies name no path, so a browser returns them only below the folder of the page, as it knows it: a
+        proxy may have several pages, each below a prefix of its own. The oldest cookies of other pages are
+        deleted. Those of programs that have ended would be sent for ever otherwise.
         """
-        rules = "HttpOnly; SameSite=Strict" + "; Secure" * request.is_secure
-        others = [name for name, _ in request.cookies() if name.startswith(COOKIE) and name != self._cookie]
-        old = others[: max(0, len(others) - MOST_COOKIES + 1)]
-        return (f"{self._cookie}={self._session}; {rules}", *(f"{name}=; {rules}; Max-Age=0" for name in old))
+        own, is_secure = _cookie(request), _is_secure(request)
+        others = [name for name in request.cookies if _COOKIE_OF_A_PAGE.fullmatch(name) and name != own]
+        answer = HTMLResponse(_ENTRY)
+        set_cookie = partial(answer.set_cookie, path=None, secure=is_secure, httponly=True, samesite="strict")
+        set_cookie(own, self._session)
+        for name in others[: max(0, len(others) - MOST_COOKIES + 1)]:
+            set_cookie(name, max_age=0)
+        return answer
 
-    @property
-    def _cookie(self) -> str:
-        """Cookies do not know of ports, so two pages on one host need two names."""
-        return f"{COOKIE}{self.port}"
+
+def _refused(request: Request) -> int | None:
+    """Return the status for a request that this server does not take, whoever has sent it."""
+    headers = request.headers
+    if "transfer-encoding" in headers:
+        return 501
+    if any(len(headers.getlist(name)) > 1 for name in _ONLY_ONCE):
+        return 400
+    return 413 if int(headers.get("content-length", "0")) > MOST_BODY_BYTES else None
+
+
+def _cookie(request: Request) -> str:
+    """Return the name of this page's cookie: cookies do not know of ports, so two pages need two names."""
+    return f"{COOKIE}{request.scope['server'][1]}"
+
+
+def _is_secure(request: Request) -> bool:
+    """Return whether a proxy says that the browser speaks HTTPS to it."""
+    chain = request.headers.get("x-forwarded-proto", "").split(",")
+    forwarded = request.headers.get("forwarded", "").partition(",")[0]
+    stated = {part.strip().lower().replace('"', "") for part in forwarded.split(";")}
+    return chain[0].strip().lower() == "https" or "proto=https" in stated
+
+
+def _is_same_origin(origin: str, request: Request) -> bool:
+    """Compare hosts only: a proxy may speak HTTPS to the browser."""
+    _, found, host = origin.partition("://")
+    return bool(found) and host.lower() == request.headers.get("host", "").lower()
 
 
 def _is_same(given: str | None, wanted: str) -> bool:
@@ -103,9 +138,7 @@ def _is_same(given: str | None, wanted: str) -> bool:
 def _name_of(host: str) -> str | None:
     """Return a host without its port: ``[::1]:80`` and ``localhost:80``."""
     name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "0")
-    if not (port.isascii() and port.isdecimal()):
-        return None
-    return name.lower()
+    return name.lower() if port.isascii() and port.isdecimal() else None
 
 
 def _is_number(name: str) -> bool:

@@ -334,7 +334,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             actions: whether the page may take savepoints, stop and cancel jobs.
 
         Raises:
-            ConfigurationError: it cannot listen there.
+            ConfigurationError: it cannot listen there, or ``pyflinkstate[web]`` is not installed.
         """
         self._settings.web_page = WebPageSettings((port,), host, address, metrics_without_token, actions)
         self._served = None

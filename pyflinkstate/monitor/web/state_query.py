@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 from collections.abc import Hashable, Iterator
 
 import attrs
 import pyarrow as pa
+from starlette.responses import Response
 
 from pyflinkstate.api.values import Json, JsonObject
 from pyflinkstate.api.windows import TimeWindow
@@ -25,7 +25,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.monitor.web.http import Response
+from pyflinkstate.monitor.web.answers import JsonAnswer, StreamAnswer
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.state_access.command_line.printing import readable_row
 from pyflinkstate.state_access.live import LiveTable, query
@@ -37,8 +37,6 @@ DEFAULT_ROWS = 1_000
 MOST_ROWS = 10_000
 #: The rows of a JSON answer end after this many bytes.
 MOST_JSON_BYTES = 4 << 20
-
-_log = logging.getLogger("pyflinkstate.monitor")
 
 #: The status of each error; the first that fits counts.
 _STATUSES: tuple[tuple[type[PyFlinkStateError], int], ...] = (
@@ -63,18 +61,18 @@ class _Asked:
     is_arrow: bool
 
 
-def answer(job: Job, body: bytes) -> tuple[int, JsonObject] | Response:
-    """Return the status and JSON that answer the question in a body, or a stream of record batches."""
+def answer(job: Job, body: bytes) -> Response:
+    """Return the answer to the question in a body: JSON, or a stream of record batches."""
     try:
         asked = _asked(body)
         found = query(job.queries, asked.operator, asked.state, asked.keys, asked.namespace, WAIT_S)
         if asked.is_arrow:
-            return Response(200, content_type=ARROW_STREAM, parts=_stream(found))
+            return StreamAnswer(_stream(found), found, ARROW_STREAM)
         with found:
-            return 200, _rows(found, asked.limit)
+            return JsonAnswer(_rows(found, asked.limit))
     except PyFlinkStateError as error:
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
-        return status, {"message": error.message}
+        return JsonAnswer({"message": error.message}, status)
 
 
 def _asked(body: bytes) -> _Asked:
@@ -153,14 +151,10 @@ def _rows(found: LiveTable, limit: int) -> JsonObject:
 def _stream(found: LiveTable) -> Iterator[bytes]:
     """Yield a stream in Arrow's format; one that breaks off has no end marker."""
     sink = io.BytesIO()
-    try:
-        with found, pa.ipc.new_stream(sink, found.schema) as stream:
-            for batch in found.to_batches():
-                stream.write_batch(batch)
-                yield _taken(sink)
-    except PyFlinkStateError as error:
-        _log.warning("an answer from live state broke off: %s", error)
-        raise ConnectionError("the answer broke off") from error
+    with pa.ipc.new_stream(sink, found.schema) as stream:
+        for batch in found.to_batches():
+            stream.write_batch(batch)
+            yield _taken(sink)
     yield _taken(sink)
 
 
