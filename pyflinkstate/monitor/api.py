@@ -118,19 +118,9 @@ def skew(parts: list[int]) -> float | None:
     return max(parts) * len(parts) / total if total else None
 
 
-def epochs(story: JobStory, _: bool) -> JsonObject:
-    """Return the last epochs, the oldest first."""
-    return {"epochs": list(story.epochs)}
-
-
 def checkpoints(story: JobStory, _: bool) -> JsonObject:
     """Return the last checkpoints and savepoints, the oldest first."""
     return {"counts": dict(story.checkpoint_counts), "checkpoints": list(story.checkpoints)}
-
-
-def failures(story: JobStory, _: bool) -> JsonObject:
-    """Return the last failures, the oldest first."""
-    return {"failures": list(story.failures)}
 
 
 def state(story: JobStory, _: bool) -> JsonObject:
@@ -148,16 +138,6 @@ def state(story: JobStory, _: bool) -> JsonObject:
     }
 
 
-def samples(story: JobStory, _: bool) -> JsonObject:
-    """Return a few records of each stream that somebody looks at, or looked at."""
-    return {"samples": story.samples}
-
-
-def metrics(story: JobStory, _: bool) -> JsonObject:
-    """Return the metrics of users' functions."""
-    return {"metrics": story.metrics}
-
-
 def page(story: JobStory, is_live: bool) -> JsonObject:
     """Return all that the page shows, at once: many viewers cost the program one answer each."""
     of_checkpoints = checkpoints(story, is_live)
@@ -166,7 +146,7 @@ def page(story: JobStory, is_live: bool) -> JsonObject:
         "epochs": {"epochs": list(story.epochs)[-SHOWN:]},
         "checkpoints": {**of_checkpoints, "checkpoints": of_checkpoints["checkpoints"][-SHOWN:]},
         "state": state(story, is_live),
-        "samples": samples(story, is_live),
+        "samples": {"samples": story.samples},
         "metrics": {"metrics": story.metrics[:SHOWN_METRICS]},
         "failures": {"failures": list(story.failures)[-SHOWN:]},
     }
@@ -181,11 +161,11 @@ def _without_subtasks(checkpoint: JsonObject | None) -> JsonObject | None:
 #: What ``/api/jobs/<id>/<name>`` returns; the empty name is the job itself.
 VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "": job,
-    "epochs": epochs,
+    "epochs": lambda story, _: {"epochs": [*story.epochs]},
     "checkpoints": checkpoints,
-    "failures": failures,
+    "failures": lambda story, _: {"failures": [*story.failures]},
     "state": state,
-    "metrics": metrics,
-    "samples": samples,
+    "metrics": lambda story, _: {"metrics": story.metrics},
+    "samples": lambda story, _: {"samples": story.samples},
     "page": page,
 }

@@ -18,7 +18,7 @@ def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
         CheckpointStorageError: the storage cannot be read.
         ConfigurationError: the page cannot listen there, or its extra is not installed.
     """
-    monitor = Monitor(keeps_journal=False, is_told=False)
+    monitor = Monitor(is_told=False)
     monitor.follow(path)
     monitor.serve(WebPageSettings((port,), host, has_actions=False))
     print(f"{monitor.address}\nThe page is there until you press Ctrl-C.", flush=True)

@@ -47,7 +47,7 @@ MOST_HISTORY_BYTES = 1 << 24
 _STATISTICS: Final = frozenset(attrs.fields_dict(CheckpointStats))
 
 
-def stories_at(path: str) -> list[JobStory]:
+def jobs_at(path: str) -> list[JobInFolder]:
     """Return the jobs in a checkpoint directory or in a job's folder, the one heard of last at the end.
 
     Args:
@@ -57,11 +57,6 @@ def stories_at(path: str) -> list[JobStory]:
         CheckpointNotFoundError: there is no job.
         CheckpointStorageError: the storage cannot be read.
     """
-    return [job.story for job in jobs_at(path)]
-
-
-def jobs_at(path: str) -> list[JobInFolder]:
-    """Return the same jobs, to be read again later; errors are those of :func:`stories_at`."""
     try:
         known = _known(job_ids_at(path))
     except CheckpointError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections import deque
+import threading
 from collections.abc import Callable
 
 from pyflinkstate.api.values import JsonObject
@@ -12,24 +12,23 @@ MakeEvent = Callable[[], JsonObject]
 #: What the smallest event takes with all around it.
 LEAST_BYTES = 1024
 
-_Weighed = tuple[MakeEvent | None, int]
 
-
-class EventQueue(queue.Queue[_Weighed]):
-    """Holds events that are still to be made, each with the bytes that it is thought to take.
-
-    ``queue.Queue`` compares its size with its bound; here both are bytes.
-    """
+class EventQueue:
+    """Holds events that are still to be made, each with the bytes that it is thought to take."""
 
     def __init__(self, most_bytes: int) -> None:
-        super().__init__(most_bytes)
+        self._left_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._events: queue.SimpleQueue[tuple[MakeEvent | None, int]] = queue.SimpleQueue()
 
     def add(self, make: MakeEvent | None, size: int = 0) -> bool:
         """Add an event, or None for the end; return False if there is no room."""
-        try:
-            self.put_nowait((make, max(size, LEAST_BYTES)))
-        except queue.Full:
-            return False
+        size = max(size, LEAST_BYTES)
+        with self._lock:
+            if self._left_bytes <= 0:
+                return False
+            self._left_bytes -= size
+        self._events.put((make, size))
         return True
 
     def take(self, timeout_s: float | None = None) -> MakeEvent | None:
@@ -38,20 +37,11 @@ class EventQueue(queue.Queue[_Weighed]):
         Raises:
             queue.Empty: none came in time.
         """
-        return self.get(timeout=timeout_s)[0]
+        make, size = self._events.get(timeout=timeout_s)
+        with self._lock:
+            self._left_bytes += size
+        return make
 
-    def _init(self, maxsize: int) -> None:
-        self.queue: deque[_Weighed] = deque()
-        self._size = 0
-
-    def _qsize(self) -> int:
-        return self._size
-
-    def _put(self, item: _Weighed) -> None:
-        self.queue.append(item)
-        self._size += item[1]
-
-    def _get(self) -> _Weighed:
-        item = self.queue.popleft()
-        self._size -= item[1]
-        return item
+    def empty(self) -> bool:
+        """Return whether nothing waits."""
+        return self._events.empty()

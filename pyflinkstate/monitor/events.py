@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -31,6 +31,7 @@ MOST_METRICS = 2_000
 #: Number of parts into which the key groups of an operator are summed, to show skew.
 KEY_GROUP_PARTS = 64
 
+_T = TypeVar("_T")
 
 SAMPLE, OUTPUT = "sample", "output"
 #: The events that are shown and not kept in the journal: they have records, or are too many.
@@ -52,13 +53,8 @@ def bytes_of_report(report: EpochReport) -> int:
 
 def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
     """Return about how many bytes the parts of a checkpoint take; this costs a step for each state."""
-    sections = 0
-    for part in parts:
-        for handle in (part.state.managed_keyed, part.state.raw_keyed):
-            if handle is not None:
-                sections += sum(
-                    len(one) for each in (handle, *handle.increments) for one in each.sections.values()
-                )
+    handles = (handle for part in parts for handle in _keyed_handles(part.state))
+    sections = sum(len(groups) for handle in handles for groups in handle.sections.values())
     return sections * _BYTES_OF_SECTION
 
 
@@ -109,12 +105,7 @@ def printed(at: int, output: SlotOutput) -> JsonObject:
 
 def _slots(statuses: dict[str, SubtaskStatus]) -> JsonObject:
     """Return what the slots of each operator know of themselves: a list for each fact, by subtask."""
-    found: dict[str, dict[int, SubtaskStatus]] = {}
-    for task, status in statuses.items():
-        place = _slot(task)
-        if place is not None:
-            found.setdefault(place[0], {})[place[1]] = status
-    return {operator: _columns(own) for operator, own in found.items()}
+    return {operator: _columns(own) for operator, own in _by_operator(statuses).items()}
 
 
 def _columns(statuses: dict[int, SubtaskStatus]) -> JsonObject:
@@ -136,31 +127,34 @@ def _columns(statuses: dict[int, SubtaskStatus]) -> JsonObject:
 
 
 def _by_name(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: defaultdict[str, int] = defaultdict(int)
+    total: Counter[str] = Counter()
     for own in counts:
-        for name, count in own.items():
-            total[name] += count
+        total.update(own)
     return dict(total)
 
 
 def _by_subtask(counts: dict[str, dict[str, int]]) -> dict[str, list[int]]:
     """Return the records that each subtask of each keyed operator has received."""
-    found: dict[str, dict[int, int]] = {}
-    for task, own in counts.items():
-        received = [count for name, count in own.items() if name.endswith(".records_in")]
-        place = _slot(task)
-        if received and place is not None:
-            found.setdefault(place[0], {})[place[1]] = sum(received)
+    received = {
+        task: sum(count for name, count in own.items() if name.endswith(".records_in"))
+        for task, own in counts.items()
+        if any(name.endswith(".records_in") for name in own)
+    }
     return {
-        operator: [own.get(number, 0) for number in range(max(own) + 1)] for operator, own in found.items()
+        operator: [own.get(number, 0) for number in range(max(own) + 1)]
+        for operator, own in _by_operator(received).items()
     }
 
 
-def _slot(task: str) -> tuple[str, int] | None:
-    """Return the operator and the number of the subtask that a task's name says."""
-    operator, _, rest = task.rpartition("[")
-    number = rest.removesuffix("]")
-    return (operator, int(number)) if operator and number.isdecimal() else None
+def _by_operator(tasks: dict[str, _T]) -> dict[str, dict[int, _T]]:
+    """Return what is known of tasks by operator and number; names that say neither are left out."""
+    found: dict[str, dict[int, _T]] = {}
+    for task, one in tasks.items():
+        operator, _, rest = task.rpartition("[")
+        number = rest.removesuffix("]")
+        if operator and number.isdecimal():
+            found.setdefault(operator, {})[int(number)] = one
+    return found
 
 
 def _metrics(report: EpochReport) -> list[JsonObject]:
@@ -238,9 +232,10 @@ def state_sizes(states: Iterable[tuple[str, OperatorSubtaskState]]) -> JsonObjec
 
 def _sections(state: OperatorSubtaskState) -> Iterator[tuple[str, int | None, int]]:
     """Yield the name, the key group (if any) and the bytes of all that a subtask has stored."""
-    for handle in (state.managed_keyed, state.raw_keyed):
-        if handle is not None:
-            yield from _keyed_sections(handle)
+    for handle in _keyed_handles(state):
+        for name, sections in handle.sections.items():
+            for group, section in sections.items():
+                yield name, group, section.length
     if state.managed_operator is not None:
         for name, entry in state.managed_operator.states.items():
             yield name, None, entry.section.length
@@ -249,11 +244,11 @@ def _sections(state: OperatorSubtaskState) -> Iterator[tuple[str, int | None, in
             yield "raw operator state", None, section.length
 
 
-def _keyed_sections(handle: KeyGroupsStateHandle) -> Iterator[tuple[str, int, int]]:
-    for one in (handle, *handle.increments):
-        for name, sections in one.sections.items():
-            for group, section in sections.items():
-                yield name, group, section.length
+def _keyed_handles(state: OperatorSubtaskState) -> Iterator[KeyGroupsStateHandle]:
+    """Yield the handles of a subtask's keyed state, and those of their increments."""
+    for handle in (state.managed_keyed, state.raw_keyed):
+        if handle is not None:
+            yield from (handle, *handle.increments)
 
 
 def _parts(sizes: dict[int, int]) -> list[int]:

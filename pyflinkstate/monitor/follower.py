@@ -35,8 +35,7 @@ class Follower:
         self._path = path
         self._jobs = jobs
         self._changed = changed
-        self._followed: list[tuple[JobInFolder, Shown]] = []
-        self._shown: set[Place] = set()
+        self._followed: dict[Place, tuple[JobInFolder, Shown]] = {}
         #: Jobs that have told nothing that can be shown.
         self._waiting: dict[Place, JobInFolder] = {}
         for job in jobs_at(path):
@@ -44,8 +43,7 @@ class Follower:
 
     def _show(self, job: JobInFolder) -> None:
         shown = Shown(job.story, threading.Lock())
-        self._followed.append((job, shown))
-        self._shown.add(job.place)
+        self._followed[job.place] = job, shown
         self._jobs.add(shown)
 
     def follow(self, is_watched: Callable[[], bool], ended: threading.Event) -> None:
@@ -57,7 +55,8 @@ class Follower:
     def look(self) -> None:
         """Take in what is new. What cannot be read now is read later."""
         is_new = [
-            self._tried(partial(self._refresh, job, shown), _told(job.place)) for job, shown in self._followed
+            self._tried(partial(self._refresh, *followed), _told(place))
+            for place, followed in self._followed.items()
         ]
         if any([*is_new, self._tried(self._find_new, self._path)]):
             self._changed()
@@ -79,7 +78,7 @@ class Follower:
 
     def _find_new(self) -> bool:
         """Show jobs that have appeared; one that cannot be shown yet is looked at again."""
-        places = [place for place in job_ids_at(self._path) if place not in self._shown]
+        places = [place for place in job_ids_at(self._path) if place not in self._followed]
         is_new = [self._tried(partial(self._show_new, place), _told(place)) for place in places]
         return any(is_new)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 from functools import partial
@@ -31,7 +30,6 @@ class Monitor:
 
     Args:
         page: how the page is served; None for no page.
-        keeps_journal: whether what jobs tell is kept, if :meth:`observe` says where.
         clock: the time.
         is_told: whether the log tells where the page is.
 
@@ -42,12 +40,10 @@ class Monitor:
     def __init__(
         self,
         page: WebPageSettings | None = None,
-        keeps_journal: bool = True,
         clock: Clock | None = None,
         is_told: bool = True,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._keeps_journal = keeps_journal
         self._jobs = Jobs()
         self._pages: Pages | None = None
         self._server: PageServer | None = None
@@ -93,8 +89,8 @@ class Monitor:
         self.address = f"http://{name}:{self._server.port}/?token={access.token}"
 
     def observe(self, directory: str | None) -> JobObserver:
-        """Return a new listener, for one job; ``directory`` is that of its checkpoints."""
-        recorder = Recorder(self._clock, directory if self._keeps_journal else None, self._jobs.changed)
+        """Return a new listener, for one job; its journal is kept in ``directory``, if there is one."""
+        recorder = Recorder(self._clock, directory, self._jobs.changed)
         self._jobs.add(Shown(recorder.story, recorder.lock, recorder))
         return recorder
 
@@ -110,14 +106,6 @@ class Monitor:
         """Tell a reporter the metrics of all jobs; what its ``open`` raises is passed on."""
         metrics = partial(all_metrics, self._jobs, self._clock)
         self._reports.append(Reporting(reporter, metrics, interval_ms / 1000))
-        if len(self._reports) == 1:
-            atexit.register(self._close_reports)
-
-    def _close_reports(self) -> None:
-        reports, self._reports = self._reports, []
-        for reporting in reports:
-            reporting.close()
-        atexit.unregister(self._close_reports)
 
     def follow(self, path: str) -> None:
         """Show the jobs at a path, and what they tell while somebody looks at the page.
@@ -138,4 +126,5 @@ class Monitor:
         if self._server is not None:
             self._server.close()
         self._ended.set()
-        self._close_reports()
+        for reporting in self._reports:
+            reporting.close()

@@ -182,15 +182,6 @@ class Journal:
             self._fs.delete_file(path)
 
 
-def read_journal(job_folder: str) -> list[JsonObject]:
-    """Return all that a job told and that is still there, in order; nothing if it has no journal.
-
-    Raises:
-        OSError, pa.ArrowException: the storage cannot be read.
-    """
-    return JournalReader(job_folder).read_new()
-
-
 class JournalReader:
     """Reads the journal of a job, and later what has been added to it.
 

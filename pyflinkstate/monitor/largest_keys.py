@@ -29,6 +29,7 @@ MOST_S = 20.0
 MOST_KEPT = 8
 #: Length at which a shown key is cut, in characters.
 MOST_TEXT = 200
+_SIZED = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
 _KEYED = frozenset({"VALUE", "LIST", "MAP", "REDUCING", "AGGREGATING"})
 
 #: A path, an operator, and the checkpoint that it is about.
@@ -173,11 +174,8 @@ def _lengths(column: pa.Array) -> pa.Array | None:
         inner = lists.flatten()
         each = max(1, inner.nbytes // len(inner)) if len(inner) else 1
         return pc.multiply(pc.list_value_length(lists), each)
-    if any(is_kind(kind) for is_kind in (pa.types.is_binary, pa.types.is_large_binary)):
-        return pc.binary_length(column)
-    if any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string)):
-        return pc.binary_length(column)
-    return None
+    is_sized = any(is_kind(kind) for is_kind in _SIZED)
+    return pc.binary_length(column) if is_sized else None
 
 
 def _text(key: object) -> str:

@@ -73,43 +73,39 @@ class Recorder(JobObserver):
     def on_start(self, job: JobDescription) -> None:
         if self._directory is not None:
             self._journal = self._open_journal(self._directory, job.job_id)
-        self._put(partial(events.started, self._clock.now_ms(), job, self._directory))
+        self._put(events.started, job, self._directory)
         try:
             self._thread.start()
         except RuntimeError as error:
             _log.warning("job %s is not recorded: %s", job.job_id, error)
 
     def on_epoch_report(self, report: EpochReport) -> None:
-        self._put(partial(events.epoch_ended, self._clock.now_ms(), report), events.bytes_of_report(report))
-
+        self._put(events.epoch_ended, report, size=events.bytes_of_report(report))
         if report.samples:
-            make = partial(events.sampled, self._clock.now_ms(), report.stats.epoch, report.samples)
-            self._put(make, sum(len(text) for texts in report.samples.values() for text in texts))
+            size = sum(len(text) for texts in report.samples.values() for text in texts)
+            self._put(events.sampled, report.stats.epoch, report.samples, size=size)
 
     def on_output(self, output: SlotOutput) -> None:
-        size = sum(len(line) for _, line in output.lines)
-        self._put(partial(events.printed, self._clock.now_ms(), output), size)
+        self._put(events.printed, output, size=sum(len(line) for _, line in output.lines))
 
     def on_commit(self, epoch: int, duration_ms: int) -> None:
-        self._put(partial(events.committed, self._clock.now_ms(), epoch, duration_ms))
+        self._put(events.committed, epoch, duration_ms)
 
     def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
         self._parts = parts
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
         parts, self._parts = self._parts, ()
-        make = partial(events.checkpoint_ended, self._clock.now_ms(), stats, parts)
-        self._put(make, events.bytes_of_parts(parts))
+        self._put(events.checkpoint_ended, stats, parts, size=events.bytes_of_parts(parts))
 
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
-        self._put(partial(events.checkpoint_ended, self._clock.now_ms(), stats))
+        self._put(events.checkpoint_ended, stats)
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-        make = partial(events.restarted, self._clock.now_ms(), attempt, error)
-        self._put(make, events.BYTES_OF_FAILURE)
+        self._put(events.restarted, attempt, error, size=events.BYTES_OF_FAILURE)
 
     def on_failure(self, error: BaseException) -> None:
-        self._put(partial(events.failed, self._clock.now_ms(), error), events.BYTES_OF_FAILURE)
+        self._put(events.failed, error, size=events.BYTES_OF_FAILURE)
 
     def on_end(self, status: JobStatus) -> None:
         self._ended = partial(events.ended, self._clock.now_ms(), status)
@@ -124,8 +120,8 @@ class Recorder(JobObserver):
             _log.warning("no journal is kept: %r", error)
             return None
 
-    def _put(self, make: MakeEvent, size: int = 0) -> None:
-        if not self._queue.add(make, size):
+    def _put(self, make: Callable[..., JsonObject], *told: object, size: int = 0) -> None:
+        if not self._queue.add(partial(make, self._clock.now_ms(), *told), size):
             self._left_out += 1
 
     # --- on the thread -----------------------------------------------------------------------------

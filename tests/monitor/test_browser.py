@@ -14,10 +14,9 @@ import pytest
 from chromium_support import headless_chromium, needs_chromium
 from support_job import JobRun
 from support_runtime import PATIENCE_S
-from support_web import EVIL, events, monitor_with, story
+from support_web import EVIL, events, monitor_with, stories_at, story
 
 from pyflinkstate.errors import JobCancelledError, UserFunctionError
-from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
@@ -264,7 +263,7 @@ def test_a_screen_reader_has_names_for_everything(chromium: Any) -> None:
 
 
 def live(run: JobRun, savepoints: str | None = None) -> tuple[Monitor, Any]:
-    monitor = Monitor(WebPageSettings(), True, run.clock)
+    monitor = Monitor(WebPageSettings(), run.clock)
     assert run.storage is not None
     observer = monitor.observe(run.storage.uri)
     run.listeners = (observer,)

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S
-from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with
+from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with, stories_at
 
 from pyflinkstate.errors import CheckpointError, UserFunctionError
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor import recorder as recording
-from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.journal import Journal, encode
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.runtime.plan.nodes import ChainNode

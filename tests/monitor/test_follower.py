@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from support_job import JobRun
 from support_runtime import raising
-from support_web import browser_of
+from support_web import browser_of, stories_at
 
 from pyflinkstate.monitor import dead_jobs
 from pyflinkstate.monitor import follower as following
-from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.follower import Follower
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs
@@ -197,7 +196,7 @@ def test_the_folder_is_read_only_while_somebody_looks(run: JobRun, storage: Chec
 
 def test_a_page_is_watched_after_a_request(run: JobRun, storage: CheckpointFolders) -> None:
     ran(run)
-    monitor = Monitor(keeps_journal=False)
+    monitor = Monitor()
     monitor.follow(storage.uri)
     assert not monitor._is_watched()
     monitor.serve(WebPageSettings(has_actions=False))

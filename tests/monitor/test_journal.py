@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
+from support_web import read_journal
 
-from pyflinkstate.monitor.journal import Journal, JournalReader, decode, decode_all, encode, read_journal
+from pyflinkstate.monitor.journal import Journal, JournalReader, decode, decode_all, encode
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -11,11 +11,10 @@ import pytest
 from slot_functions import Count
 from support_job import JobRun, numbers
 from support_runtime import PICKLED
-from support_web import browser_of, monitor_with
+from support_web import browser_of, monitor_with, stories_at
 from tiers import cases
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.largest_keys import LargestKeys, largest_keys
 from pyflinkstate.runtime.plan.nodes import StatefulNode
 

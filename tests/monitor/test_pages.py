@@ -190,7 +190,7 @@ def test_answers_of_older_versions_are_not_kept() -> None:
 
 def live(run: JobRun, savepoints: str | None) -> tuple[Monitor, Job, Browser]:
     """Return a job with its page; the job has not begun."""
-    monitor = Monitor(WebPageSettings(), True, run.clock)
+    monitor = Monitor(WebPageSettings(), run.clock)
     assert run.storage is not None
     observer = monitor.observe(run.storage.uri)
     run.listeners = (observer,)

@@ -12,6 +12,7 @@ import pytest
 from slot_functions import KeyedAside, KeyedMeasured, KeyedPrints, MapMeasured
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
+from support_web import read_journal
 
 from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
@@ -20,7 +21,7 @@ from pyflinkstate.monitor import recorder as recording
 from pyflinkstate.monitor.api import operators
 from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
-from pyflinkstate.monitor.journal import Journal, read_journal
+from pyflinkstate.monitor.journal import Journal
 from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory

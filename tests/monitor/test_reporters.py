@@ -124,7 +124,7 @@ def test_a_reporter_that_raises_is_told_again(metrics_now: Metrics, caplog: pyte
 
 
 def test_a_monitor_tells_its_reporters_of_its_jobs(run: JobRun) -> None:
-    monitor, reporter = Monitor(keeps_journal=False), Noting()
+    monitor, reporter = Monitor(), Noting()
     monitor.add_reporter(reporter, 3_600_000)
     run.listeners = (monitor.observe(None),)
     run.run()
@@ -141,7 +141,7 @@ def test_what_open_raises_is_raised_where_the_reporter_is_added() -> None:
         def open(self) -> None:
             raise ConfigurationError("no way in")
 
-    monitor = Monitor(keeps_journal=False)
+    monitor = Monitor()
     with pytest.raises(ConfigurationError, match="no way in"):
         monitor.add_reporter(Closed(), 1_000)
     monitor.close()

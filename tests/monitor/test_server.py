@@ -254,6 +254,17 @@ def test_viewers_hear_of_changes(monitor: Monitor, browser: Browser, monkeypatch
         receive_until(connection, b'data: {"version": 2}')
 
 
+def test_a_viewer_stays_for_longer_than_a_request_may_take(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.5)
+    monkeypatch.setattr(pages, "TELL_EVERY_S", 0.01)
+    monkeypatch.setattr(pages, "LOOK_EVERY_S", 0.01)
+    with stream(browser) as connection:
+        for _ in range(60):
+            receive_until(connection, b":\n\n")
+
+
 def test_a_viewer_that_reads_nothing_is_let_go_and_nobody_waits(
     monitor: Monitor, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +298,7 @@ def test_a_closed_page_lets_go_of_viewers_and_of_its_port(monitor: Monitor, brow
         monitor.close()
         while connection.recv(4096):
             pass
-    Monitor(WebPageSettings((browser.port,)), False).close()
+    Monitor(WebPageSettings((browser.port,))).close()
     assert [thread for thread in threading.enumerate() if thread.name == "pyflinkstate page"] == []
 
 
@@ -295,8 +306,8 @@ def test_a_port_that_is_taken_is_said_and_the_next_one_is_tried() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match="cannot listen on"):
-            Monitor(WebPageSettings((port,)), False)
-        Monitor(WebPageSettings((port, 0)), False).close()
+            Monitor(WebPageSettings((port,)))
+        Monitor(WebPageSettings((port, 0))).close()
 
 
 @pytest.mark.parametrize(
@@ -334,11 +345,11 @@ def test_the_page_ends_with_its_program() -> None:
         "import socket\n"
         "from pyflinkstate.monitor import Monitor\n"
         "from pyflinkstate.runtime.job import WebPageSettings\n"
-        "address = Monitor(WebPageSettings(), False).address\n"
+        "address = Monitor(WebPageSettings()).address\n"
         "host, _, token = address.partition('//')[2].partition('/?token=')\n"
         "viewer = socket.create_connection(host.split(':'))\n"
-        "head = f'GET /api/events HTTP/1.1\\r\\nHost: {host}\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n'\n"
-        "viewer.sendall(head.encode())\n"
+        "known = f'Host: {host}\\r\\nAuthorization: Bearer {token}'\n"
+        "viewer.sendall(f'GET /api/events HTTP/1.1\\r\\n{known}\\r\\n\\r\\n'.encode())\n"
         "assert viewer.recv(12) == b'HTTP/1.1 200'\n"
         "print(address)\n"
     )

@@ -65,7 +65,7 @@ def asked_when_idle(
         uid="states",
     )
     run = JobRun(counted, DriverSink(lambda *_: None), parallelism=2)
-    monitor = Monitor(WebPageSettings(**page), False, run.clock)
+    monitor = Monitor(WebPageSettings(**page), run.clock)
     browser = browser_of(monitor)
     recorder: Any = monitor.observe(None)
     recorder._changed = known.set

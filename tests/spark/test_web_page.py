@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support_web import stories_at
 
 from pyflinkstate import Configuration, KeyedProcessFunction, StreamExecutionEnvironment, Types
-from pyflinkstate.monitor.dead_jobs import stories_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -12,7 +12,10 @@ from typing import Any
 import attrs
 from support_runtime import PATIENCE_S, ManualClock
 
+from pyflinkstate.api.values import JsonObject
+from pyflinkstate.monitor.dead_jobs import jobs_at
 from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 
@@ -106,7 +109,7 @@ def browser_of(monitor: Monitor) -> Browser:
 
 
 def monitor_with(*stories: JobStory, **settings: Any) -> Monitor:
-    made = Monitor(WebPageSettings(**settings), False, ManualClock())
+    made = Monitor(WebPageSettings(**settings), ManualClock())
     for story in stories:
         made.show(story)
     return made
@@ -207,3 +210,13 @@ def events(job_id: str = JOB_ID, name: str = EVIL) -> list[dict[str, Any]]:
         {"event": "committed", "at": at + 1300, "epoch": 1, "duration_ms": 12},
         {"event": "restarted", "at": at + 1400, "attempt": 1, "failure": failure},
     ]
+
+
+def stories_at(path: str) -> list[JobStory]:
+    """Return what the jobs at a path tell, the one heard of last at the end."""
+    return [job.story for job in jobs_at(path)]
+
+
+def read_journal(job_folder: str) -> list[JsonObject]:
+    """Return all that a job told and that is still there, in order."""
+    return JournalReader(job_folder).read_new()

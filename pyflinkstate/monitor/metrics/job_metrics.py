@@ -20,8 +20,23 @@ _JOB = "flink_jobmanager_job_"
 _TASK = "flink_taskmanager_job_task_"
 _OPERATOR = f"{_TASK}operator_"
 _OWN = "pyflinkstate_"
-_DURATION = "The ms from the first subtask at its barrier until it was complete."
-_FULL_SIZE = "Bytes that a restore from it reads, increments included."
+_LAST_CHECKPOINT = (
+    (f"{_JOB}lastCompletedCheckpointId", "checkpoint_id", "The id of the last one."),
+    (
+        f"{_JOB}lastCheckpointDuration",
+        "duration_ms",
+        "The ms from the first subtask at its barrier until it was complete.",
+    ),
+    (f"{_JOB}lastCheckpointSize", "checkpointed_bytes", "Bytes written for it."),
+    (
+        f"{_JOB}lastCheckpointFullSize",
+        "size_bytes",
+        "Bytes that a restore from it reads, increments included.",
+    ),
+    (f"{_OWN}last_checkpoint_sync_ms", "sync_ms", "The longest synchronous part of any subtask, in ms."),
+    (f"{_OWN}last_checkpoint_async_ms", "async_ms", "The longest asynchronous part of any subtask, in ms."),
+)
+#: What Prometheus does not take in a name.
 _ODD = re.compile(r"[^a-zA-Z0-9_]")
 _COUNTERS = {
     "records_in": ("numRecordsIn", "Records that the operator has received."),
@@ -45,15 +60,6 @@ _RATES = {
     "records_in_per_s": ("numRecordsInPerSecond", "Records that the operator receives a second."),
     "records_out_per_s": ("numRecordsOutPerSecond", "Records that the operator emits a second."),
 }
-
-
-def metric_name(name: str) -> str:
-    """Return a name that Prometheus takes.
-
-    >>> metric_name("cache.hits-total")
-    'cache_hits_total'
-    """
-    return _ODD.sub("_", name)
 
 
 def all_metrics(jobs: Jobs, clock: Clock) -> list[Sample]:
@@ -144,13 +150,8 @@ def _of_checkpoints(story: JobStory, labels: _Labels) -> Iterator[Sample]:
     last = story.last_checkpoint()
     if last is None:
         return
-    yield Sample(f"{_JOB}lastCompletedCheckpointId", last["checkpoint_id"], labels, "The id of the last one.")
-    yield Sample(f"{_JOB}lastCheckpointDuration", last["duration_ms"], labels, _DURATION)
-    yield Sample(f"{_JOB}lastCheckpointSize", last["checkpointed_bytes"], labels, "Bytes written for it.")
-    yield Sample(f"{_JOB}lastCheckpointFullSize", last["size_bytes"], labels, _FULL_SIZE)
-    for part in ("sync", "async"):
-        about = f"The longest {part}hronous part of any subtask, in ms."
-        yield Sample(f"{_OWN}last_checkpoint_{part}_ms", last[f"{part}_ms"], labels, about)
+    for name, field, about in _LAST_CHECKPOINT:
+        yield Sample(name, last[field], labels, about)
 
 
 def _of_epoch(story: JobStory, labels: _Labels) -> Iterator[Sample]:
@@ -199,7 +200,7 @@ def _state_sizes(story: JobStory, scopes: _Scopes) -> Iterator[Sample]:
 def _of_user(metric: JsonObject, scopes: _Scopes) -> Iterator[Sample]:
     name, where = scopes.of_function(metric)
     for suffix, field in _USER_FIELDS.get(metric["kind"], ()):
-        yield Sample(_OPERATOR + metric_name(name) + suffix, metric.get(field, 0), where)
+        yield Sample(_OPERATOR + _ODD.sub("_", name) + suffix, metric.get(field, 0), where)
 
 
 #: By the kind of a user's metric: the suffixes of its names, and what they show.

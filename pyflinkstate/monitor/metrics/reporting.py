@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable
@@ -19,7 +20,7 @@ _Told = TypeVar("_Told")
 
 
 class Reporting:
-    """Tells one reporter metrics at an interval, until it is closed.
+    """Tells one reporter metrics at an interval, until it is closed or the program ends.
 
     Args:
         reporter: it is opened here.
@@ -43,9 +44,11 @@ class Reporting:
         reporter.open()
         self._thread = threading.Thread(target=self._run, name="pyflinkstate reporter", daemon=True)
         self._thread.start()
+        atexit.register(self.close)
 
     def close(self) -> None:
         """Report for the last time, and close the reporter; wait for that for some seconds."""
+        atexit.unregister(self.close)
         self._ended.set()
         self._thread.join(END_TIMEOUT_S)
 
