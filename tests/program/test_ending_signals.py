@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -121,3 +122,55 @@ run_to_end(Forks())
 
 def test_a_process_that_the_program_has_forked_ends_at_once() -> None:
     assert ended(FORKED) == (0, ["-15"], "")
+
+
+#: The signal is delivered to the thread of the job, as to a main thread that is just about to wait: the wait
+#: of the main thread is not interrupted.
+NOT_INTERRUPTED = """
+class Unheard(Endless):
+    def run(self, is_heard=True):
+        frames, main = sys._current_frames, threading.main_thread().ident
+        while frames()[main].f_code.co_name != "wait":
+            os.stat("/")
+        for _ in range(100_000):
+            os.stat("/")
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        return super().run(is_heard)
+
+result = JobClient(Unheard(), None).get_job_execution_result()
+result.{}()
+"""
+
+
+@pytest.mark.parametrize("method", ["result", "exception"])
+def test_a_signal_that_does_not_interrupt_the_wait_for_a_result_is_heard(method: str) -> None:
+    code, said, _ = ended(NOT_INTERRUPTED.replace("{}", method))
+    assert said == ["runs", "cancelled by SIGTERM"]
+    assert code == -signal.SIGTERM
+
+
+UNREAD = """
+import pyflinkstate.runtime.program.ending_signals as ending_signals
+ending_signals.GRACE_S = 0.5
+
+class Prints(Endless):
+    def run(self, is_heard=True):
+        say("runs")
+        while True:
+            say("." * 1000)
+
+JobClient(Prints(), None).get_job_execution_result().result()
+"""
+
+
+def test_a_program_whose_output_nobody_reads_ends_nevertheless() -> None:
+    command = [sys.executable, "-c", PROGRAM.replace("{}", UNREAD)]
+    env = {**os.environ, "PYTHONUNBUFFERED": ""}  # a stream without a buffer has no lock
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(timeout=30) == -signal.SIGTERM
+        finally:
+            process.kill()

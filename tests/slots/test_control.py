@@ -19,6 +19,7 @@ from pyflinkstate.runtime.wire.messages import (
     AcquireSlot,
     CloseSlot,
     PackageCopy,
+    RegisterSlot,
     SlotAvailable,
     SlotClosed,
     SlotFailed,
@@ -243,11 +244,16 @@ def test_which_copies_of_the_package_differ(other: PackageCopy, program: Package
     assert bool(other.difference(program)) == bool(said)
 
 
-def test_slots_with_another_copy_of_the_package_are_one_warning(
-    driver: Driver, caplog: pytest.LogCaptureFixture
+def test_workers_and_slots_with_another_copy_of_the_package_are_one_warning(
+    deployable: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
+    other = attrs.evolve(OWN, folder="/checkout")
     for _ in range(2):
-        driver.control._compare(attrs.evolve(OWN, folder="/checkout"))
+        deployable.link.report(TaskReport(0, 1, "map[0]", package=other))
+    connection = deployable.connect()
+    connection.send(RegisterSlot(0, SLOT, os.getpid(), ADDRESS, other))
+    receive(connection)
     (record,) = caplog.records
+    assert "a Python worker on" in record.getMessage()
     assert "imports pyflinkstate from /checkout" in record.getMessage()
     assert "start it in another folder" in record.getMessage()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from other_pythons import bare_python, packages_of, python_without_this_package, run_program
+from other_pythons import (
+    bare_python,
+    clean_environment,
+    packages_of,
+    python_without_this_package,
+    run_program,
+)
 
 import pyflinkstate
 from pyflinkstate.errors import PackageMismatchError
@@ -77,6 +85,32 @@ def test_executors_with_another_version_are_told_of(tmp_path: Path) -> None:
     (told,) = printed("local[1]", python, tmp_path)
     assert "have pyflinkstate 0.0.9 in " in told
     assert f"this program has {pyflinkstate.__version__}: install the same version" in told
+
+
+def test_workers_of_a_job_without_slots_that_run_a_checkout_are_one_warning(tmp_path: Path) -> None:
+    """Python looks into the folder in which the program is started first: in workers, but not in a script."""
+    package = Path(pyflinkstate.__file__).parent
+    checkout = tmp_path / "checkout" / "pyflinkstate"
+    shutil.copytree(package, checkout, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import pyflinkstate as ps\n"
+        "env = ps.StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)\n"
+        "env.from_collection([1, 2, 3], records_per_epoch=1).map(lambda n: n + 1).print()\n"
+        "env.execute('without slots')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=checkout.parent,
+        env=clean_environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if "imports pyflinkstate from" in line]
+    assert "a Python worker on" in told
+    assert f"from {checkout.parent} and runs" in told
 
 
 def test_a_task_of_another_version_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

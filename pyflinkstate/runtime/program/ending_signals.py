@@ -20,6 +20,8 @@ from pyflinkstate.runtime.job import Job
 
 #: How long jobs may take to end before a process that was sent SIGTERM ends nevertheless.
 GRACE_S = 20
+#: How long to wait for the output of the program to be written: if nobody reads it, it never is.
+_FLUSH_S = 1
 #: Where Spark's own handler of SIGINT is defined.
 _OF_SPARK = "pyspark.core.context"
 
@@ -69,11 +71,17 @@ def _terminate(number: int, _: FrameType | None) -> None:
 def _end_process(number: int) -> None:
     """Wait for the jobs, and end as if the signal had not been caught."""
     _none_runs.wait(GRACE_S)
+    flushing = threading.Thread(target=_flush, daemon=True)
+    flushing.start()
+    flushing.join(_FLUSH_S)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # the first process of a container ignores the signals that it does not handle
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)  # the first process of a container ignores the signals that it does not handle
 
 
 class EndedBySignals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from concurrent import futures
 from concurrent.futures import Future
 
 from pyflinkstate import notebook
@@ -19,7 +20,7 @@ from pyflinkstate.runtime.program.job_results import without_inner_frames
 from pyflinkstate.runtime.queries import StateAnswer, query, query_value
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import AnyPath, absolute
-from pyflinkstate.runtime.wire import SlotId
+from pyflinkstate.runtime.wire import SlotId, wait_for
 
 
 class JobClient:
@@ -185,8 +186,28 @@ def _done(value: T) -> Future[T]:
     return future
 
 
+class _Outcome(Future[T]):
+    """A future whose waits without a limit wake up every second.
+
+    Python calls the handler of a signal in the main thread, as soon as that has something to do. A signal
+    that comes just before the main thread waits does not interrupt the wait.
+    """
+
+    def result(self, timeout: float | None = None) -> T:
+        self._await(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._await(timeout)
+        return super().exception(timeout)
+
+    def _await(self, timeout: float | None) -> None:
+        if timeout is None:
+            wait_for(lambda timeout_s: bool(futures.wait([self], timeout_s).done) or None, lambda: None)
+
+
 def _running() -> Future[T]:
     """Return a future that cannot be cancelled, as by ``asyncio.wait_for``: the job goes on anyway."""
-    future: Future[T] = Future()
+    future = _Outcome[T]()
     future.set_running_or_notify_cancel()
     return future

@@ -310,7 +310,8 @@ class ControlServer:
         self._deployments = deployments
         self._heartbeat = heartbeat or HeartbeatSettings()
         self._registry = SlotRegistry(0)
-        self._has_warned = False
+        #: Taken by the only warning about copies of this package.
+        self._warning = threading.Lock()
         try:
             listener = listen_on_tcp(endpoint.bind_host, endpoint.port)
         except OSError as error:
@@ -363,6 +364,7 @@ class ControlServer:
     def _serve(self, connection: Channel) -> None:
         message = connection.recv()
         if isinstance(message, TaskReport):
+            self._compare("Python worker", message.package)
             self._events.put(message)
             connection.send("received")
         elif isinstance(message, AcquireSlot):
@@ -387,7 +389,7 @@ class ControlServer:
         if message.attempt != registry.attempt or not registry.register(message, connection):
             return
         try:
-            self._compare(message.package)
+            self._compare("state slot", message.package)
             connection.limit_sends(self._heartbeat.timeout_ms / 1000)
             connection.send(
                 attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
@@ -414,17 +416,16 @@ class ControlServer:
         finally:
             registry.slot_closed(slot_id)
 
-    def _compare(self, package: PackageCopy) -> None:
-        """Warn once for each job if slots run another copy of this package than the program."""
+    def _compare(self, process: str, package: PackageCopy) -> None:
+        """Warn once for each job if workers or slots run another copy of this package than the program."""
         own = PackageCopy.here()
         difference = package.difference(own)
-        if difference and not self._has_warned:
-            self._has_warned = True
+        if difference and self._warning.acquire(blocking=False):
             _log.warning(
-                "a state slot on %s imports pyflinkstate from %s and %s, which is in %s; Python looks "
+                "a %s on %s imports pyflinkstate from %s and %s, which is in %s; Python looks "
                 "into the folder in which the program was started first: start it in another folder, or "
                 "install the same compiled package on all hosts",
-                *(package.host, package.folder, difference, own.folder),
+                *(process, package.host, package.folder, difference, own.folder),
             )
 
     def _slot_failed(self, registry: SlotRegistry, slot_id: SlotId, error: PyFlinkStateError) -> None:

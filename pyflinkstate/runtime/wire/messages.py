@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from functools import cache
 
 import attrs
 
@@ -101,6 +102,32 @@ class SubtaskStatus:
 
 
 @attrs.frozen
+class PackageCopy:
+    """The copy of this package that a process runs; ``host`` is where the process runs."""
+
+    host: str
+    folder: str
+    is_compiled: bool
+
+    @classmethod
+    @cache
+    def here(cls) -> PackageCopy:
+        """Return the copy of this process."""
+        folder = os.path.dirname(os.path.dirname(os.path.realpath(str(sys.modules["pyflinkstate"].__file__))))
+        return cls(socket.gethostname(), folder, is_compiled())
+
+    def difference(self, program: PackageCopy) -> str:
+        """Return why a worker or a slot should not run this copy; empty if it may.
+
+        The folder counts on the program's host alone, and not if it is a zip file that was shipped there.
+        """
+        if program.is_compiled and not self.is_compiled:
+            return "runs it interpreted, at about half the speed of the program's compiled copy"
+        is_other = self.host == program.host and self.folder != program.folder
+        return "runs another copy than the program" if is_other and not self.folder.endswith(".zip") else ""
+
+
+@attrs.frozen
 class TaskReport:
     """A task reports its counts, or why it failed."""
 
@@ -124,34 +151,10 @@ class TaskReport:
     status: SubtaskStatus | None = None
     #: A few records as texts, by the ids of streams that somebody looks at.
     samples: dict[str, list[str]] = attrs.Factory(dict)
+    package: PackageCopy = attrs.Factory(PackageCopy.here)
 
 
 # --- slot and driver -----------------------------------------------------------------------------
-
-
-@attrs.frozen
-class PackageCopy:
-    """The copy of this package that a process runs; ``host`` is where the process runs."""
-
-    host: str
-    folder: str
-    is_compiled: bool
-
-    @classmethod
-    def here(cls) -> PackageCopy:
-        """Return the copy of this process."""
-        folder = os.path.dirname(os.path.dirname(os.path.realpath(str(sys.modules["pyflinkstate"].__file__))))
-        return cls(socket.gethostname(), folder, is_compiled())
-
-    def difference(self, program: PackageCopy) -> str:
-        """Return why a slot should not run this copy; empty if it may.
-
-        The folder counts on the program's host alone, and not if it is a zip file that was shipped there.
-        """
-        if program.is_compiled and not self.is_compiled:
-            return "runs it interpreted, at about half the speed of the program's compiled copy"
-        is_other = self.host == program.host and self.folder != program.folder
-        return "runs another copy than the program" if is_other and not self.folder.endswith(".zip") else ""
 
 
 @attrs.frozen
