@@ -2,10 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Where there is a browser, as in .ci/run, the tests of the web page in it need selenium.
-COMMA := ,
-EXTRAS := dev$(if $(WITH_BROWSER),$(COMMA)browser)
-SETUP := $(VENV)/.ready$(if $(WITH_BROWSER),-with-browser)
+BROWSER := $(if $(WITH_BROWSER),-browser)
+# One file for each step of the set-up that is done. What the extras of pyproject.toml require is installed
+# while the package is compiled; ruff and mypy need not wait for the compiler.
+TOOLS := $(VENV)/.has-compiler
+COMPILED := $(VENV)/.has-compiled
+REQUIRED := $(VENV)/.has-dev$(BROWSER)
+SETUP := $(COMPILED) $(REQUIRED)
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
@@ -39,14 +44,21 @@ help:
 	@echo "make dist       what is released, into dist: the sources, a wheel for this platform, a zip for spark-submit --py-files"
 	@echo "make clean      remove the virtual environment and caches"
 
-$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/*.py \
-		pyflinkstate/backends/*/*.py \
-		pyflinkstate/api/interval.py pyflinkstate/runtime/operators/windows/*.py)
+$(TOOLS): pyproject.toml scripts/ensure_java.sh scripts/requirements.py
 	@sh scripts/ensure_java.sh
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	@DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(BIN)/python -m pip install --quiet \
-		--disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
-	@touch $(SETUP)
+	@$(BIN)/python scripts/requirements.py build | $(PIP) -r /dev/stdin
+	@touch $@
+
+$(COMPILED): $(TOOLS) setup.py $(wildcard pyflinkstate/backends/*.py pyflinkstate/backends/*/*.py \
+		pyflinkstate/api/interval.py pyflinkstate/runtime/operators/windows/*.py)
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.has-%: $(TOOLS)
+	@$(BIN)/python scripts/requirements.py $(subst -, ,$*) | \
+		DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(PIP) -r /dev/stdin
+	@touch $@
 
 demo: $(SETUP)
 	@$(BIN)/python examples/demo.py $(filter --page,$(MAKECMDGOALS))
@@ -57,17 +69,17 @@ demo: $(SETUP)
 
 # Spark leaves much of a core to what goes on beside it; runs of pytest share no file. The type checker goes
 # first: it is soon done, and a test of users' programs finds what it has noted of the package.
-test: $(SETUP)
+test:
 	@$(MAKE) --no-print-directory -j3 --output-sync=target typecheck lint quick quick-jobs quick-on-spark
 
-test-full: $(SETUP)
+test-full: $(SETUP) $(VENV)/.has-full$(BROWSER)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target full-on-spark full full-interpreted
 
-lint: $(SETUP)
+lint: $(REQUIRED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-typecheck: $(SETUP)
+typecheck: $(REQUIRED)
 	$(BIN)/mypy
 
 quick: $(SETUP)
@@ -90,7 +102,7 @@ full-interpreted: $(SETUP)
 	@find $(PURE) -name '*.so' -delete
 	PYFLINKSTATE_PURE=1 PYTHONPATH=$(PURE) $(BIN)/pytest -m "not slow" $(PURE_TESTS)
 
-soak: $(SETUP)
+soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python tests/soak/soak_state_map.py
 	$(BIN)/python tests/soak/soak_simulation.py
@@ -115,8 +127,7 @@ bench: $(SETUP)
 record: $(SETUP)
 	$(BIN)/python benchmarks/record.py
 
-docs: $(SETUP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+docs: $(SETUP) $(VENV)/.has-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: $(SETUP)

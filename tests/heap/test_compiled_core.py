@@ -30,4 +30,4 @@ def test_pure_is_pure() -> None:
 def test_a_compiled_module_is_not_older_than_its_source(module: str) -> None:
     compiled = file_of(module)
     source = compiled.parent / f"{module.split('.')[-1]}.py"
-    assert compiled.stat().st_mtime >= source.stat().st_mtime, "compile it again: make .venv/.ready"
+    assert compiled.stat().st_mtime >= source.stat().st_mtime, "compile it again: make .venv/.has-compiled"

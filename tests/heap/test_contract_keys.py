@@ -48,8 +48,9 @@ class TestCurrentKey:
         descriptor = KINDS[kind].describe("spend")
         state = bare.backend.get_partitioned_state(lives(descriptor, 1000) if ttl else descriptor)
         for method in [*METHODS[kind], lambda s: s.clear()]:
-            with pytest.raises(NoCurrentKeyError, match="'spend' was used with no key set"):
+            with pytest.raises(NoCurrentKeyError, match="'spend' was used with no key set") as error:
                 method(state)
+            assert error.value.context["state"] == "spend"
         assert bare.entries() == 0
 
     @every_kind
@@ -108,9 +109,17 @@ class TestCurrentKey:
         """The empty string is in key group 94."""
         backend = make_backend(STRING, KeyGroupRange(90, 94), async_snapshots=is_async)
         backend.set_current_key("")
-        with pytest.raises(KeyGroupRangeError, match=r"'user-42' is in key group 20, .* range 90\.\.94"):
+        with pytest.raises(KeyGroupRangeError, match=r"key group 20, .* range 90\.\.94") as error:
             backend.set_current_key("user-42")
+        assert error.value.context["key"] == "'user-42'"
         assert backend.get_current_key() == ""
+
+    def test_a_key_is_converted_to_its_type_or_refused(self):
+        backend = make_backend(Types.DOUBLE())
+        backend.set_current_key(1)
+        assert type(backend.get_current_key()) is float
+        with pytest.raises(InvalidKeyError, match="does not fit DOUBLE"):
+            backend.set_current_key("1")
 
     def test_the_key_is_the_one_that_was_set(self, bare):
         for key in ("a", 1, ("a", 2), b"a"):

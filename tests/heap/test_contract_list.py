@@ -76,12 +76,13 @@ def test_l3_anything_that_gives_values_is_a_list(visits, method, make):
     assert elements(visits) == [3, 1, 2]
 
 
+@pytest.mark.parametrize("method", ["add_all", "update"])
 @pytest.mark.parametrize("values", [[2, None], [None, 2], [2, "wrong"], [2, 2**63]], ids=str)
-def test_l4_add_all_is_atomic(visits, values):
+def test_l4_all_or_nothing_is_stored(visits, method, values):
     """Flink's heap state keeps what comes before the None."""
     visits.add(1)
     with pytest.raises(StateValueError):
-        visits.add_all(values)
+        getattr(visits, method)(values)
     assert elements(visits) == [1]
 
 
@@ -98,12 +99,15 @@ def test_l4_what_is_refused_leaves_no_entry_that_a_snapshot_would_stumble_on(
     assert everywhere.restarted().entries() == 0
 
 
-@pytest.mark.parametrize("values", [[2, None], [None, 2], [2, "wrong"]], ids=str)
-def test_l4_update_is_atomic(visits, values):
-    visits.add(1)
-    with pytest.raises(StateValueError):
-        visits.update(values)
-    assert elements(visits) == [1]
+@pytest.mark.parametrize("ttl", [False, True], ids=["for ever", "for a time"])
+def test_l4_none_is_refused_without_a_declared_type_too(everywhere, ttl):
+    descriptor = ListStateDescriptor("any")
+    state = everywhere.state(lives(descriptor, 1000) if ttl else descriptor)
+    state.add(1)
+    for method, value in (("add", None), ("add_all", [2, None]), ("update", [2, None])):
+        with pytest.raises(StateValueError, match=r"state 'any', key 'k'.*None"):
+            getattr(state, method)(value)
+    assert elements(state) == [1]
 
 
 def test_l4_an_iterable_that_fails_adds_nothing(visits):
@@ -120,13 +124,10 @@ def test_l4_an_iterable_that_fails_adds_nothing(visits):
     assert elements(visits) == [1]
 
 
-def test_l5_adding_no_values_creates_no_entry(everywhere, visits):
+def test_l5_adding_no_values_changes_nothing(everywhere, visits):
     visits.add_all([])
     assert visits.get_internal() is None
     assert everywhere.entries() == 0
-
-
-def test_l5_adding_no_values_changes_nothing(visits):
     visits.add(1)
     visits.add_all([])
     assert elements(visits) == [1]
@@ -170,8 +171,7 @@ def test_l7_each_key_has_a_list_of_its_own(everywhere):
         assert elements(everywhere.state(VISITS, key)) == [ord(key), ord(key) + 1, ord(key) + 2]
 
 
-def test_l7_a_list_may_be_added_to_itself(everywhere):
-    visits = everywhere.state(VISITS)
+def test_l7_a_list_may_be_added_to_itself(visits):
     visits.add_all([1, 2])
     visits.run(lambda state: state.add_all(state.get()))
     assert elements(visits) == [1, 2, 1, 2]
@@ -271,13 +271,6 @@ class TestWhileItIsIteratedOver:
         visits.add_all([1, 2])
         visits.run(lambda state: [state.add(element + 10) for element in list(state.get())])
         assert elements(visits) == [1, 2, 11, 12]
-
-    def test_it_may_be_added_to_itself(self, visits):
-        visits.add_all([1, 2])
-        visits.run(lambda state: state.add_all(state.get()))
-        assert elements(visits) == [1, 2, 1, 2]
-        visits.run(lambda state: state.update(state.get()))
-        assert elements(visits) == [1, 2, 1, 2]
 
 
 def test_what_is_handed_out_is_a_plain_list_to_who_keeps_it(everywhere, declared):

@@ -148,6 +148,9 @@ def test_k7_put_all_of_none_is_nothing_with_time_to_live(everywhere):
     state = everywhere.state(lives(MapStateDescriptor("counts", STRING, LONG), 1000))
     state.put_all(None)
     assert everywhere.entries() == 0
+    state.put("a", 1)
+    state.put_all(None)
+    assert items(state) == {"a": 1}
 
 
 @pytest.mark.parametrize("entries", [[("a", 1)], "ab", 1], ids=repr)
@@ -252,12 +255,17 @@ def test_a_float_user_key_is_found_under_the_number_it_was_put_with(everywhere):
     assert everywhere.entries() == 0
 
 
-@pytest.mark.parametrize("method", ["get", "remove", "contains"])
-@pytest.mark.parametrize("key", [1, [1], None], ids=repr)
+@pytest.mark.parametrize("method", ["get", "put", "remove", "contains"])
+@pytest.mark.parametrize("key", [1, b"a", [1], None], ids=repr)
 def test_a_user_key_that_cannot_be_one_is_refused_by_every_method(everywhere, counts, method, key):
     with pytest.raises(StateValueError, match="'counts', key 'k': user key"):
-        getattr(counts, method)(key)
+        getattr(counts, method)(*([key, 1] if method == "put" else [key]))
     assert everywhere.entries() == 0
+
+
+def test_an_unhashable_user_key_is_refused_without_a_type_too(everywhere):
+    with pytest.raises(StateValueError, match="unhashable"):
+        everywhere.state(MapStateDescriptor("any")).put([1], 1)
 
 
 @pytest.mark.parametrize("key_type", [Types.LIST(LONG), Types.MAP(LONG, LONG)], ids=str)

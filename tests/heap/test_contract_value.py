@@ -118,7 +118,7 @@ def test_v3_a_default_that_is_false_is_no_none(everywhere, default):
     assert everywhere.state(ValueStateDescriptor("any", default_value=default)).value() == default
 
 
-@pytest.mark.parametrize("stored", [0, "", False, [], ()], ids=repr)
+@pytest.mark.parametrize("stored", [0, "", False, [], {}, ()], ids=repr)
 def test_v3_a_stored_value_that_is_false_is_not_taken_for_nothing(everywhere, stored):
     state = everywhere.state(ValueStateDescriptor("any", default_value=42))
     state.update(stored)
@@ -196,8 +196,9 @@ def test_a_refused_value_leaves_the_old_one(everywhere):
     spend = everywhere.state(SPEND)
     spend.update(7)
     for refused in ("1", 1.5, True, 2**63, [1]):
-        with pytest.raises(StateValueError, match="state 'spend', key 'k'"):
+        with pytest.raises(StateValueError, match=r"state 'spend', key 'k'.*LONG") as error:
             spend.update(refused)
+        assert error.value.context.items() >= {"state": "spend", "key": "'k'"}.items()
     assert spend.value() == 7
 
 
@@ -205,3 +206,11 @@ def test_a_refused_value_creates_no_entry(everywhere):
     with pytest.raises(StateValueError):
         everywhere.state(SPEND).update("1")
     assert everywhere.entries() == 0
+
+
+def test_a_value_is_converted_to_the_declared_type_or_refused(everywhere):
+    ratio = everywhere.state(ValueStateDescriptor("ratio", Types.DOUBLE()))
+    ratio.update(1)
+    assert type(ratio.value()) is float
+    with pytest.raises(StateValueError):
+        ratio.update(10**400)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+nbformat = pytest.importorskip("nbformat", reason="make test-full installs it")
+nbclient = pytest.importorskip("nbclient", reason="make test-full installs it")
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 
@@ -43,7 +44,7 @@ def test_what_is_committed_has_no_results(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_notebook_runs_and_shows_tables_and_a_plot(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     kinds = shown(notebook)
     assert kinds.count("text/html") >= 4

@@ -4,6 +4,8 @@ Each test runs for every context; and with declared and pickled types, on both k
 without a snapshot and a restore between all steps, so that each two of these three meet.
 """
 
+from functools import partial
+
 import pytest
 from tiers import cases
 from ttl_contract import CONTEXTS, MAX_LONG, TTL_MS, Arena, ttl_config
@@ -193,26 +195,13 @@ def change_and_read_two(arena, select, back_after_restore):
     assert select("two").get() == context.empty
 
 
-def test_each_key_expires_for_itself(arena):
-    arena.start(ttl_config())
-    change_and_read_two(arena, arena.under_key, back_after_restore=False)
-
-
-def test_each_namespace_expires_for_itself(arena):
-    arena.start(ttl_config())
-    change_and_read_two(arena, arena.in_namespace, back_after_restore=False)
-
-
-def test_what_a_full_snapshot_left_out_of_a_key_does_not_come_back(arena):
-    """C3."""
-    arena.start(ttl_config(cleanup=StateTtlConfigBuilder.cleanup_full_snapshot))
-    change_and_read_two(arena, arena.under_key, back_after_restore=True)
-
-
-def test_what_a_full_snapshot_left_out_of_a_namespace_does_not_come_back(arena):
-    """C3."""
-    arena.start(ttl_config(cleanup=StateTtlConfigBuilder.cleanup_full_snapshot))
-    change_and_read_two(arena, arena.in_namespace, back_after_restore=True)
+@pytest.mark.parametrize("is_left_out", [False, True], ids=["kept in snapshots", "left out of snapshots"])
+@pytest.mark.parametrize("select", [Arena.under_key, Arena.in_namespace], ids=["key", "namespace"])
+def test_each_key_and_namespace_expires_for_itself(arena, select, is_left_out):
+    """C3: what a full snapshot left out does not come back."""
+    full_snapshot = ttl_config(cleanup=StateTtlConfigBuilder.cleanup_full_snapshot)
+    arena.start(full_snapshot if is_left_out else ttl_config())
+    change_and_read_two(arena, partial(select, arena), back_after_restore=is_left_out)
 
 
 def test_a_restore_takes_back_what_was_written_after_the_snapshot(arena):

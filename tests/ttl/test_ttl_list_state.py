@@ -4,7 +4,6 @@ import itertools
 import pickle
 
 import pytest
-from backend_support import entries, prepare, write
 from ttl_contract import ClockedBackend, ttl_config
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
@@ -12,7 +11,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.values import isolated
-from pyflinkstate.errors import ConcurrentModificationError, StateValueError
+from pyflinkstate.errors import ConcurrentModificationError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 ON_READ = UpdateType.OnReadAndWrite
@@ -48,15 +47,6 @@ def test_each_element_expires_for_itself(clocked, make):
     assert seen == [["a", "b", "c"], ["b", "c"], ["c"], ["c"], []]
 
 
-def test_elements_of_one_call_expire_together(clocked, declared):
-    state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())))
-    state.add_all(["a", "b"])
-    clocked.at(99)
-    assert list(state) == ["a", "b"]
-    clocked.at(100)
-    assert list(state) == []
-
-
 def test_adding_prolongs_none_of_the_others(clocked, make):
     state = make()
     clocked.at(129)
@@ -86,15 +76,6 @@ def test_get_alone_removes_nothing(clocked, make):
     clocked.at(160)
     state.get()
     assert len(state.get_internal()) == 3
-
-
-def test_the_list_is_removed_when_all_were_seen_to_have_expired(clocked, make):
-    """T9."""
-    state = make()
-    clocked.at(160)
-    assert list(state.get()) == []
-    assert state.get_internal() is None
-    assert clocked.backend.num_key_value_state_entries() == 0
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2, 3])
@@ -153,12 +134,6 @@ def test_a_view_does_not_remove_a_list_written_meanwhile(clocked, make):
     assert list(state) == ["new"]
 
 
-def test_where_nothing_is_stored_there_is_nothing_to_iterate(clocked, declared):
-    state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())))
-    assert list(state.get()) == []
-    assert clocked.backend.num_key_value_state_entries() == 0
-
-
 # --- reading prolongs --------------------------------------------------------------------------------
 
 
@@ -189,13 +164,6 @@ def test_iterating_prolongs_no_further_than_get_did(clocked, make):
     assert state.get_internal() == [(60, "a"), (60, "b"), (60, "c")]
 
 
-def test_what_is_read_often_enough_never_expires(clocked, make):
-    state = make(update_type=ON_READ)
-    for now_ms in range(60, 1000, 99):
-        clocked.at(now_ms)
-        assert list(state) == ["a", "b", "c"]
-
-
 # --- what has expired is returned --------------------------------------------------------------------
 
 
@@ -205,15 +173,6 @@ def test_what_has_expired_is_returned_while_it_is_stored(clocked, make):
     clocked.at(130)
     assert list(state.get()) == ["a", "b", "c"]
     assert list(state.get()) == ["a", "b", "c"]
-
-
-def test_a_list_that_has_expired_altogether_is_returned_once(clocked, make):
-    """T11."""
-    state = make(visibility=RELAXED)
-    clocked.at(160)
-    assert list(state.get()) == ["a", "b", "c"]
-    assert state.get_internal() is None
-    assert list(state.get()) == []
 
 
 def test_expired_elements_that_reading_drops_are_returned_that_once(clocked, make):
@@ -228,71 +187,7 @@ def test_expired_elements_that_reading_drops_are_returned_that_once(clocked, mak
 # --- writing -----------------------------------------------------------------------------------------
 
 
-def test_update_with_an_empty_list_removes_the_entry(clocked, make):
-    """L6."""
-    state = make()
-    state.update([])
-    assert state.get_internal() is None
-    assert clocked.backend.num_key_value_state_entries() == 0
-
-
-def test_add_all_of_an_empty_list_is_a_no_op(clocked, declared):
-    """L5."""
-    state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())))
-    state.add_all([])
-    assert clocked.backend.num_key_value_state_entries() == 0
-
-
-@pytest.mark.parametrize("method", ["add_all", "update"])
-@pytest.mark.parametrize("values", [None, 5, "text", b"bytes", ["x", None]], ids=repr)
-def test_what_is_no_list_of_values_is_refused_and_nothing_changes(clocked, make, method, values):
-    """L3, L4."""
-    state = make()
-    before = list(state.get_internal())
-    with pytest.raises(StateValueError, match="key 'k'"):
-        getattr(state, method)(values)
-    assert state.get_internal() == before
-
-
-def test_none_is_refused(clocked, declared):
-    """L2."""
-    state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())))
-    with pytest.raises(StateValueError, match="None cannot be added"):
-        state.add(None)
-    assert clocked.backend.num_key_value_state_entries() == 0
-
-
-@pytest.mark.parametrize("method", ["add_all", "update"])
-def test_values_may_come_out_of_a_generator(clocked, declared, method):
-    state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())))
-    getattr(state, method)(letter for letter in "xyz")
-    assert list(state) == ["x", "y", "z"]
-
-
-def test_a_callers_list_is_not_kept(clocked, declared):
-    state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())))
-    mine = ["a"]
-    state.update(mine)
-    mine.append("b")
-    assert list(state) == ["a"]
-
-
 # --- beside a snapshot -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "config", [{}, {"update_type": ON_READ}, {"visibility": RELAXED}], ids=["default", "on read", "relaxed"]
-)
-def test_a_list_that_is_removed_while_a_snapshot_is_open_stays_in_it(declared, config):
-    clocked = ClockedBackend(async_snapshots=True)
-    state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())), ttl_config(**config))
-    state.add_all(["a", "b"])
-    stored = entries(clocked.backend, "l")
-    clocked.at(100)
-    resources = prepare(clocked.backend)
-    list(state.get())
-    assert entries(clocked.backend, "l") == []
-    assert entries(clocked.restored(write(clocked.backend, resources)), "l") == stored
 
 
 def test_a_list_that_has_expired_can_be_read_to_its_end_with_no_key_set(clocked, make):

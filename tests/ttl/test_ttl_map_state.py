@@ -7,7 +7,7 @@ from ttl_contract import ClockedBackend, ttl_config
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
 from pyflinkstate.api.types import Types
-from pyflinkstate.errors import ConcurrentModificationError, StateValueError
+from pyflinkstate.errors import ConcurrentModificationError
 
 ON_READ = UpdateType.OnReadAndWrite
 RELAXED = StateVisibility.ReturnExpiredIfNotCleanedUp
@@ -67,15 +67,6 @@ def test_putting_prolongs_only_its_own_entry(clocked, make):
     assert dict(state.items()) == {"a": 5, "none": None}
 
 
-def test_entries_of_one_call_expire_together(clocked, empty):
-    state = empty()
-    state.put_all({"a": 1, "b": None})
-    clocked.at(99)
-    assert dict(state.items()) == {"a": 1, "b": None}
-    clocked.at(100)
-    assert dict(state.items()) == {}
-
-
 def read_by_get(state, key):
     return state.get(key)
 
@@ -94,15 +85,6 @@ def test_reading_an_expired_entry_removes_just_it(clocked, make, read):
     clocked.at(130)
     assert read(state, "a") is None
     assert state.get_internal() == {"b": (30, 2), "none": (60, None)}
-
-
-@by_key
-def test_the_last_entry_takes_the_map_with_it(clocked, empty, read):
-    state = empty()
-    state.put("a", 1)
-    clocked.at(100)
-    assert read(state, "a") is None
-    assert clocked.backend.num_key_value_state_entries() == 0
 
 
 @by_key
@@ -132,13 +114,6 @@ def test_the_live_object_is_returned(clocked, value_type, update_type):
     state.get("a").append(2)
     next(iter(state.values())).append(3)
     assert state.get("a") == [1, 2, 3]
-
-
-@by_key
-def test_reading_what_is_missing_creates_nothing(clocked, empty, read):
-    state = empty(update_type=ON_READ)
-    assert read(state, "a") is None
-    assert clocked.backend.num_key_value_state_entries() == 0
 
 
 def test_none_is_a_value_that_expires_like_others(clocked, make):
@@ -181,14 +156,6 @@ def test_iteration_skips_and_removes_what_has_expired(clocked, make, view, expec
     clocked.at(100)
     assert list(getattr(state, view)()) == expected
     assert state.get_internal() == {"b": (30, 2), "none": (60, None)}
-
-
-def test_iteration_over_nothing_but_expired_entries_removes_the_map(clocked, make):
-    """T13; in Flink an empty map may be left."""
-    state = make()
-    clocked.at(160)
-    assert list(state.items()) == []
-    assert clocked.backend.num_key_value_state_entries() == 0
 
 
 @pytest.mark.parametrize("view", ["items", "keys", "values"])
@@ -319,54 +286,6 @@ def test_values_may_be_put_during_iteration(clocked, make):
 
 
 # --- writing -----------------------------------------------------------------------------------------
-
-
-def test_put_all_of_none_is_a_no_op(clocked, make):
-    """K7: without TTL it is refused."""
-    state = make()
-    before = dict(state.get_internal())
-    state.put_all(None)
-    assert state.get_internal() == before
-
-
-def test_put_all_of_none_or_nothing_creates_nothing(clocked, empty):
-    """K7."""
-    state = empty()
-    state.put_all(None)
-    state.put_all({})
-    assert clocked.backend.num_key_value_state_entries() == 0
-
-
-@pytest.mark.parametrize("entries", [[("a", 1)], "a", 5], ids=repr)
-def test_put_all_of_anything_else_is_refused(clocked, make, entries):
-    state = make()
-    before = dict(state.get_internal())
-    with pytest.raises(StateValueError, match="dict"):
-        state.put_all(entries)
-    assert state.get_internal() == before
-
-
-@pytest.mark.parametrize(
-    "use", [lambda s: s.get([]), lambda s: s.contains([]), lambda s: s.remove([]), lambda s: s.put([], 1)]
-)
-def test_a_key_that_cannot_be_hashed_is_refused(make, use):
-    state = make()
-    with pytest.raises(StateValueError, match="user key"):
-        use(state)
-    assert len(state.get_internal()) == 3
-
-
-def test_removing_what_is_missing_changes_nothing(clocked, empty):
-    state = empty()
-    state.remove("a")
-    assert clocked.backend.num_key_value_state_entries() == 0
-
-
-def test_removing_the_last_entry_removes_the_map(clocked, empty):
-    state = empty()
-    state.put("a", 1)
-    state.remove("a")
-    assert clocked.backend.num_key_value_state_entries() == 0
 
 
 def test_the_operators_of_a_dict_go_by_the_clock_too(clocked, make):
