@@ -354,7 +354,7 @@ def test_unknown_formats_and_places_are_refused_at_once(out: Path) -> None:
 
 
 def test_storage_that_cannot_rename_a_folder_at_once_is_refused() -> None:
-    with pytest.raises(SinkError, match="renaming a folder, which gcs storage cannot do"):
+    with pytest.raises(SinkError, match="renaming, which gcs storage cannot do"):
         FileSink("gs://anonymous@bucket/out")
 
 

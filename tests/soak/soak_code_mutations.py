@@ -41,6 +41,7 @@ FILES = [
     "runtime/checkpoints/checkpointing.py",
     "runtime/sinks/file_sink.py",
     "runtime/sinks/run_area.py",
+    "runtime/sinks/two_phase_files.py",
     "runtime/sinks/text_file_sink.py",
     "runtime/storage/checkpoints.py",
     "runtime/storage/durable.py",

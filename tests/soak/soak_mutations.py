@@ -111,13 +111,13 @@ MUTATIONS = (
     ),
     Mutation(
         "a sink commits one epoch too many",
-        "runtime/sinks/file_sink.py",
+        "runtime/sinks/two_phase_files.py",
         "if number <= epoch:",
         "if number <= epoch + 1:",
     ),
     Mutation(
         "what was moved aside is not brought back",
-        "runtime/sinks/file_sink.py",
+        "runtime/sinks/two_phase_files.py",
         "self._area.bring_back(change, self._bring_back)",
         "pass",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
@@ -33,19 +34,26 @@ class UsedSink(Protocol):
     def rewind(self, epoch: int) -> None: ...
 
 
-def file_sink(disk: Disk) -> FileSink:
-    return FileSink(OUT, "text", file_system=disk.file_system)
+def file_sink(place: Disk | Path) -> FileSink:
+    path, file_system = _at(place)
+    return FileSink(path, "text", file_system=file_system)
 
 
-def row_format_sink(disk: Disk) -> RowFormatFileSink:
+def row_format_sink(place: Disk | Path) -> RowFormatFileSink:
     settings = RowFormatSettings(
         bucket_assigner=BucketAssigner("day=%d"), file_config=OutputFileConfig("part", ".txt")
     )
-    return RowFormatFileSink(OUT, settings, disk.file_system)
+    return RowFormatFileSink(*_at(place, settings))
 
 
-MakeSink = Callable[[Disk], Any]
-#: Every sink that writes files: the contract tests run with each.
+def _at(place: Disk | Path, *between: Any) -> tuple[Any, ...]:
+    """Return the path of a sink and its file system, which is the disk in memory or that of the machine."""
+    is_disk = isinstance(place, Disk)
+    return (OUT if is_disk else str(place), *between, place.file_system if is_disk else None)
+
+
+MakeSink = Callable[[Any], Any]
+#: Every sink that writes files. This entry is all that a new one needs: each contract test runs with it.
 FILE_SINKS: list[MakeSink] = [file_sink, row_format_sink]
 
 

@@ -23,21 +23,13 @@ from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, SinkError
-from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER, Change, RunArea, epoch_of, maker_of
+from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER, RunArea, base_name
 from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, real_folder
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
-from pyflinkstate.runtime.storage import (
-    AnyPath,
-    RunHistory,
-    absolute,
-    child_uri,
-    is_local,
-    make_folder,
-    path_text,
-    read_note,
-)
+from pyflinkstate.runtime.sinks.two_phase_files import TwoPhaseFileSink
+from pyflinkstate.runtime.storage import AnyPath, read_note
 
 _log = logging.getLogger("pyflinkstate.sinks")
 
@@ -266,21 +258,19 @@ class FileWriter:
         suffix, make_encoder = _ENCODERS[self.format]
         name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
         file_system, folder = opened(self.folder_uri, self.file_system, RUNS_FOLDER)
-        path = f"{folder}/{name}"
         with ExitStack() as cleared:
-            file = OutputFile(file_system, path)
+            file = OutputFile(file_system, f"{folder}/{name}")
             cleared.callback(file.abandon)
-            with sink_errors(f"write {path}"):
-                encoder = make_encoder(file.open(), self.columns)
+            encoder = make_encoder(file.stream, self.columns)
             cleared.callback(_abandon, encoder)
             # An error in getting the next records is not the sink's fault, so only writes are guarded.
             while batch:
-                with sink_errors(f"write {path}", partial(self._bad_record, encoder, batch)):
+                with sink_errors(f"write {file.path}", partial(self._bad_record, encoder, batch)):
                     encoder.write(batch)
                 batch = list(islice(records, RECORDS_PER_WRITE))
-            with sink_errors(f"close {path}"):
+            with sink_errors(f"close {file.path}"):
                 encoder.close()
-                file.close()
+            file.close()
             cleared.pop_all()
         yield name
 
@@ -330,7 +320,7 @@ def _check_columns(format: str, columns: Columns) -> None:
         raise SinkError(f"file sink: a column occurs twice in {names}")
 
 
-class FileSink:
+class FileSink(TwoPhaseFileSink):
     """Writes files below a directory, ``epoch=<n>/part-*``; each epoch becomes visible at once or not at all.
 
     Spark reads the directory as a table partitioned by ``epoch``; it skips ``_runs``, like all names that
@@ -376,21 +366,10 @@ class FileSink:
         self._now_ms = now_ms
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
-        self.directory = (absolute(directory) if file_system is None else path_text(directory)).rstrip("/")
         self._format = format
         self._columns = _listed(columns)
         _check_columns(format, self._columns)
-        with sink_errors(f"open {directory}"):
-            self._fs, self._root = opened(self.directory, file_system)
-        self._own_file_system = file_system
-        if file_system is None and not (is_local(self._fs) or isinstance(self._fs, fs.HadoopFileSystem)):
-            raise SinkError(
-                f"file sink: {directory}: an epoch is made visible by renaming a folder, which "
-                f"{self._fs.type_name} storage cannot do; write to a local or HDFS directory"
-            )
-        self._root = self._root.rstrip("/")
-        legacy = {name: f"{self._root}/_{name}" for name in ("pending", "prepared", "dropped")}
-        self._area = RunArea(self._fs, self._root, {**legacy, "aside": f"{self._root}/_aside"})
+        super().__init__(directory, file_system)
 
     @staticmethod
     def for_row_format(base_path: AnyPath, encoder: Encoder) -> _RowFormatBuilder:
@@ -407,93 +386,9 @@ class FileSink:
         """The canonical name of the folder to which no other sink may write."""
         return real_folder(self.directory, self._fs, self._root)
 
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Open the sink if the job's runs are not known: begin a new run after the recorded ones.
-
-        Raises:
-            SinkError: see :meth:`open_run`.
-        """
-        with sink_errors(f"use {self.directory}"):
-            history = self._area.next_history(job_id, restored_epoch or 0)
-        self.open_run(job_id, history, restored_epoch)
-
-    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
-        """Take the directory for a run of a job, and make the visible output match its history.
-
-        Epochs that do not belong to the history are moved aside. Epochs that it needs and that were moved
-        aside or prepared are made visible.
-
-        Raises:
-            JobSupersededError: a newer run of the job has it.
-            SinkError: the directory holds the output of another job, or output that the restored checkpoint
-                covers was moved aside and no longer exists.
-        """
-        restored = restored_epoch or 0
-        with sink_errors(f"use {self.directory}"):
-            make_folder(self._fs, self._root)
-            self._area.sync(self._root.rpartition("/")[0])  # an earlier try may have failed before this
-            self._check_owner(job_id, restored_epoch)
-            self._area.claim(job_id, history.runs[-1][0])
-        with self._area.guarded(f"use {self.directory}"):
-            if self._check_owner(job_id, restored_epoch) != job_id:
-                self._forget_the_others(job_id)
-            change = self._area.change_to(history, restored)
-            self._retract(change)
-            self._area.sync(self._root, self._area.path("prepared"))
-            self._area.note(history)
-            self._area.bring_back(change, self._bring_back)
-            self._area.sync(self._root)
-            self._clear()
-
-    def _check_owner(self, job_id: str, restored_epoch: int | None) -> str | None:
-        owner = self._owner()
-        if self._visible() and (owner != job_id or restored_epoch is None):
-            raise SinkError(
-                f"file sink: {self.directory} holds output of another run (job {owner}): choose an "
-                f"empty directory, or restore that run's checkpoint",
-                directory=self.directory,
-            )
-        return owner
-
-    def _forget_the_others(self, job_id: str) -> None:
-        for _, name in self._area.epochs("prepared"):
-            self._area.drop(self._area.path("prepared", name))
-        self._area.write_file(f"{self._root}/{MARKER}", json.dumps({"job_id": job_id}).encode())
-
-    def _retract(self, change: Change) -> None:
-        """Move aside epochs that are not in the new history, and publish prepared ones that are."""
-        for epoch in self._visible():
-            if not change.stays(epoch):
-                self._put_aside(f"{self._root}/epoch={epoch}", maker_of(change.before, epoch), epoch)
-        for epoch, name in self._area.epochs("prepared"):
-            prepared = self._area.path("prepared", name)
-            if change.stays(epoch):
-                self._fs.move(prepared, f"{self._root}/epoch={epoch}")
-            elif (maker := maker_of(change.before, epoch)) == self._area.owner.run:
-                self._area.drop(prepared)
-            else:
-                self._put_aside(prepared, maker, epoch)
-
-    def _put_aside(self, folder: str, run: str, epoch: int) -> None:
-        aside = self._area.free_name_aside(run, f"epoch={epoch}")
-        self._fs.move(folder, aside)
-        self._area.sync(aside.rpartition("/")[0])
-        _log.info("file sink: moved epoch %d of %s to %s", epoch, self.directory, aside)
-
-    def _bring_back(self, run: str, name: str) -> None:
-        self._fs.move(self._area.path("aside", run, name), f"{self._root}/{name}")
-
-    def _clear(self) -> None:
-        for _, name in self._area.epochs("pending"):
-            self._area.drop(self._area.path("pending", name))
-        self._area.sweep()
-
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
-        with self._area.guarded(f"begin epoch {epoch}"):
-            self._area.make("pending", f"epoch={epoch}")
-        folder = child_uri(self.directory, self._area.below_parent("pending", f"epoch={epoch}"))
-        return FileWriter(folder, self._format, self._columns, self._own_file_system)
+        return FileWriter(self._begin(epoch), self._format, self._columns, self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """Prepare the epoch: keep only the files of the task attempts that Spark accepted."""
@@ -507,45 +402,54 @@ class FileSink:
             if self._area.exists(pending):
                 self._fs.delete_dir(pending)
 
-    def commit(self, epoch: int) -> None:
-        """See :class:`Sink`. The next commit completes one that was interrupted."""
-        with self._area.guarded(f"commit epoch {epoch}"):
-            for number, name in self._area.epochs("prepared"):
-                if number <= epoch:
-                    self._fs.move(self._area.path("prepared", name), f"{self._root}/epoch={number}")
-                    # Before the next one: a power cut must not take back an epoch and leave a later one.
-                    self._area.sync(self._root)
-            self._area.sync(self._root, self._area.path("prepared"))
-            if self._retention_ms is not None:
-                self._delete_older(epoch, self._now_ms() - self._retention_ms)
+    def _area_of(self, job_id: str) -> RunArea:
+        legacy = {name: f"{self._root}/_{name}" for name in ("pending", "prepared", "dropped", "aside")}
+        return RunArea(self._fs, self._root, self.directory, legacy)
 
-    def _delete_older(self, epoch: int, time_ms: int) -> None:
-        """Delete the epochs before ``epoch`` that were written before a time; each disappears at once."""
-        for number in self._visible():
-            path = f"{self._root}/epoch={number}"
+    def _visible(self) -> list[tuple[int, str]]:
+        return [(n, path) for n, path in self._area.epochs_in(self._root) if path.endswith(f"/epoch={n}")]
+
+    def _publish(self, epoch: int, path: str) -> None:
+        self._fs.move(path, f"{self._root}/epoch={epoch}")
+        # Before the next one: a power cut must not take back an epoch and leave a later one.
+        self._area.sync(self._root)
+
+    def _put_aside(self, epoch: int, path: str, run: str) -> None:
+        aside = self._area.name_aside(run, f"epoch={epoch}")
+        self._fs.move(path, aside)
+        self._area.sync(aside.rpartition("/")[0])
+        _log.info("file sink: moved epoch %d of %s to %s", epoch, self.directory, aside)
+
+    def _bring_back(self, path: str) -> None:
+        self._fs.move(path, f"{self._root}/{base_name(path)}")
+
+    def _committed(self, epoch: int) -> None:
+        """Delete the epochs before ``epoch`` that are too old; each disappears at once."""
+        if self._retention_ms is None:
+            return
+        time_ms = self._now_ms() - self._retention_ms
+        for number, path in self._visible():
             if number >= epoch or (self._fs.get_file_info(path).mtime_ns or 0) >= time_ms * 1_000_000:
                 break
             self._area.drop(path)
         self._area.sweep()
 
-    def rewind(self, epoch: int) -> None:
-        """Delete what was prepared after an epoch, and move aside what was already committed."""
-        with self._area.guarded(f"rewind to epoch {epoch}"):
-            for number, name in self._area.epochs("prepared"):
-                if number > epoch:
-                    self._area.drop(self._area.path("prepared", name))
-            self._take_back(epoch)
-            self._clear()
+    # --- the job that owns the directory -------------------------------------------------------------
 
-    def _take_back(self, epoch: int) -> None:
-        later = [number for number in self._visible() if number > epoch]
-        noted = self._area.noted()
-        history = RunHistory() if noted is None else noted.history
-        for number in later:
-            self._put_aside(f"{self._root}/epoch={number}", maker_of(history, number), number)
-        if later:
-            self._area.sync(self._root)
-            self._area.note(history.continued(epoch, self._area.owner.run))
+    def _check_owner(self, job_id: str, restored_epoch: int | None) -> None:
+        owner = self._owner()
+        if self._visible() and (owner != job_id or restored_epoch is None):
+            raise SinkError(
+                f"file sink: {self.directory} holds output of another run (job {owner}): choose an "
+                f"empty directory, or restore that run's checkpoint",
+                directory=self.directory,
+            )
+
+    def _take_ownership(self, job_id: str) -> None:
+        if self._owner() != job_id:
+            for _, path in self._area.epochs("prepared"):
+                self._area.drop(path)
+            self._area.write_file(f"{self._root}/{MARKER}", json.dumps({"job_id": job_id}).encode())
 
     def _owner(self) -> str | None:
         """Return the job that owns the directory, according to its marker file."""
@@ -558,8 +462,3 @@ class FileSink:
             _log.warning("file sink: %s/%s is damaged and is ignored: %s", self._root, MARKER, error)
             found = self._area.found()
             return None if found is None else found.job_id
-
-    def _visible(self) -> list[int]:
-        names = self._area.names_in(self._root)
-        numbers = {epoch_of(name): name for name in names}
-        return sorted(n for n, name in numbers.items() if n is not None and name == f"epoch={n}")

@@ -37,6 +37,7 @@ from pyflinkstate.errors import JobSupersededError, SinkError
 from pyflinkstate.runtime.sinks.sink_errors import sink_errors
 from pyflinkstate.runtime.storage import (
     RunHistory,
+    child_uri,
     flush_file,
     flush_folder,
     is_run_id,
@@ -54,6 +55,11 @@ UNNAMED = "000000-00000000"
 #: How often to try to take the folder while others take it as well.
 CLAIM_ATTEMPTS = 20
 _EPOCH = re.compile(r"epoch=(\d+)(?:-[0-9a-f]+)?")
+
+
+def base_name(path: str) -> str:
+    """Return the last name of a path."""
+    return path.rpartition("/")[2]
 
 
 def epoch_of(name: str) -> int | None:
@@ -140,12 +146,16 @@ class RunArea:
     Args:
         file_system: the file system.
         parent: the path of the folder above ``_runs``, which must exist.
+        parent_uri: the URI of that folder, or its path, for tasks.
         folders: the folders that the sink needs inside, each with the path that it had in an older version.
     """
 
-    def __init__(self, file_system: fs.FileSystem, parent: str, folders: dict[str, str]) -> None:
+    def __init__(
+        self, file_system: fs.FileSystem, parent: str, parent_uri: str, folders: dict[str, str]
+    ) -> None:
         self._fs = file_system
-        self._parent = parent
+        self.parent = parent
+        self._parent_uri = parent_uri
         self._runs = f"{parent}/{RUNS_FOLDER}"
         self._folders = folders
         self._owner: Owner | None = None
@@ -156,7 +166,7 @@ class RunArea:
     def owner(self) -> Owner:
         """The run to which this sink belongs."""
         if self._owner is None:
-            raise SinkError(f"file sink: {self._parent}: the sink is not open; only a job can open it")
+            raise SinkError(f"file sink: {self.parent}: the sink is not open; only a job can open it")
         return self._owner
 
     def found(self) -> Owner | None:
@@ -175,7 +185,7 @@ class RunArea:
         for _ in range(CLAIM_ATTEMPTS):
             found = self.found()
             if found == wanted:
-                self.sync(self._parent, self._runs)
+                self.sync(self.parent, self._runs)
                 self._make_folders()
                 return
             if found is not None and found.is_newer_than(wanted):
@@ -236,7 +246,7 @@ class RunArea:
         who = f"the newer run {found.run}" if is_same_job else f"job {found.job_id}"
         error = JobSupersededError if is_same_job else SinkError
         return error(
-            f"file sink: {self._parent} belongs to {who} now, so run {own.run} of job {own.job_id} publishes "
+            f"file sink: {self.parent} belongs to {who} now, so run {own.run} of job {own.job_id} publishes "
             f"nothing there any more, and ends. Let only one program at a time write there",
             run=own.run,
             owner=found.folder,
@@ -259,9 +269,9 @@ class RunArea:
         """Return the path of something in the folder."""
         return "/".join([self._runs, self.owner.folder, *names])
 
-    def below_parent(self, *names: str) -> str:
-        """Return the path relative to ``parent``, for a URI."""
-        return "/".join([RUNS_FOLDER, self.owner.folder, *names])
+    def uri(self, *names: str) -> str:
+        """Return the URI of something in the folder."""
+        return child_uri(self._parent_uri, RUNS_FOLDER, self.owner.folder, *names)
 
     def exists(self, path: str) -> bool:
         """Return whether a path exists."""
@@ -279,10 +289,14 @@ class RunArea:
         return sorted(info.base_name for info in infos)
 
     def epochs(self, *names: str) -> list[tuple[int, str]]:
-        """Return the epochs in one of its folders, in order, each with its file's or folder's name."""
-        infos = self._fs.get_file_info(fs.FileSelector(self.path(*names)))
-        found = ((epoch_of(info.base_name), info.base_name) for info in infos)
-        return sorted((epoch, name) for epoch, name in found if epoch is not None)
+        """Return the epochs in one of its folders, in order, each with the path of its file or folder."""
+        return self.epochs_in(self.path(*names))
+
+    def epochs_in(self, folder: str) -> list[tuple[int, str]]:
+        """Return the epochs in a folder, in order, each with the path of its file or folder."""
+        infos = self._fs.get_file_info(fs.FileSelector(folder))
+        found = ((epoch_of(info.base_name), f"{folder}/{info.base_name}") for info in infos)
+        return sorted((epoch, path) for epoch, path in found if epoch is not None)
 
     def drop(self, path: str) -> None:
         """Remove a file or folder from view at once; :meth:`sweep` deletes it later."""
@@ -312,7 +326,8 @@ class RunArea:
 
     def note(self, history: RunHistory) -> None:
         """Write down that all visible epochs belong to ``history`` from now on."""
-        aside = [f"{run}/{name}" for run in self.runs_aside() for _, name in self.epochs("aside", run)]
+        paths = [path for run in self.runs_aside() for _, path in self.epochs("aside", run)]
+        aside = [path.removeprefix(self.path("aside", "")) for path in paths]
         self.write_file(self.path(NOTE), Note(self.owner.job_id, history, tuple(aside)).encode())
 
     def noted(self) -> Note | None:
@@ -368,7 +383,7 @@ class RunArea:
         """Return the runs whose output is aside."""
         return [name for name in self.names_in(self.path("aside")) if is_run_id(name)]
 
-    def free_name_aside(self, run: str, name: str) -> str:
+    def name_aside(self, run: str, name: str) -> str:
         """Return the path for output of a run that is moved aside.
 
         A run that restarted may have made an epoch twice; the second output gets another name and is never
@@ -379,10 +394,10 @@ class RunArea:
         path = self.path("aside", run, name)
         return path if not self.exists(path) else f"{path}.{uuid.uuid4().hex}"
 
-    def bring_back(self, change: Change, take: Callable[[str, str], None]) -> None:
-        """Call ``take(run, name)`` for all output that is aside and should be visible."""
+    def bring_back(self, change: Change, take: Callable[[str], None]) -> None:
+        """Call ``take`` with the paths of all output that is aside and should be visible."""
         for run in self.runs_aside():
-            for epoch, name in self.epochs("aside", run):
+            for epoch, path in self.epochs("aside", run):
                 if change.is_wanted(run, epoch):
-                    take(run, name)
+                    take(path)
             self.sync(self.path("aside", run))

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pyflinkstate.api.values import ArrowObject
+from pyflinkstate.runtime.sinks.sink_errors import sink_errors
 from pyflinkstate.runtime.storage import below, flush_file, is_local, open_file_system
 
 
@@ -24,27 +25,22 @@ class OutputFile:
 
     def __init__(self, file_system: fs.FileSystem, path: str) -> None:
         self._fs = file_system
-        self._path = path
-        self._stream: ArrowObject = None
-
-    def open(self) -> ArrowObject:
-        """Create the file and return the stream to write to."""
-        self._stream = self._fs.open_output_stream(self._path)
-        return self._stream
+        self.path = path
+        with sink_errors(f"write {path}"):
+            self.stream: ArrowObject = file_system.open_output_stream(path)
 
     def close(self) -> None:
         """Finish the file, which makes it durable on a local file system."""
-        self._stream.close()
-        flush_file(self._fs, self._path)
+        with sink_errors(f"close {self.path}"):
+            self.stream.close()
+            flush_file(self._fs, self.path)
 
     def abandon(self) -> None:
         """Delete the file, which will not be finished; another attempt may need the space."""
-        if self._stream is None:
-            return
         with suppress(OSError, pa.ArrowException):
-            self._stream.close()
+            self.stream.close()
         with suppress(OSError, pa.ArrowException):
-            self._fs.delete_file(self._path)
+            self._fs.delete_file(self.path)
 
 
 def opened(

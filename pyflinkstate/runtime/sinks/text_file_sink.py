@@ -26,6 +26,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone, tzinfo
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -36,20 +37,12 @@ from pyflinkstate.api.checks import positive
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import ConfigurationError, SinkError
-from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
+from pyflinkstate.runtime.sinks.run_area import Change, RunArea, base_name, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened
 from pyflinkstate.runtime.sinks.sinks import SeveralStreams, SinkWriter
-from pyflinkstate.runtime.storage import (
-    AnyPath,
-    RunHistory,
-    absolute,
-    child_uri,
-    is_local,
-    make_folder,
-    path_text,
-    read_note,
-)
+from pyflinkstate.runtime.sinks.two_phase_files import TwoPhaseFileSink
+from pyflinkstate.runtime.storage import AnyPath, child_uri, read_note
 from pyflinkstate.runtime.wire import SystemClock
 
 OWN_FOLDER = "_pyflinkstate"
@@ -218,53 +211,27 @@ class RowFormatWriter:
     def write(self, partition: int, records: Iterator[str]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields the final path of each file below the base path."""
         file_system, folder = opened(self.pending_uri, self.file_system, OWN_FOLDER)
-        own_id, count, part = uuid.uuid4(), 0, None
+        own_id, most = uuid.uuid4(), self.settings.rolling_policy.part_size
+        names: list[str] = []
         with ExitStack() as cleared:
+            file, size = None, 0
             for text in records:
                 line = self.settings.encoded(text)
-                if part is not None and part.is_full(len(line), self.settings.rolling_policy.part_size):
-                    yield part.close()
-                    part = None
-                if part is None:
-                    name = self.settings.path_of(self.now_ms(), f"{own_id}-{count}")
-                    part, count = _Part(file_system, folder, name), count + 1
-                    cleared.callback(part.abandon)
-                part.write(line)
-            if part is not None:
-                yield part.close()
+                if file is not None and most is not None and size + len(line) > most:
+                    file.close()
+                    yield names[-1]
+                    file, size = None, 0
+                if file is None:
+                    names.append(self.settings.path_of(self.now_ms(), f"{own_id}-{len(names)}"))
+                    file = OutputFile(file_system, f"{folder}/{base_name(names[-1])}")
+                    cleared.callback(file.abandon)
+                with sink_errors(f"write {file.path}"):
+                    file.stream.write(line)
+                size += len(line)
+            if file is not None:
+                file.close()
+                yield names[-1]
             cleared.pop_all()
-
-
-class _Part:
-    """One file that is being written."""
-
-    def __init__(self, file_system: fs.FileSystem, folder: str, name: str) -> None:
-        self._name = name
-        self._path = f"{folder}/{_base_name(name)}"
-        self._size = 0
-        self._file = OutputFile(file_system, self._path)
-        with sink_errors(f"write {self._path}"):
-            self._stream = self._file.open()
-
-    def is_full(self, more: int, part_size: int | None) -> bool:
-        return part_size is not None and self._size + more > part_size
-
-    def write(self, line: bytes) -> None:
-        with sink_errors(f"write {self._path}"):
-            self._stream.write(line)
-        self._size += len(line)
-
-    def close(self) -> str:
-        with sink_errors(f"close {self._path}"):
-            self._file.close()
-        return self._name
-
-    def abandon(self) -> None:
-        self._file.abandon()
-
-
-def _base_name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 @attrs.frozen
@@ -289,7 +256,7 @@ class RowFormatSettings:
         return f"{bucket}/{name}" if bucket else name
 
 
-class RowFormatFileSink(SeveralStreams):
+class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
     """Writes text lines into files below a path; ``FileSink.for_row_format(...).build()`` makes one.
 
     Several sinks of one or more jobs may write below one path, and one sink may serve several streams.
@@ -303,74 +270,12 @@ class RowFormatFileSink(SeveralStreams):
     def __init__(
         self, base_path: AnyPath, settings: RowFormatSettings, file_system: fs.FileSystem | None = None
     ) -> None:
+        super().__init__(base_path, file_system)
         self._settings = settings
-        self._base_uri = (absolute(base_path) if file_system is None else path_text(base_path)).rstrip("/")
-        with sink_errors(f"open {base_path}"):
-            self._fs, base = opened(self._base_uri, file_system)
-        self._base = base.rstrip("/")
-        self._own_file_system = file_system
-        if file_system is None and not (is_local(self._fs) or isinstance(self._fs, fs.HadoopFileSystem)):
-            raise SinkError(
-                f"file sink: {base_path}: a file is made visible by renaming it, which {self._fs.type_name} "
-                f"storage cannot do; write to a local or HDFS directory"
-            )
-        self._job_id = ""
-        self._area = self._area_of("")
-
-    def _area_of(self, job_id: str) -> RunArea:
-        own = f"{self._base}/{OWN_FOLDER}/{job_id}"
-        legacy = {name: f"{own}/{name}" for name in ("pending", "prepared", "committed")}
-        return RunArea(self._fs, own, {**legacy, "aside": f"{own}/aside"})
-
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Open the sink if the job's runs are not known: begin a new run after the recorded ones."""
-        with sink_errors(f"use {self._base_uri}"):
-            history = self._area_of(job_id).next_history(job_id, restored_epoch or 0)
-        self.open_run(job_id, history, restored_epoch)
-
-    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
-        """Take over the area of earlier runs of the job, and make the visible output match the run's history.
-
-        Raises:
-            JobSupersededError: a newer run of the job has it.
-            SinkError: output that the restored checkpoint covers was moved aside and no longer exists.
-        """
-        restored = restored_epoch or 0
-        self._job_id, self._area = job_id, self._area_of(job_id)
-        with sink_errors(f"use {self._base_uri}"):
-            make_folder(self._fs, f"{self._base}/{OWN_FOLDER}/{job_id}")
-            self._area.sync(self._base.rpartition("/")[0], self._base, f"{self._base}/{OWN_FOLDER}")
-            self._area.claim(job_id, history.runs[-1][0])
-        with self._area.guarded(f"use {self._base_uri}"):
-            change = self._area.change_to(history, restored)
-            self._retract(change)
-            self._area.note(history)
-            self._area.bring_back(change, self._bring_back)
-            self._area.sync(self._area.path("committed"))
-            for _, name in self._area.epochs("committed"):
-                self._finish_bringing_back(change, name)
-            self._clear(None)
-
-    def _retract(self, change: Change) -> None:
-        for epoch, name in self._area.epochs("committed"):
-            if not change.stays(epoch):
-                self._put_aside("committed", name, maker_of(change.before, epoch))
-        for epoch, name in self._area.epochs("prepared"):
-            maker = maker_of(change.before, epoch)
-            if change.stays(epoch):
-                self._publish(epoch, name)
-            elif maker == self._area.owner.run:
-                self._drop(epoch, name)
-            else:
-                self._put_aside("prepared", name, maker)
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`~pyflinkstate.runtime.sinks.sinks.Sink`."""
-        with self._area.guarded(f"begin epoch {epoch}"):
-            self._area.make("pending", f"epoch={epoch}")
-        below = self._area.below_parent("pending", f"epoch={epoch}")
-        uri = child_uri(self._base_uri, OWN_FOLDER, self._job_id, below)
-        return RowFormatWriter(uri, self._settings, file_system=self._own_file_system)
+        return RowFormatWriter(self._begin(epoch), self._settings, file_system=self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """Write the list of the epoch's files: only those of the task attempts that Spark accepted."""
@@ -380,61 +285,32 @@ class RowFormatFileSink(SeveralStreams):
                 name = f"epoch={epoch}-{uuid.uuid4().hex[:8]}"
                 self._area.write_file(self._area.path("prepared", name), json.dumps(sorted(results)).encode())
 
-    def commit(self, epoch: int) -> None:
-        """Commit what is prepared; the next commit completes one that was interrupted."""
-        with self._area.guarded(f"commit epoch {epoch}"):
-            for number, name in self._area.epochs("prepared"):
-                if number <= epoch:
-                    self._publish(number, name)
-            self._clear(epoch)
+    def _area_of(self, job_id: str) -> RunArea:
+        own = f"{self._root}/{OWN_FOLDER}/{job_id}"
+        legacy = {name: f"{own}/{name}" for name in ("pending", "prepared", "committed", "aside")}
+        return RunArea(self._fs, own, child_uri(self.directory, OWN_FOLDER, job_id), legacy)
 
-    def rewind(self, epoch: int) -> None:
-        """Delete what was prepared after an epoch, and move aside what was already committed."""
-        with self._area.guarded(f"rewind to epoch {epoch}"):
-            for number, name in self._area.epochs("prepared"):
-                if number > epoch:
-                    self._drop(number, name)
-            self._take_back(epoch)
-            self._clear(None)
+    def _visible(self) -> list[tuple[int, str]]:
+        return self._area.epochs("committed")
 
-    def _take_back(self, epoch: int) -> None:
-        later = [(number, name) for number, name in self._area.epochs("committed") if number > epoch]
-        noted = self._area.noted()
-        history = RunHistory() if noted is None else noted.history
-        for number, name in later:
-            self._put_aside("committed", name, maker_of(history, number))
-        if later:
-            self._area.note(history.continued(epoch, self._area.owner.run))
-
-    def _clear(self, up_to: int | None) -> None:
-        """Delete what tasks wrote in all epochs, or up to one, except files that a list names."""
-        kept = {epoch for epoch, _ in self._area.epochs("prepared")}
-        for epoch, name in self._area.epochs("pending"):
-            if epoch not in kept and (up_to is None or epoch <= up_to):
-                self._area.drop(self._area.path("pending", name))
-        self._area.sweep()
-
-    # --- a list and its files --------------------------------------------------------------------------
-
-    def _publish(self, epoch: int, name: str) -> None:
+    def _publish(self, epoch: int, path: str) -> None:
         """Move the files of a prepared list to their visible place, and then the list."""
-        names = self._read_list(self._area.path("prepared", name))
-        self._move_to_base(names, self._pending_of(epoch))
-        self._fs.move(self._area.path("prepared", name), self._area.path("committed", name))
+        self._move_to_base(self._read_list(path), self._pending_of(epoch))
+        self._fs.move(path, self._area.path("committed", base_name(path)))
         self._area.sync(self._area.path("prepared"), self._area.path("committed"))
 
     def _pending_of(self, epoch: int) -> Callable[[str], list[str]]:
         """Return where a file may be before its commit; an older version used the bucket's folder."""
         folder = self._area.path("pending", f"epoch={epoch}")
-        return lambda file: [f"{folder}/{_base_name(file)}", f"{folder}/{file}"]
+        return lambda file: [f"{folder}/{base_name(file)}", f"{folder}/{file}"]
 
     def _move_to_base(self, names: list[str], places: Callable[[str], list[str]]) -> None:
         for folder in _folders_of(names):
-            self._fs.create_dir(f"{self._base}/{folder}", recursive=True)
+            self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
         left = set()
         for name in names:
-            left |= self._move_from(places(name), f"{self._base}/{name}")
-        self._area.sync(*(f"{self._base}/{folder}".rstrip("/") for folder in _folders_of(names)))
+            left |= self._move_from(places(name), f"{self._root}/{name}")
+        self._area.sync(*(f"{self._root}/{folder}".rstrip("/") for folder in _folders_of(names)))
         self._area.sync(*sorted(left))
 
     def _move_from(self, places: list[str], target: str) -> set[str]:
@@ -445,43 +321,42 @@ class RowFormatFileSink(SeveralStreams):
                 return {place.rpartition("/")[0]}
         return set()
 
-    def _put_aside(self, folder: str, name: str, run: str) -> None:
+    def _put_aside(self, epoch: int, path: str, run: str) -> None:
         """Move the files of a list aside, wherever they are, and then the list."""
-        epoch = int(name.partition("=")[2].partition("-")[0])
-        self._area.make("aside", run)
-        self._area.sync(self._area.path("aside"))
-        files = self._area.make("aside", run, f"{name}.files")
+        aside = self._area.name_aside(run, base_name(path))
+        files = self._area.make("aside", run, f"{base_name(path)}.files")
         self._area.sync(self._area.path("aside", run))
-        path = self._area.path(folder, name)
         left = set()
         for file in self._read_list(path):
-            places = [f"{self._base}/{file}", *self._pending_of(epoch)(file)]
-            left |= self._move_from(places, f"{files}/{_base_name(file)}")
+            places = [f"{self._root}/{file}", *self._pending_of(epoch)(file)]
+            left |= self._move_from(places, f"{files}/{base_name(file)}")
         self._area.sync(files, *sorted(left))
-        self._fs.move(path, self._area.path("aside", run, name))
-        self._area.sync(self._area.path("aside", run), self._area.path(folder))
+        self._fs.move(path, aside)
+        self._area.sync(self._area.path("aside", run), path.rpartition("/")[0])
 
-    def _bring_back(self, run: str, name: str) -> None:
+    def _bring_back(self, path: str) -> None:
         """Move a list back first, so that its files are known to belong here if the rest is interrupted."""
-        self._fs.move(self._area.path("aside", run, name), self._area.path("committed", name))
+        self._fs.move(path, self._area.path("committed", base_name(path)))
 
-    def _finish_bringing_back(self, change: Change, name: str) -> None:
-        epoch = int(name.partition("=")[2].partition("-")[0])
-        files = self._area.path("aside", maker_of(change.after, epoch), f"{name}.files")
-        if self._area.exists(files):
-            names = self._read_list(self._area.path("committed", name))
-            self._move_to_base(names, lambda file: [f"{files}/{_base_name(file)}"])
-            self._area.drop(files)
+    def _complete(self, change: Change) -> None:
+        self._area.sync(self._area.path("committed"))
+        for epoch, path in self._visible():
+            files = self._area.path("aside", maker_of(change.after, epoch), f"{base_name(path)}.files")
+            if self._area.exists(files):
+                self._move_to_base(self._read_list(path), partial(_place_in, files))
+                self._area.drop(files)
 
-    def _drop(self, epoch: int, name: str) -> None:
+    def _drop(self, path: str) -> None:
         """Delete a prepared list, and those of its files that an interrupted commit has moved."""
-        path = self._area.path("prepared", name)
         for file in self._read_list(path):
-            if self._area.exists(f"{self._base}/{file}"):
-                self._area.drop(f"{self._base}/{file}")
-                self._area.sync(f"{self._base}/{file}".rpartition("/")[0])
+            if self._area.exists(f"{self._root}/{file}"):
+                self._area.drop(f"{self._root}/{file}")
+                self._area.sync(f"{self._root}/{file}".rpartition("/")[0])
         self._area.drop(path)
         self._area.sync(self._area.path("prepared"))
+
+    def _committed(self, epoch: int) -> None:
+        self._clear(epoch)
 
     def _read_list(self, path: str) -> list[str]:
         data = read_note(self._fs, path)
@@ -493,6 +368,10 @@ class RowFormatFileSink(SeveralStreams):
                 f"restore a checkpoint from before that epoch and delete the list, or choose another path",
                 file=path,
             ) from error
+
+
+def _place_in(folder: str, name: str) -> list[str]:
+    return [f"{folder}/{base_name(name)}"]
 
 
 def _folders_of(names: list[str]) -> list[str]:
