@@ -435,6 +435,12 @@ def test_the_rooms_in_the_documents_are_those_of_the_code() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_settings_in_the_documents_are_those_of_the_code() -> None:
+    script = [sys.executable, str(PACKAGE.parent / "scripts" / "write_settings.py"), "--check"]
+    done = subprocess.run(script, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_tests_on_spark_are_where_make_looks_for_them() -> None:
     """``make`` collects no other folder for them."""
     tests = Path(__file__).parent
