@@ -136,6 +136,7 @@ NOT_IN_THE_TABLE = {
     "enable_unaligned_checkpoints",
     "set_aligned_checkpoint_timeout",
     "set_alignment_timeout",
+    "set_checkpointing_mode",
     "set_checkpoint_storage_dir",
     "set_fail_on_checkpointing_errors",
     "set_force_unaligned_checkpoints",

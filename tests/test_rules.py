@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,15 @@ MOST_FILES_IN_A_ROOM = 15
 MOST_USES_OF_ANY = 500
 #: Arguments that a call may pass without their names.
 MOST_POSITIONS = 7
+#: As many parameters two functions may have in common; more of them become an object.
+MOST_SHARED_PARAMETERS = 5
+#: Functions of a module that may share more parameters, and why.
+SHARED_PARAMETERS = {
+    "datastream/async_data_stream.py": "each signature of AsyncDataStream is PyFlink's",
+    "runtime/operators/windows/windowing.py": "window_operator() checks what WindowOperator takes",
+    "runtime/operators/windows/aligned_windows.py": "compiled: an object in between would be read per record",
+    "runtime/operators/windows/session_windows.py": "compiled, as AlignedWindows",
+}
 #: What waits if it is called without a timeout: see ``wait_for`` in ``runtime/wire/clock.py``.
 WAITS = {"get", "result", "join", "wait", "wait_for", "acquire"}
 WAITING_ROOMS = {"runtime", "monitor", "state_access"}
@@ -278,6 +288,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/program/stream_environment.py",
         "runtime/program/dataframes/initial_state.py",
         "runtime/program/dataframes/mapping.py",
+        "runtime/program/dataframes/options.py",
         "runtime/program/dataframes/processing.py",
         "state_access/spark/data_source.py",
         "state_access/spark/frames.py",
@@ -350,6 +361,28 @@ def is_logging(call: ast.Call) -> bool:
     return ast.unparse(call.func).startswith("_log.")
 
 
+def test_no_parameter_list_is_spelled_twice() -> None:
+    """A list of six or more names belongs into an object; overloads and overrides count as functions."""
+    signatures = [
+        (str(path.relative_to(PACKAGE)), node, parameters(node.args))
+        for path in FILES
+        for node in nodes_of(path)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    long = [one for one in signatures if len(one[2]) > MOST_SHARED_PARAMETERS]
+    twice = [
+        (f"{file}:{node.lineno} {node.name}", f"{other}:{again.lineno} {again.name}", sorted(names & others))
+        for (file, node, names), (other, again, others) in combinations(long, 2)
+        if len(names & others) > MOST_SHARED_PARAMETERS and not {file, other} <= SHARED_PARAMETERS.keys()
+    ]
+    assert twice == []
+
+
+def parameters(arguments: ast.arguments) -> set[str]:
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return {one.arg for one in named} - {"self", "cls"}
+
+
 def test_no_wait_is_endless() -> None:
     """What is waited for may be gone: a wait has a timeout, or is one of ``wait_for``, which looks."""
     found = [
@@ -398,6 +431,12 @@ def test_no_two_files_of_tests_have_one_name() -> None:
 
 def test_the_rooms_in_the_documents_are_those_of_the_code() -> None:
     script = [sys.executable, str(PACKAGE.parent / "scripts" / "draw_rooms.py"), "--check"]
+    done = subprocess.run(script, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_settings_in_the_documents_are_those_of_the_code() -> None:
+    script = [sys.executable, str(PACKAGE.parent / "scripts" / "write_settings.py"), "--check"]
     done = subprocess.run(script, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

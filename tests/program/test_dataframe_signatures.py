@@ -1,58 +1,73 @@
-"""The signatures of ``keyed_process`` and ``keyed_map``: of each overload, and of what both take."""
+"""The options of ``keyed_process`` and ``keyed_map``: each is named once, and documented."""
 
 from __future__ import annotations
 
-import ast
 import inspect
-from pathlib import Path
+import re
+from typing import Any
 
-from pyflinkstate import keyed_map, keyed_process
-from pyflinkstate.runtime.program.dataframes import processing
+import attrs
+import pytest
 
-#: What only one of the two takes.
-OF_PROCESS = {
-    *("timestamp", "watermark", "window", "allowed_lateness", "late_rows"),
-    *("then", "side_outputs"),
-}
-OF_MAP = {"state_type", "state_ttl"}
+from pyflinkstate import KeyedStep, keyed_map, keyed_process
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.program.dataframes.options import JobKeywords, ProcessKeywords, StepKeywords
 
-
-def copies() -> list[ast.FunctionDef]:
-    """Return both overloads and the implementation."""
-    tree = ast.parse(Path(processing.__file__).read_text())
-    return [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "keyed_process"]
+NEEDED: dict[str, Any] = {"key": "user", "function": None, "schema": "n long"}
 
 
-def parameters(copy: ast.FunctionDef) -> dict[str, tuple[str, str]]:
-    """Return annotation and default by name, of all but ``side_outputs``, by which overloads differ."""
-    defaults = [ast.unparse(default) if default else "" for default in copy.args.kw_defaults]
-    return {
-        one.arg: (ast.unparse(one.annotation) if one.annotation else "", default)
-        for one, default in zip(copy.args.kwonlyargs, defaults, strict=True)
-        if one.arg != "side_outputs"
+def test_the_options_of_the_first_step_are_the_fields_of_a_step() -> None:
+    fields = {field.name: field.type for field in attrs.fields(KeyedStep) if field.name != "uid"}
+    told = {name: one.__forward_arg__ for name, one in StepKeywords.__annotations__.items()}
+    assert told == fields
+    assert StepKeywords.__required_keys__ == {
+        field.name for field in attrs.fields(KeyedStep) if field.default is attrs.NOTHING
     }
 
 
-def test_the_copies_of_the_signature_are_the_same() -> None:
-    first, second, whole = map(parameters, copies())
-    assert list(first.items()) == list(second.items()) == list(whole.items())
+@pytest.mark.parametrize(
+    ("function", "options"), [(keyed_process, ProcessKeywords), (keyed_map, JobKeywords)]
+)
+def test_every_option_is_documented(function: Any, options: Any) -> None:
+    told = inspect.getdoc(function) or ""
+    names = {*inspect.signature(function).parameters, *options.__annotations__} - {"options"}
+    assert [name for name in names if not re.search(rf"^    {name}: |``{name}``", told, re.MULTILINE)] == []
 
 
-def test_overloads_differ_in_side_outputs_alone() -> None:
-    told = [[one.arg for one in copy.args.kwonlyargs] for copy in copies()]
-    assert told[0] == told[1] == told[2]
-    assert "side_outputs" in told[0]
+@pytest.mark.parametrize(
+    ("misspelled", "hint"),
+    [
+        ("paralelism", "did you mean 'parallelism'?"),
+        ("side_output", "did you mean 'side_outputs'?"),
+        ("allowed_latenes", "did you mean 'allowed_lateness'?"),
+        ("zzz", "the options are key, function, schema, "),
+    ],
+)
+def test_an_option_that_keyed_process_has_not_is_refused_with_the_nearest_one(
+    misspelled: str, hint: str
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"^keyed_process.. has no option '{misspelled}'; "
+    ) as raised:
+        keyed_process(None, **NEEDED, **{misspelled: 1})
+    assert hint in str(raised.value)
 
 
-def test_both_functions_take_the_same_options() -> None:
-    process, mapped = (set(inspect.signature(one).parameters) for one in (keyed_process, keyed_map))
-    assert process - mapped == OF_PROCESS
-    assert mapped - process == OF_MAP
+@pytest.mark.parametrize(
+    ("misspelled", "hint"),
+    [
+        ("job_nam", "did you mean 'job_name'?"),
+        ("state_typ", "did you mean 'state_type'?"),
+        ("window", ""),
+    ],
+)
+def test_an_option_that_keyed_map_has_not_is_refused_with_the_nearest_one(misspelled: str, hint: str) -> None:
+    options: dict[str, Any] = {misspelled: 1}
+    with pytest.raises(ConfigurationError, match=f"^keyed_map.. has no option '{misspelled}'") as raised:
+        keyed_map(None, "user", None, "n long", **options)  # type: ignore[arg-type]
+    assert hint in str(raised.value)
 
 
-def test_every_parameter_is_documented() -> None:
-    for function in (keyed_process, keyed_map):
-        told = inspect.getdoc(function) or ""
-        assert [
-            name for name in inspect.signature(function).parameters if f"\n    {name}: " not in told
-        ] == []
+def test_what_must_be_given_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"^keyed_process\(\) needs key=, schema=$"):
+        keyed_process(None, function=None)  # type: ignore[call-overload]

@@ -31,7 +31,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.settings.checkpoint_config import CheckpointingMode
+from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink

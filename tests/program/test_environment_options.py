@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,14 @@ from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
-from pyflinkstate.runtime.program.environment_options import apply_configuration
+from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
-from pyflinkstate.runtime.settings.checkpoint_config import CheckpointingMode, ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings import CheckpointSettings, rows_of
+from pyflinkstate.runtime.settings.checkpoint_config import CheckpointConfig, ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
+from pyflinkstate.runtime.settings.option_names import FLINK_OPTIONS
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
@@ -62,9 +67,9 @@ def test_the_max_parallelism_bounds_the_parallelism_whichever_comes_first() -> N
 def test_where_no_parallelism_is_set_it_is_the_default_one_else_sparks() -> None:
     settings = new_settings()
     assert settings.get_parallelism() == 2
-    settings.set_default_parallelism(5)
+    settings.default_parallelism = 5
     assert settings.get_parallelism() == 5
-    settings.set_parallelism(3)
+    settings.parallelism = 3
     assert settings.get_parallelism() == 3
 
 
@@ -211,10 +216,18 @@ def test_what_changes_nothing_is_told_once(caplog: pytest.LogCaptureFixture, key
 
 
 IDLE_OPTIONS: dict[str, tuple[str, Callable[[EnvironmentSettings], object], object]] = {
-    "execution.buffer-timeout": ("1 min", lambda settings: settings.buffer_timeout_ms, 60_000),
-    "execution.buffer-timeout.interval": ("5", lambda settings: settings.buffer_timeout_ms, 5),
-    "pipeline.operator-chaining": ("false", lambda settings: settings.is_chaining_enabled, False),
-    "pipeline.operator-chaining.enabled": ("false", lambda settings: settings.is_chaining_enabled, False),
+    "execution.buffer-timeout": ("1 min", lambda settings: settings.idle_streams.buffer_timeout_ms, 60_000),
+    "execution.buffer-timeout.interval": ("5", lambda settings: settings.idle_streams.buffer_timeout_ms, 5),
+    "pipeline.operator-chaining": (
+        "false",
+        lambda settings: settings.idle_streams.is_chaining_enabled,
+        False,
+    ),
+    "pipeline.operator-chaining.enabled": (
+        "false",
+        lambda settings: settings.idle_streams.is_chaining_enabled,
+        False,
+    ),
     "metrics.latency.interval": ("5 s", lambda s: ExecutionConfig(s).get_latency_tracking_interval(), 5000),
     "pipeline.auto-watermark-interval": (
         "1 s",
@@ -239,8 +252,47 @@ def test_a_setting_without_effect_is_given_back_as_after_its_setter(
     text, get, value = IDLE_OPTIONS[key]
     assert get(new_settings()) != value
     assert get(told({key: text})) == value
-    why = "this option is recognised but has no effect here"
+    (why,) = (option.row.why_idle for option in TABLE if key in option.row.names())
     assert warnings(caplog) == [f"setting {key!r} changes nothing: {why}"]
+
+
+def drawn_texts() -> list[tuple[str, str, str, Any]]:
+    """Return for each setting of checkpoints a key, the name of its field, a text, and what it means."""
+    return [
+        (key, name, str(value).lower(), value)
+        for name, row in rows_of(CheckpointSettings).items()
+        if row.key
+        for key in row.names()
+        for value in ((True, False) if isinstance(row.drawn, float) else row.drawn)
+    ]
+
+
+@pytest.mark.parametrize(("key", "name", "text", "value"), drawn_texts())
+def test_a_configuration_takes_whatever_simulations_draw(key: str, name: str, text: str, value: Any) -> None:
+    assert getattr(told({key: text}).checkpoints.settings, name) == value
+
+
+def test_what_has_no_effect_and_is_the_default_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    told({"execution.checkpointing.mode": "EXACTLY_ONCE", "pipeline.object-reuse": False})
+    assert warnings(caplog) == []
+
+
+def test_each_key_has_one_row() -> None:
+    keys = [key for option in TABLE for key in (*option.row.names(), *option.row.parts) if key]
+    assert [key for key, number in Counter(keys).items() if number > 1] == []
+
+
+def test_each_key_is_flinks_or_our_own() -> None:
+    keys = {key for option in TABLE for key in (*option.row.names(), *option.row.parts) if key}
+    assert {key for key in keys - FLINK_OPTIONS if not key.startswith("pyflinkstate.")} == set()
+
+
+def test_each_row_tells_what_it_means_and_who_sets_it() -> None:
+    rows = [option.row for option in TABLE if option.row.setter]
+    assert [row.setter for row in rows if not row.meaning and not row.why_idle] == []
+    homes = (StreamExecutionEnvironment, ExecutionConfig, CheckpointConfig)
+    setters = {row.setter.partition("(")[0] for row in rows}
+    assert [name for name in setters if not any(hasattr(home, name) for home in homes)] == []
 
 
 @pytest.mark.parametrize(
@@ -349,7 +401,7 @@ def test_in_the_place_of_rocksdb_state_is_kept_in_memory_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings = told({"state.backend.type": "rocksdb"})
-    settings.set_state_backend(EmbeddedRocksDBStateBackend(True))
+    settings.state_backend = EmbeddedRocksDBStateBackend(True)  # type: ignore[assignment]
     assert isinstance(settings.state_backend, HashMapStateBackend)
     assert settings.checkpoints.is_incremental()
     (record,) = caplog.records
@@ -389,7 +441,7 @@ def test_the_execution_config_checks_as_the_environment_does() -> None:
 
 def test_a_mode_or_configuration_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="RuntimeExecutionMode"):
-        new_settings().set_mode("BATCH")  # type: ignore[arg-type]
+        new_settings().mode = "BATCH"  # type: ignore[assignment]
     with pytest.raises(ConfigurationError, match="takes a Configuration"):
         apply_configuration(new_settings(), {})  # type: ignore[arg-type]
 
@@ -576,7 +628,7 @@ def test_a_size_of_files_brings_no_older_directory_back() -> None:
 @pytest.mark.parametrize("path", ["/sp2", None])
 def test_giving_unclaimed_state_up_brings_no_older_path_back(path: str | None) -> None:
     settings = told_in_turn({"execution.state-recovery.path": "/sp1"})
-    settings.set_restore_path(path)
+    settings.restore_path = path
     ignore = {"execution.state-recovery.ignore-unclaimed-state": True}
     apply_configuration(settings, Configuration.from_dict(ignore))
     assert (settings.restore_path, settings.allows_non_restored_state) == (path, True)
@@ -584,10 +636,10 @@ def test_giving_unclaimed_state_up_brings_no_older_path_back(path: str | None) -
 
 def test_what_is_no_path_is_not_restored_from() -> None:
     settings = EnvironmentSettings(lambda: 1)
-    settings.set_restore_path(Path("/s/chk-1"))
+    settings.restore_path = Path("/s/chk-1")  # type: ignore[assignment]
     assert settings.restore_path == "/s/chk-1"
     with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib\.Path, not 5"):
-        settings.set_restore_path(5)  # type: ignore[arg-type]
+        settings.restore_path = 5  # type: ignore[assignment]
 
 
 def test_what_an_error_says_of_a_setting_of_an_earlier_call() -> None:

@@ -98,7 +98,7 @@ class TestCompression:
     def test_it_goes_before_what_the_state_backend_says(
         self, settings: EnvironmentSettings, own: str | None, told: bool | None, chosen: str | None
     ) -> None:
-        settings.set_state_backend(HashMapStateBackend(snapshot_compression=own))
+        settings.state_backend = HashMapStateBackend(snapshot_compression=own)
         if told is not None:
             config = ExecutionConfig(settings).set_use_snapshot_compression(told)
             assert config.is_use_snapshot_compression() is told

@@ -55,7 +55,7 @@ from pyflinkstate.errors import (
     StateValueError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.program.dataframes.processing import JobOptions
+from pyflinkstate.runtime.program.dataframes.options import JobOptions
 from pyflinkstate.runtime.wire.pickling import pickled
 from pyflinkstate.state_access.writing.edit import new_savepoint
 from pyflinkstate.testing import (
@@ -418,7 +418,7 @@ BUILDING = [
     ),
     Mistake(
         "a number as the name of a DataFrame's job",
-        lambda: JobOptions(job_name=20240501).check(None),  # type: ignore[arg-type]
+        lambda: JobOptions("keyed_process", {"job_name": 20240501}).check(None),  # type: ignore[arg-type, typeddict-item]
         ConfigurationError,
         ("^job_name is a text, not 20240501$",),
     ),

@@ -7,17 +7,19 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import pyflinkstate
 from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.settings import rows_of
 from pyflinkstate.runtime.settings.checkpoint_config import (
     CheckpointConfig,
-    CheckpointingMode,
     ExternalizedCheckpointRetention,
 )
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 #: PyFlink's ``CheckpointConfig`` with its parameters, without what is about unaligned checkpoints and
@@ -40,24 +42,18 @@ PYFLINK_NAMES = {
     "set_min_pause_between_checkpoints": ["min_pause_between_checkpoints"],
     "set_tolerable_checkpoint_failure_number": ["tolerable_checkpoint_failure_number"],
 }
-#: Getter, setter, Flink's default, another good value, the field of the coordinator's settings.
+#: The rows of the table of settings that have a setter of their own, by the names of the fields.
+ROWS = {
+    name: row for name, row in rows_of(CheckpointSettings).items() if hasattr(CheckpointConfig, row.setter)
+}
+#: Getter and setter, the default, another good value, the field of the coordinator's settings.
 NUMBERS = [
-    ("checkpoint_interval", -1, 5_000, "interval_ms"),
-    ("checkpoint_timeout", 600_000, 30_000, "timeout_ms"),
-    ("min_pause_between_checkpoints", 0, 250, "min_pause_ms"),
-    ("max_concurrent_checkpoints", 1, 3, "max_concurrent"),
-    ("tolerable_checkpoint_failure_number", 0, 7, "tolerable_failures"),
-    ("max_retained_checkpoints", 1, 4, "num_retained"),
+    (row.setter.removeprefix("set_"), -1 if row.default is None else row.default, row.least + 7, name)
+    for name, row in ROWS.items()
+    if row.least is not None
 ]
 #: The least value that is taken.
-LEAST = {
-    "checkpoint_interval": 0,
-    "checkpoint_timeout": 1,
-    "min_pause_between_checkpoints": 0,
-    "max_concurrent_checkpoints": 1,
-    "tolerable_checkpoint_failure_number": 0,
-    "max_retained_checkpoints": 1,
-}
+LEAST = {row.setter.removeprefix("set_"): row.least for row in ROWS.values() if row.least is not None}
 
 
 @pytest.fixture
@@ -99,11 +95,16 @@ class TestNames:
 
 class TestDefaults:
     @pytest.mark.parametrize(("name", "default", "_", "field"), NUMBERS)
-    def test_numbers_are_flinks(
+    def test_numbers_are_those_of_the_table(
         self, config: CheckpointConfig, name: str, default: int, _: int, field: str
     ) -> None:
         assert get(config, name) == default
         assert getattr(config.settings, field) == (None if default == -1 else default)
+
+    def test_they_are_flinks(self) -> None:
+        flinks = {"interval_ms": None, "timeout_ms": 600_000, "min_pause_ms": 0, "max_concurrent": 1}
+        flinks |= {"tolerable_failures": 0, "num_retained": 1, "incremental": False}
+        assert attrs.asdict(CheckpointSettings()) == flinks | {"materialization_interval": 10}
 
     def test_no_checkpoints_are_taken(self, config: CheckpointConfig) -> None:
         assert not config.is_checkpointing_enabled()
@@ -184,6 +185,26 @@ class TestNumbers:
         assert not other.is_fall_back_enabled()
 
 
+class TestRows:
+    """A row alone makes a setting known to ``Configuration``, documents and simulations."""
+
+    @pytest.mark.parametrize("name", rows_of(CheckpointSettings))
+    def test_simulations_draw_values_that_the_setting_takes(self, name: str) -> None:
+        row = rows_of(CheckpointSettings)[name]
+        values = (True, False) if isinstance(row.drawn, float) else row.drawn
+        assert len({*values}) > 1
+        assert [getattr(CheckpointConfig().put(name, value).settings, name) for value in values] == [*values]
+
+    @pytest.mark.parametrize("name", rows_of(CheckpointSettings))
+    def test_its_default_is_that_of_the_field(self, name: str) -> None:
+        assert getattr(CheckpointSettings(), name) == rows_of(CheckpointSettings)[name].default
+
+    @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.least is not None])
+    def test_the_class_itself_refuses_less_than_the_least(self, name: str) -> None:
+        with pytest.raises(ValueError, match=name):
+            CheckpointSettings(**{name: (ROWS[name].least or 0) - 1})
+
+
 class TestMode:
     def test_exactly_once_is_accepted(self, config: CheckpointConfig) -> None:
         assert config.set_checkpointing_mode(CheckpointingMode.EXACTLY_ONCE) is config
@@ -232,7 +253,7 @@ class TestAlignment:
         assert all("accepted and changes nothing" in record.getMessage() for record in caplog.records)
 
     def test_a_timeout_is_a_duration(self, config: CheckpointConfig) -> None:
-        with pytest.raises(ConfigurationError, match="a Duration, not 5"):
+        with pytest.raises(ConfigurationError, match="a Duration is needed, not 5"):
             config.set_alignment_timeout(5)  # type: ignore[arg-type]
 
 

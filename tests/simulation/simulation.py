@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 import attrs
 import simulation_model
+from drawn_settings import drawn_settings
 from simulation_checks import CHECKPOINTS, OUTPUT, SAVEPOINTS, Witness
 from simulation_cluster import Chaos, Cluster, Mailbox, SimulatedClock
 from simulation_draws import Draws
@@ -462,20 +463,6 @@ class NoThreads(Executor):
         except Exception as error:  # noqa: BLE001 - it is the result
             done.set_exception(error)
         return done
-
-
-def drawn_settings(draw: Draws) -> dict[str, Any]:
-    """Return some value for every field of ``CheckpointSettings``."""
-    return {
-        "interval_ms": draw("interval_ms").choice([0, 0, 5, 20, 60]),
-        "timeout_ms": draw("timeout_ms").choice([60, 60, 250, 10_000]),
-        "tolerable_failures": draw("tolerable_failures").choice([0, 0, 1, 5]),
-        "num_retained": draw("num_retained").choice([1, 2, 3]),
-        "min_pause_ms": draw("min_pause_ms").choice([0, 0, 15]),
-        "max_concurrent": draw("max_concurrent").choice([1, 2]),
-        "incremental": draw("incremental").random() < 0.6,
-        "materialization_interval": draw("materialization_interval").choice([1, 2, 3, 10]),
-    }
 
 
 def _restart_strategy(draw: Draws) -> RestartStrategy:

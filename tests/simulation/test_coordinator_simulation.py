@@ -10,10 +10,10 @@ sets expects, and the invariants are checked after each event. A failure names t
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import attrs
 import pytest
+from drawn_settings import drawn_settings
 from simulation_draws import Draws
 from support_runtime import ack, decline
 from tiers import cases
@@ -42,9 +42,6 @@ from pyflinkstate.runtime.wire.messages import SlotId
 SEEDS_PER_BLOCK = 150
 BLOCKS = 20
 STEPS = 150
-
-#: The settings that say what is written, not when.
-NOT_THE_COORDINATORS = {"incremental", "materialization_interval"}
 
 #: What must have happened somewhere in a block of histories, or they are too much alike to test anything.
 REMARKABLE = {
@@ -87,23 +84,14 @@ class Expected:
         return self.aligned_ms is not None and self.subtasks == self.acknowledged
 
 
-def drawn_settings(draw: Draws) -> dict[str, Any]:
-    return {
-        "interval_ms": draw("interval_ms").choice([None, 0, 0, 10, 50]),
-        "timeout_ms": draw("timeout_ms").choice([5, 100]),
-        "tolerable_failures": draw("tolerable_failures").choice([0, 1, 3]),
-        "num_retained": draw("num_retained").choice([1, 2, 4]),
-        "min_pause_ms": draw("min_pause_ms").choice([0, 0, 20, 80]),
-        "max_concurrent": draw("max_concurrent").choice([1, 2, 4]),
-    }
-
-
 class Simulation:
     """One history, and what a coordinator may have done in it."""
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = Draws(seed)
         self.settings = CheckpointSettings(**drawn_settings(draw))
+        if draw("no checkpoints").random() < 0.2:
+            self.settings = attrs.evolve(self.settings, interval_ms=None)
         self.retained = list(range(1, draw("retained").randint(1, 4)))
         self.saved: set[int] = set()
         self.last_id = draw("first id").choice([0, 3]) + len(self.retained)
@@ -332,12 +320,6 @@ class Simulation:
         for item in abandoned:
             assert set(item.acks) == self.pending.pop(item.checkpoint_id).acknowledged
             self.ended.add(item.checkpoint_id)
-
-
-def test_every_setting_is_drawn_that_the_coordinator_reads() -> None:
-    drawn = drawn_settings(Draws(0)).keys()
-    fields = {field.name for field in attrs.fields(CheckpointSettings)}
-    assert drawn == fields - NOT_THE_COORDINATORS, "draw it, and have the model of is_due follow it"
 
 
 def seen_in(seeds: range) -> Counter[str]:

@@ -10,14 +10,12 @@ from typing import Any
 import attrs
 import pytest
 import simulation as simulation_module
-from simulation import RATES, Simulation, drawn_settings
+from simulation import RATES, Simulation
 from simulation_cluster import CHANGES, INTERRUPTIBLE, Mishap
-from simulation_draws import Draws
 from simulation_focuses import FOCUSES, NAMES, make_history, replay_line
 from simulation_storage import Operation, Verdict
 from tiers import cases
 
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 
 SEEDS_PER_BLOCK = 100
@@ -67,11 +65,6 @@ def test_the_output_is_that_of_an_undisturbed_run_and_every_checkpoint_restores(
         struck += simulation.chaos.struck
     assert set(notes) >= REMARKABLE
     assert set(struck) >= set(RATES)
-
-
-def test_every_setting_of_checkpoints_is_drawn() -> None:
-    fields = {field.name for field in attrs.fields(CheckpointSettings)}
-    assert drawn_settings(Draws(0)).keys() == fields
 
 
 def test_a_seed_replays_its_history() -> None:

@@ -16,7 +16,7 @@ from pyflinkstate import FileSink, FileSystemCheckpointStorage, StreamExecutionE
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.program.dataframes.processing import JobOptions
+from pyflinkstate.runtime.program.dataframes.options import JobOptions
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.sources.connectors import FileSource, StreamFormat
@@ -186,7 +186,7 @@ TAKES_PATHS: list[Callable[[Any], object]] = [
     DOORS[4],
     stream_source,
     default_savepoints,
-    lambda path: JobOptions(checkpoint_directory=path).base(),
+    lambda path: JobOptions("keyed_process", {"checkpoint_directory": path}).base(),
 ]
 
 

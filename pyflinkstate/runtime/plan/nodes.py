@@ -180,8 +180,7 @@ class StatefulNode:
 
 
 def stateful_node(
-    first: Input,
-    others: tuple[Input, ...],
+    inputs: tuple[Input, ...],
     function: UserFunction,
     name: str,
     output_type: TypeInformation | None,
@@ -192,7 +191,8 @@ def stateful_node(
     Raises:
         ConfigurationError: the keys of its inputs have different types.
     """
-    _check_key_types(name, [one.key_type for one in (first, *others) if one.partitioning is Partitioning.KEY])
+    _check_key_types(name, [one.key_type for one in inputs if one.partitioning is Partitioning.KEY])
+    first, *others = inputs
     return StatefulNode(
         first.parent,
         first.select_key,
@@ -201,7 +201,7 @@ def stateful_node(
         name,
         output_type,
         partitioning=first.partitioning,
-        others=others,
+        others=tuple(others),
         uses_event_time=uses_event_time,
     )
 

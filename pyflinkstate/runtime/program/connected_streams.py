@@ -88,7 +88,7 @@ class ConnectedStreams(Generic[L, R]):
     def _append(self, function: UserFunction, output_type: OutputType | None) -> DataStream:
         operator = function if self._is_keyed() else TwoInputOperator(function, is_keyed=False)
         first, second = self.stream1.as_input(), self.stream2.as_input()
-        return self.stream1.stateful(first, (second,), operator, type(function).__name__, output_type)
+        return self.stream1.stateful((first, second), operator, type(function).__name__, output_type)
 
 
 @attrs.frozen
@@ -121,7 +121,7 @@ class BroadcastConnectedStream(Generic[L, R]):
         _check(func, expected, "process")
         second = Input(self.broadcast_stream.input_stream.node, Partitioning.BROADCAST)
         operator = BroadcastOperator(func, self.broadcast_state_descriptors, stream.is_keyed)
-        return stream.stateful(stream.as_input(), (second,), operator, type(func).__name__, output_type)
+        return stream.stateful((stream.as_input(), second), operator, type(func).__name__, output_type)
 
 
 def _check(func: object, expected: type, method: str, *others: type) -> None:

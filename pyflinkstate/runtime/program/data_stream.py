@@ -255,8 +255,7 @@ class DataStream(Generic[T_co]):
 
     def stateful(
         self,
-        first: Input,
-        others: tuple[Input, ...],
+        inputs: tuple[Input, ...],
         function: UserFunction,
         name: str,
         output_type: OutputType | None,
@@ -265,7 +264,7 @@ class DataStream(Generic[T_co]):
     ) -> DataStream:
         """Append a stateful operator. Connected and windowed streams call this."""
         output_type = declared_type("output_type", output_type)
-        node = stateful_node(first, others, function, name, output_type, uses_event_time)
+        node = stateful_node(inputs, function, name, output_type, uses_event_time)
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
 
@@ -306,7 +305,7 @@ class DataStream(Generic[T_co]):
         name = name_of(func, kind)
         if lives_in_slot(func):
             operator, keeps_type = KeylessOperator(kind, func), kind == "filter"
-            return self.stateful(self.as_input(), (), operator, name, output_type, keeps_type=keeps_type)
+            return self.stateful((self.as_input(),), operator, name, output_type, keeps_type=keeps_type)
         return self._append(ChainNode(self._node, kind, func, name, output_type))
 
     def _append(self, node: Node) -> DataStream:

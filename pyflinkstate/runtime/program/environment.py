@@ -130,12 +130,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         Settings that belong together may come in several calls. If a setting comes under its present name and
         under an older one, the present name counts.
 
-        The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
-        ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*``,
-        ``restart-strategy.*``, those of the web page (``rest.port``, ``rest.bind-port``, ``rest.address``,
-        ``rest.bind-address``, ``web.cancel.enable``), ``security.ssl.internal.enabled``, and
-        ``python.files``, ``python.archives`` and ``python.requirements``, which ship code as
-        :meth:`add_python_file` and its neighbours do.
+        docs/differences.md has a table of the keys.
 
         Raises:
             ConfigurationError: a known setting has an invalid value, or asks for a feature that does not
@@ -167,7 +162,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of subtasks of each keyed operator. Default: Spark's default parallelism."""
-        self._settings.set_parallelism(parallelism)
+        self._settings.parallelism = parallelism
         return self
 
     def get_parallelism(self) -> int:
@@ -179,7 +174,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Default: Flink's rule, 128 for a parallelism of up to 85.
         """
-        self._settings.set_max_parallelism(max_parallelism)
+        self._settings.max_parallelism = max_parallelism
         return self
 
     def get_default_local_parallelism(self) -> int:
@@ -188,7 +183,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_default_local_parallelism(self, parallelism: int) -> None:
         """Set the default parallelism."""
-        self._settings.set_default_parallelism(parallelism)
+        self._settings.default_parallelism = parallelism
 
     def get_max_parallelism(self) -> int | None:
         """Return the max parallelism that was set, or None."""
@@ -244,7 +239,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_default_savepoint_directory(self, directory: AnyPath) -> StreamExecutionEnvironment:
         """Set the directory for savepoints that are triggered without one."""
-        self._settings.set_savepoint_directory(directory)
+        self._settings.savepoint_directory = directory  # type: ignore[assignment] # a path is converted
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
@@ -257,7 +252,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         By default a slot may grow as long as the host or container has a little memory left (2 %, and 64
         MiB).
         """
-        self._settings.set_slot_memory_limit(limit_bytes)
+        self._settings.slot_memory_bytes = limit_bytes
         return self
 
     def set_progress(self, shown: bool | None) -> StreamExecutionEnvironment:
@@ -270,12 +265,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         ``EmbeddedRocksDBStateBackend`` is accepted with a warning, and state is still kept in memory.
         """
-        self._settings.set_state_backend(state_backend)
+        self._settings.state_backend = state_backend  # type: ignore[assignment] # RocksDB is replaced
         return self
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Choose what happens after a failure; see :class:`RestartStrategies`."""
-        self._settings.set_restart_strategy(strategy)
+        self._settings.restart = strategy
         return self
 
     def restore_from(
@@ -294,7 +289,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 earlier call back: the next job starts from the beginning.
             allow_non_restored_state: whether to drop the state of operators that the program no longer has.
         """
-        self._settings.set_restore_path(path, allow_non_restored_state)
+        self._settings.restore_path = path  # type: ignore[assignment] # a path is converted
+        self._settings.allows_non_restored_state = allow_non_restored_state
         return self
 
     def add_listener(self, listener: JobListener) -> StreamExecutionEnvironment:
@@ -385,7 +381,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         ``AUTOMATIC`` means ``BATCH`` if all sources are bounded. Set it before you make streams.
         """
-        self._settings.set_mode(execution_mode)
+        self._settings.mode = execution_mode
         return self
 
     def runs_in_batch(self, node: Node) -> bool:
@@ -465,21 +461,21 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
         """Accept it without effect: records travel in frames and never wait in a buffer."""
-        self._settings.buffer_timeout_ms = timeout_millis
+        self._settings.idle_streams.keep("buffer_timeout_ms", timeout_millis)
         return self
 
     def get_buffer_timeout(self) -> int:
         """Return the value that was set, in ms."""
-        return self._settings.buffer_timeout_ms
+        return self._settings.idle_streams.buffer_timeout_ms
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         """Accept it without effect: the results are the same."""
-        self._settings.is_chaining_enabled = False
+        self._settings.idle_streams.keep("is_chaining_enabled", False)
         return self
 
     def is_chaining_enabled(self) -> bool:
         """Return False after :meth:`disable_operator_chaining`."""
-        return self._settings.is_chaining_enabled
+        return self._settings.idle_streams.is_chaining_enabled
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
         """Return True: a stateless operator can be part of any chain."""

@@ -12,13 +12,27 @@ import attrs
 from pyflinkstate.api.checks import positive
 from pyflinkstate.api.configuration import Configuration, as_text
 from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, StateBackend
-from pyflinkstate.api.values import Setting
+from pyflinkstate.api.values import Setting as Value
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import JobListener, WebPageSettings
+from pyflinkstate.runtime.job import LOOPBACK, JobListener, WebPageSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
-from pyflinkstate.runtime.settings import CheckpointConfig, FallbackRestart, RestartStrategy
+from pyflinkstate.runtime.settings import (
+    RESTART_PARTS,
+    CheckpointConfig,
+    FallbackRestart,
+    IdleExecutionSettings,
+    IdleStreamSettings,
+    Reader,
+    RestartStrategy,
+    Setting,
+    a_switch,
+    a_value_of,
+    check_set,
+    choice_of,
+    read_restart_strategy,
+)
 from pyflinkstate.runtime.storage import AnyPath, absolute, path_text
 from pyflinkstate.runtime.wire import HeartbeatSettings
 
@@ -49,73 +63,229 @@ class CodeShipper(Protocol):
         ...
 
 
-@attrs.define
-class IdleValues:
-    """Settings of the execution that are kept but have no effect here, with Flink's defaults."""
-
-    auto_watermark_interval_ms: int = 200
-    latency_tracking_interval_ms: int = 0
-    object_reuse: bool = False
-    closure_cleaner: bool = True
-    cancellation_interval_ms: int = 30_000
-    cancellation_timeout_ms: int = 180_000
+# --- what is accepted, and how it is read ----------------------------------------------------------------
 
 
-@attrs.define(eq=False)
+def _parallelism(settings: EnvironmentSettings, parallelism: int) -> int:
+    check_parallelism(parallelism, settings.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
+    return parallelism
+
+
+def _default_parallelism(_: object, parallelism: int) -> int:
+    check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
+    return parallelism
+
+
+def _max_parallelism(_: object, max_parallelism: int) -> int:
+    check_max_parallelism(max_parallelism)
+    return max_parallelism
+
+
+def _state_backend(settings: EnvironmentSettings, state_backend: StateBackend) -> StateBackend:
+    """Replace RocksDB by the heap backend, with a warning."""
+    if isinstance(state_backend, EmbeddedRocksDBStateBackend):
+        settings.warn_of_rocksdb()
+        if state_backend.incremental is not None:
+            settings.checkpoints.enable_incremental_checkpoints(state_backend.incremental)
+        state_backend = HashMapStateBackend()
+    if not isinstance(state_backend, HashMapStateBackend):
+        raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
+    return state_backend
+
+
+def _restart_strategy(_: object, strategy: RestartStrategy) -> RestartStrategy | None:
+    if not isinstance(strategy, RestartStrategy):
+        raise ConfigurationError(
+            f"a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000), not {strategy!r}"
+        )
+    return None if isinstance(strategy, FallbackRestart) else strategy
+
+
+def _job_parameters(_: object, parameters: Mapping[str, Value]) -> dict[str, str]:
+    if not isinstance(parameters, Mapping) or not all(isinstance(key, str) for key in parameters):
+        raise ConfigurationError(f"global job parameters are a dict with texts as keys, not {parameters!r}")
+    return {key: value if isinstance(value, str) else as_text(value) for key, value in parameters.items()}
+
+
+def _epochs_ahead(_: object, number: int) -> int:
+    if number not in (0, 1):
+        raise ConfigurationError(f"0 or 1 epochs can be read ahead, not {number!r}")
+    return number
+
+
+def _read_web_page(reader: Reader) -> WebPageSettings:
+    """Read all settings of the page together; a port, which may be a range, switches it on."""
+    ports = reader.text() or reader.text("rest.port")
+    return WebPageSettings(
+        _ports(reader.key, ports),
+        reader.text("rest.bind-address", LOOPBACK),
+        reader.text("rest.address") or None,
+        has_actions=reader.switch("web.cancel.enable", True),
+    )
+
+
+def _ports(key: str, text: str) -> tuple[int, ...] | range:
+    """Read a port, several of them, or a range as Flink writes it: ``50100-50200``."""
+    first, dash, last = text.strip().partition("-")
+    parts = [first, last] if dash else text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ConfigurationError(
+            f"setting {key!r} is {text!r}: a port is needed, such as 8081 or 50100-50200"
+        )
+    numbers = tuple(int(part) for part in parts)
+    return range(numbers[0], numbers[1] + 1) if dash else numbers
+
+
+# --- the settings ----------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False, on_setattr=check_set)
 class EnvironmentSettings:
     """The settings that an environment and its ``ExecutionConfig`` share.
 
-    A setting that must be checked against others is set by a method.
+    A value that is assigned is checked as its row says.
 
     Attributes:
         spark_parallelism: returns Spark's default parallelism; called only when it is needed.
-        parallelism: the number of subtasks of each keyed operator; None for the default.
-        default_parallelism: the default parallelism; None for Spark's.
-        max_parallelism: the number of key groups; None for Flink's rule.
         restore_path: what the next job starts from; None for nothing.
-        slot_memory_bytes: how many bytes a state slot may have; None for what the host has.
-        progress: whether a line of progress is shown; None for: on a terminal.
-        web_page: how the web page is served; None for no page.
-        journal: whether what jobs tell is kept beside their checkpoints; None for: if there is a page.
         configuration: all that ``configure`` was given, known or not.
-        job_parameters: what functions are given by name.
-        snapshot_compression: whether state files are compressed; None for what the state backend says.
-        has_auto_generated_uids: an operator with state may do without ``uid()``.
         code_shipper: ships Python code; None where nothing runs in other processes.
-        epochs_ahead: how many epochs may be read and shuffled before their turn, 0 or 1.
-        is_encrypted: whether connections between processes are encrypted; None for: if Spark's are.
-        idle: settings of the execution config without effect.
-        buffer_timeout_ms: kept, without effect, as is ``is_chaining_enabled``.
     """
 
     spark_parallelism: Callable[[], int]
-    parallelism: int | None = None
-    default_parallelism: int | None = None
-    max_parallelism: int | None = None
-    mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
+    max_parallelism: int | None = Setting(
+        key="pipeline.max-parallelism",
+        read=Reader.number,
+        setter="set_max_parallelism",
+        shown="Flink's rule: 128 for a parallelism of up to 85",
+        meaning="the number of key groups: the upper bound of any later parallelism",
+        takes=_max_parallelism,
+    ).field()
+    parallelism: int | None = Setting(
+        key="parallelism.default",
+        read=Reader.number,
+        setter="set_parallelism",
+        shown="Spark's default parallelism",
+        meaning="the number of subtasks of each keyed operator",
+        takes=_parallelism,
+    ).field()
+    default_parallelism: int | None = Setting(
+        setter="set_default_local_parallelism",
+        shown="Spark's default parallelism",
+        meaning="the parallelism if none is set",
+        takes=_default_parallelism,
+    ).field()
+    mode: RuntimeExecutionMode = Setting(
+        key="execution.runtime-mode",
+        read=choice_of(RuntimeExecutionMode),
+        default=RuntimeExecutionMode.STREAMING,
+        setter="set_runtime_mode",
+        meaning="whether `reduce`, `sum` and the like emit results with each record, or at the end",
+        takes=a_value_of(RuntimeExecutionMode),
+    ).field()
     checkpoints: CheckpointConfig = attrs.field(factory=CheckpointConfig)
-    state_backend: HashMapStateBackend = attrs.field(factory=HashMapStateBackend)
-    restart: RestartStrategy | None = None
-    restore_path: str | None = None
+    state_backend: HashMapStateBackend = Setting(
+        setter="set_state_backend",
+        default=attrs.Factory(HashMapStateBackend),
+        shown="`HashMapStateBackend()`",
+        meaning="how state is kept and snapshotted",
+        takes=_state_backend,
+    ).field()
+    restart: RestartStrategy | None = Setting(
+        key="restart-strategy.type",
+        older=("restart-strategy",),
+        read=read_restart_strategy,
+        setter="set_restart_strategy",
+        shown="3 restarts with checkpoints, none without",
+        meaning="what happens after a failure",
+        takes=_restart_strategy,
+        parts=RESTART_PARTS,
+    ).field()
+    restore_path: str | None = Setting(
+        takes=lambda _, path: None if path is None else path_text(path)
+    ).field()
     allows_non_restored_state: bool = False
-    savepoint_directory: str | None = None
+    savepoint_directory: str | None = Setting(
+        key="execution.checkpointing.savepoint-dir",
+        older=("state.savepoints.dir",),
+        setter="set_default_savepoint_directory",
+        shown="none",
+        meaning="where savepoints go that are triggered without a directory",
+        takes=lambda _, directory: absolute(directory),
+    ).field()
     heartbeat: HeartbeatSettings = attrs.field(factory=HeartbeatSettings)
-    slot_memory_bytes: int | None = None
-    progress: bool | None = None
-    web_page: WebPageSettings | None = None
-    journal: bool | None = None
+    slot_memory_bytes: int | None = Setting(
+        setter="set_slot_memory_limit",
+        shown="what the host has",
+        meaning="how many bytes of memory a state slot may use",
+        takes=lambda _, limit: None if limit is None else positive("the memory limit of a slot", limit),
+    ).field()
+    progress: bool | None = Setting(
+        setter="set_progress", shown="on a terminal", meaning="whether a line of progress is shown"
+    ).field()
+    web_page: WebPageSettings | None = Setting(
+        key="rest.port",
+        instead=("rest.bind-port",),
+        read=_read_web_page,
+        setter="enable_web_page",
+        shown="no page",
+        meaning="the port of the web page",
+        parts=dict.fromkeys(("rest.address", "rest.bind-address", "web.cancel.enable")),
+    ).field()
+    journal: bool | None = Setting(
+        setter="set_journal",
+        shown="if there is a web page",
+        meaning="whether what jobs tell is kept beside their checkpoints",
+    ).field()
     listeners: list[JobListener] = attrs.field(factory=list)
-    default_job_name: str | None = None
+    default_job_name: str | None = Setting(
+        key="pipeline.name",
+        setter="set_default_job_name",
+        shown="`pyflinkstate job`",
+        meaning="the name of jobs for which `execute()` gives none",
+    ).field()
     configuration: Configuration = attrs.field(factory=Configuration)
-    job_parameters: dict[str, str] = attrs.field(factory=dict)
-    snapshot_compression: bool | None = None
-    has_auto_generated_uids: bool = True
+    job_parameters: dict[str, str] = Setting(
+        key="pipeline.global-job-parameters",
+        read=Reader.entries,
+        default=attrs.Factory(dict),
+        setter="set_global_job_parameters",
+        shown="none",
+        meaning="what functions are given by name",
+        takes=_job_parameters,
+    ).field()
+    snapshot_compression: bool | None = Setting(
+        key="execution.checkpointing.snapshot-compression",
+        read=Reader.switch,
+        setter="set_use_snapshot_compression",
+        shown="as the state backend says: `zstd`",
+        meaning="whether state files are compressed",
+        takes=a_switch,
+    ).field()
+    has_auto_generated_uids: bool = Setting(
+        key="pipeline.auto-generate-uids",
+        read=Reader.switch,
+        default=True,
+        setter="disable_auto_generated_uids",
+        shown="on",
+        meaning="whether an operator with state may do without `uid()`",
+    ).field()
     code_shipper: CodeShipper | None = None
-    epochs_ahead: int = 1
-    is_encrypted: bool | None = None
-    idle: IdleValues = attrs.field(factory=IdleValues)
-    buffer_timeout_ms: int = 100
-    is_chaining_enabled: bool = True
+    epochs_ahead: int = Setting(
+        key="pyflinkstate.epochs-ahead",
+        read=Reader.number,
+        default=1,
+        meaning="how many epochs are read and shuffled while another one runs: 0 or 1",
+        takes=_epochs_ahead,
+    ).field()
+    is_encrypted: bool | None = Setting(
+        key="security.ssl.internal.enabled",
+        read=Reader.switch,
+        shown="if Spark's are",
+        meaning="whether connections between processes are encrypted",
+    ).field()
+    idle: IdleExecutionSettings = attrs.field(factory=IdleExecutionSettings)
+    idle_streams: IdleStreamSettings = attrs.field(factory=IdleStreamSettings)
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
 
     @property
@@ -123,54 +293,13 @@ class EnvironmentSettings:
         """Whether what jobs tell is kept; asked for each job, as it may be chosen after the page is there."""
         return self.web_page is not None if self.journal is None else self.journal
 
-    def set_parallelism(self, parallelism: int) -> None:
-        """Set the parallelism; it must be at least 1, and no more than the max parallelism."""
-        check_parallelism(parallelism, self.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
-        self.parallelism = parallelism
-
     def get_parallelism(self) -> int:
         """Return the parallelism that was set, or the default one."""
         return self.parallelism or self.get_default_parallelism()
 
-    def set_default_parallelism(self, parallelism: int) -> None:
-        """Set the default parallelism."""
-        check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
-        self.default_parallelism = parallelism
-
     def get_default_parallelism(self) -> int:
         """Return the default parallelism."""
         return self.default_parallelism or self.spark_parallelism()
-
-    def set_max_parallelism(self, max_parallelism: int) -> None:
-        """Set the number of key groups, 1 to 32768."""
-        check_max_parallelism(max_parallelism)
-        self.max_parallelism = max_parallelism
-
-    def set_mode(self, mode: RuntimeExecutionMode) -> None:
-        """Set when ``reduce``, ``sum`` and the like emit results."""
-        if not isinstance(mode, RuntimeExecutionMode):
-            raise ConfigurationError(f"a RuntimeExecutionMode is needed, not {mode!r}")
-        self.mode = mode
-
-    def set_state_backend(self, state_backend: StateBackend) -> None:
-        """Set the state backend. RocksDB is replaced by the heap backend, with a warning."""
-        if isinstance(state_backend, EmbeddedRocksDBStateBackend):
-            self.warn_of_rocksdb()
-            if state_backend.incremental is not None:
-                self.checkpoints.enable_incremental_checkpoints(state_backend.incremental)
-            state_backend = HashMapStateBackend()
-        if not isinstance(state_backend, HashMapStateBackend):
-            raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
-        self.state_backend = state_backend
-
-    def set_restart_strategy(self, strategy: RestartStrategy) -> None:
-        """Set what happens after a failure."""
-        if not isinstance(strategy, RestartStrategy):
-            raise ConfigurationError(
-                f"a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000), "
-                f"not {strategy!r}"
-            )
-        self.restart = None if isinstance(strategy, FallbackRestart) else strategy
 
     def warn_of_rocksdb(self) -> None:
         """Say once that state is kept in memory, where RocksDB was asked for."""
@@ -190,42 +319,11 @@ class EnvironmentSettings:
         )
         return attrs.evolve(self.state_backend, snapshot_compression=compression)
 
-    def set_job_parameters(self, parameters: Mapping[str, Setting]) -> None:
-        """Set what functions are given by name, as texts."""
-        if not isinstance(parameters, Mapping) or not all(isinstance(key, str) for key in parameters):
-            raise ConfigurationError(
-                f"global job parameters are a dict with texts as keys, not {parameters!r}"
-            )
-        self.job_parameters = {
-            key: value if isinstance(value, str) else as_text(value) for key, value in parameters.items()
-        }
-
     def required_code_shipper(self) -> CodeShipper:
         """Return what ships Python code."""
         if self.code_shipper is None:
             raise ConfigurationError("functions run in this process, so there is nowhere to ship code to")
         return self.code_shipper
-
-    def set_savepoint_directory(self, directory: AnyPath) -> None:
-        """Set the directory for savepoints that are triggered without one."""
-        self.savepoint_directory = absolute(directory)
-
-    def set_epochs_ahead(self, number: int) -> None:
-        """Set how many epochs may be read and shuffled while another one runs."""
-        if number not in (0, 1):
-            raise ConfigurationError(f"0 or 1 epochs can be read ahead, not {number!r}")
-        self.epochs_ahead = number
-
-    def set_restore_path(self, path: AnyPath | None, allows_non_restored_state: bool = False) -> None:
-        """Set the checkpoint or savepoint from which the next job starts; None for the beginning."""
-        self.restore_path = None if path is None else path_text(path)
-        self.allows_non_restored_state = allows_non_restored_state
-
-    def set_slot_memory_limit(self, limit_bytes: int | None) -> None:
-        """Set how many bytes of memory a state slot may use."""
-        self.slot_memory_bytes = (
-            None if limit_bytes is None else positive("the memory limit of a slot", limit_bytes)
-        )
 
     def runs_in_batch(self, node: Node) -> bool:
         """Return whether a reader of ``node`` emits its results at the end of the input."""

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 
 import attrs
 
-from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.values import Setting
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.settings import IdleSettings
 
 
 class ExecutionConfig:
@@ -24,8 +22,7 @@ class ExecutionConfig:
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
-        self._values = settings.idle
-        self._idle = IdleSettings()
+        self._idle = settings.idle
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
@@ -33,7 +30,7 @@ class ExecutionConfig:
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
         """Set the number of subtasks of each keyed operator."""
-        self._settings.set_parallelism(parallelism)
+        self._settings.parallelism = parallelism
         return self
 
     def get_max_parallelism(self) -> int:
@@ -42,7 +39,7 @@ class ExecutionConfig:
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
         """Set the number of key groups."""
-        self._settings.set_max_parallelism(max_parallelism)
+        self._settings.max_parallelism = max_parallelism
         return self
 
     # --- what jobs are given -------------------------------------------------------------------------
@@ -53,7 +50,7 @@ class ExecutionConfig:
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Setting]) -> ExecutionConfig:
         """Give functions values by name, converted with ``str()``. They replace the values set before."""
-        self._settings.set_job_parameters(global_job_parameters_dict)
+        self._settings.job_parameters = global_job_parameters_dict  # type: ignore[assignment] # converted
         return self
 
     def is_use_snapshot_compression(self) -> bool:
@@ -62,7 +59,7 @@ class ExecutionConfig:
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
         """Have state files compressed, or not, whatever the state backend says."""
-        self._settings.snapshot_compression = bool(use_snapshot_compression)
+        self._settings.snapshot_compression = use_snapshot_compression
         return self
 
     def has_auto_generated_uids_enabled(self) -> bool:
@@ -83,74 +80,66 @@ class ExecutionConfig:
 
     def get_auto_watermark_interval(self) -> int:
         """Return what was set, in ms."""
-        return self._values.auto_watermark_interval_ms
+        return self._idle.auto_watermark_interval_ms
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
         """Accept an interval in ms: watermarks follow every frame of records."""
-        self._idle.take("set_auto_watermark_interval()", "watermarks follow every frame of records")
-        self._values.auto_watermark_interval_ms = _not_negative("the interval of watermarks", interval)
+        self._idle.keep("auto_watermark_interval_ms", interval)
         return self
 
     def get_latency_tracking_interval(self) -> int:
         """Return what was set, in ms."""
-        return self._values.latency_tracking_interval_ms
+        return self._idle.latency_tracking_interval_ms
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
         """Accept an interval in ms: there are no latency markers."""
-        self._idle.take("set_latency_tracking_interval()", "there are no latency markers")
-        self._values.latency_tracking_interval_ms = _not_negative("the interval of latency markers", interval)
+        self._idle.keep("latency_tracking_interval_ms", interval)
         return self
 
     def enable_object_reuse(self) -> ExecutionConfig:
         """Accept it: a result that can change is copied when it is emitted, whatever is set."""
-        self._idle.take("enable_object_reuse()", "a result that can change is copied when it is emitted")
-        self._values.object_reuse = True
+        self._idle.keep("object_reuse", True)
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
         """Accept it."""
-        self._values.object_reuse = False
+        self._idle.keep("object_reuse", False)
         return self
 
     def is_object_reuse_enabled(self) -> bool:
         """Return what was set."""
-        return self._values.object_reuse
+        return self._idle.object_reuse
 
     def enable_closure_cleaner(self) -> ExecutionConfig:
         """Accept it: functions are pickled with what they use, and with nothing else."""
-        self._values.closure_cleaner = True
+        self._idle.keep("closure_cleaner", True)
         return self
 
     def disable_closure_cleaner(self) -> ExecutionConfig:
         """Accept it: see :meth:`enable_closure_cleaner`."""
-        self._idle.take(
-            "disable_closure_cleaner()", "there is none: functions are pickled with what they use"
-        )
-        self._values.closure_cleaner = False
+        self._idle.keep("closure_cleaner", False)
         return self
 
     def is_closure_cleaner_enabled(self) -> bool:
         """Return what was set; True by default."""
-        return self._values.closure_cleaner
+        return self._idle.closure_cleaner
 
     def get_task_cancellation_interval(self) -> int:
         """Return what was set, in ms."""
-        return self._values.cancellation_interval_ms
+        return self._idle.cancellation_interval_ms
 
     def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
         """Accept an interval in ms: Spark ends its tasks, and a slot's process is ended as a whole."""
-        self._idle.take("set_task_cancellation_interval()", "Spark ends its tasks")
-        self._values.cancellation_interval_ms = _not_negative("the interval of cancellation", interval)
+        self._idle.keep("cancellation_interval_ms", interval)
         return self
 
     def get_task_cancellation_timeout(self) -> int:
         """Return what was set, in ms."""
-        return self._values.cancellation_timeout_ms
+        return self._idle.cancellation_timeout_ms
 
     def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
         """Accept a timeout in ms: see :meth:`set_task_cancellation_interval`."""
-        self._idle.take("set_task_cancellation_timeout()", "Spark ends its tasks")
-        self._values.cancellation_timeout_ms = _not_negative("the timeout of cancellation", timeout)
+        self._idle.keep("cancellation_timeout_ms", timeout)
         return self
 
     # --- as a value ------------------------------------------------------------------------------------
@@ -162,7 +151,7 @@ class ExecutionConfig:
             "global_job_parameters": dict(sorted(self.get_global_job_parameters().items())),
             "use_snapshot_compression": self.is_use_snapshot_compression(),
             "auto_generated_uids": self.has_auto_generated_uids_enabled(),
-            **attrs.asdict(self._values),
+            **attrs.asdict(self._idle),
         }
 
     def __eq__(self, other: object) -> bool:
@@ -176,7 +165,3 @@ class ExecutionConfig:
         return f"ExecutionConfig({settings})"
 
     __repr__ = __str__
-
-
-def _not_negative(what: str, interval: int) -> int:
-    return at_least(f"{what} in milliseconds", interval, 0)

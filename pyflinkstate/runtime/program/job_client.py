@@ -17,7 +17,7 @@ from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.job import Job, JobExecutionResult
 from pyflinkstate.runtime.program.ending_signals import forget, watch
 from pyflinkstate.runtime.program.job_results import without_inner_frames
-from pyflinkstate.runtime.queries import StateAnswer, query, query_value
+from pyflinkstate.runtime.queries import StateAnswer, state_reader
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.runtime.wire import SlotId, wait_for
@@ -117,7 +117,8 @@ class JobClient:
             StateQueryTimeoutError: no answer began in time.
             StateQueryError: the job is over, a slot died, or too many answers are open.
         """
-        return query(self._job.queries, uid, state, keys, namespace, timeout_s)
+        asked: StateAnswer = state_reader().query(self._job.queries, uid, state, keys, namespace, timeout_s)
+        return asked
 
     def query_value(
         self,
@@ -135,7 +136,7 @@ class JobClient:
         Raises:
             StateQueryError: the state has namespaces, and none is given.
         """
-        return query_value(self._job.queries, uid, state, key, namespace, timeout_s)
+        return state_reader().query_value(self._job.queries, uid, state, key, namespace, timeout_s)
 
     def trigger_savepoint(self, savepoint_directory: AnyPath | None = None) -> Future[str]:
         """Write a savepoint at the next barrier, and go on.

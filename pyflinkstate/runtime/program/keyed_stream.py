@@ -154,7 +154,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co], name: str
     ) -> DataStream[T_co]:
         function = BatchReduce(func) if self._env.runs_in_batch(self._node) else RollingReduce(func)
-        return self.stateful(self.as_input(), (), function, name, None, keeps_type=True)
+        return self.stateful((self.as_input(),), function, name, None, keeps_type=True)
 
     def window(self, window_assigner: WindowAssigner[T_co, W]) -> WindowedStream[T_co, K_co, W]:
         """Put the records of each key into windows."""
@@ -170,9 +170,9 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         check_callable(kind, func)
         adapter, keeps_type = KeyedAdapter(kind, func), kind == "filter"
         name = name_of(func, kind)
-        return self.stateful(self.as_input(), (), adapter, name, output_type, keeps_type=keeps_type)
+        return self.stateful((self.as_input(),), adapter, name, output_type, keeps_type=keeps_type)
 
     def _keyed_operator(
         self, func: KeyedProcessFunction, name: str, output_type: OutputType | None
     ) -> DataStream:
-        return self.stateful(self.as_input(), (), func, name, output_type)
+        return self.stateful((self.as_input(),), func, name, output_type)

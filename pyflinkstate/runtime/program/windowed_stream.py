@@ -35,6 +35,9 @@ _WINDOW_FUNCTIONS = (WindowFunction, ProcessWindowFunction, AllWindowFunction, P
 class _Windows(Generic[T, W]):
     """What windows on keyed and other streams have in common."""
 
+    #: Whether all records meet in one subtask.
+    _is_non_parallel = False
+
     def __init__(self, keyed_stream: KeyedStream[Key, T], window_assigner: WindowAssigner[T, W]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
             raise ConfigurationError(f"window() takes a WindowAssigner, not {window_assigner!r}")
@@ -91,9 +94,10 @@ class _Windows(Generic[T, W]):
             contents_type,
         )
         stream = self._stream
-        return stream.stateful(
-            stream.as_input(), (), operator, name, output_type, uses_event_time=True, keeps_type=keeps_type
+        made = stream.stateful(
+            (stream.as_input(),), operator, name, output_type, uses_event_time=True, keeps_type=keeps_type
         )
+        return made.force_non_parallel() if self._is_non_parallel else made
 
 
 class WindowedStream(_Windows[T, W], Generic[T, K, W]):
@@ -196,20 +200,10 @@ def _one_key(_: Record) -> int:
 class AllWindowedStream(_Windows[T, W]):
     """All records in windows, in one subtask."""
 
+    _is_non_parallel = True
+
     def __init__(self, data_stream: DataStream[T], window_assigner: WindowAssigner[T, W]) -> None:
         super().__init__(data_stream.key_by(_one_key), window_assigner)
-
-    def _append(
-        self,
-        contents: UserFunction,
-        function: Function | None,
-        name: str,
-        output_type: OutputType | None,
-        contents_type: TypeInformation | None = None,
-        keeps_type: bool = False,
-    ) -> DataStream:
-        stream = super()._append(contents, function, name, output_type, contents_type, keeps_type)
-        return stream.force_non_parallel()
 
     @overload
     def reduce(

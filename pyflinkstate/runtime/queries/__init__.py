@@ -1,6 +1,6 @@
 """Questions to the live state of a running job: the driver asks the slots, and reads what they send."""
 
-from pyflinkstate.runtime.queries.answers import StateAnswer, query, query_value
+from pyflinkstate.runtime.queries.answers import StateAnswer, state_reader
 from pyflinkstate.runtime.queries.asking import LiveSlots, StateQueries, StateQuestion
 from pyflinkstate.runtime.queries.live_entries import LiveEntries
 
@@ -10,6 +10,5 @@ __all__ = [
     "StateAnswer",
     "StateQueries",
     "StateQuestion",
-    "query",
-    "query_value",
+    "state_reader",
 ]

@@ -6,14 +6,13 @@ Rooms above are not imported from here. The reader is loaded by its name when so
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Protocol
 
 import pyarrow as pa
 
-from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace, TypedValue
-from pyflinkstate.runtime.queries.asking import StateQueries
+from pyflinkstate.api.values import ArrowObject, JsonObject
 
 _READER = "pyflinkstate.state_access.live"
 
@@ -60,25 +59,6 @@ class StateAnswer(Protocol):
         """Close it."""
 
 
-def query(
-    queries: StateQueries,
-    uid: str,
-    state: str,
-    keys: Iterable[Key] | None,
-    namespace: Namespace | None,
-    timeout_s: float,
-) -> StateAnswer:
-    """Return the entries of a state after an epoch; see ``JobClient.query``."""
-    answer: StateAnswer = _reader().query(queries, uid, state, keys, namespace, timeout_s)
-    return answer
-
-
-def query_value(
-    queries: StateQueries, uid: str, state: str, key: Key, namespace: Namespace | None, timeout_s: float
-) -> TypedValue:
-    """Return the value that a key has after an epoch, or None; see ``JobClient.query_value``."""
-    return _reader().query_value(queries, uid, state, key, namespace, timeout_s)
-
-
-def _reader() -> ModuleType:
+def state_reader() -> ModuleType:
+    """Return the module whose ``query`` and ``query_value`` ask a job's ``StateQueries``."""
     return importlib.import_module(_READER)

@@ -1,35 +1,61 @@
-"""The settings of checkpoints and restarts, as plain values under Flink's names."""
+"""The table of settings, and those of checkpoints and restarts as plain values under Flink's names."""
 
 from pyflinkstate.runtime.settings.checkpoint_config import (
     CheckpointConfig,
-    CheckpointingMode,
     ExternalizedCheckpointRetention,
     deletes_checkpoints,
 )
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.idle_settings import IdleSettings
+from pyflinkstate.runtime.settings.idle_settings import (
+    CheckpointingMode,
+    IdleCheckpointSettings,
+    IdleExecutionSettings,
+    IdleStreamSettings,
+)
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.option_names import why_without_effect
+from pyflinkstate.runtime.settings.reading import Reader
 from pyflinkstate.runtime.settings.restart import (
+    RESTART_PARTS,
     DefaultRestart,
     FallbackRestart,
     RestartStrategies,
     RestartStrategy,
     RestartTracker,
+    read_restart_strategy,
+)
+from pyflinkstate.runtime.settings.setting import (
+    Setting,
+    a_switch,
+    a_value_of,
+    check_set,
+    choice_of,
+    rows_of,
 )
 
 __all__ = [
+    "RESTART_PARTS",
     "CheckpointConfig",
     "CheckpointSettings",
     "CheckpointingMode",
     "DefaultRestart",
     "ExternalizedCheckpointRetention",
     "FallbackRestart",
-    "IdleSettings",
+    "IdleCheckpointSettings",
+    "IdleExecutionSettings",
+    "IdleStreamSettings",
     "JobStatus",
+    "Reader",
     "RestartStrategies",
     "RestartStrategy",
     "RestartTracker",
+    "Setting",
+    "a_switch",
+    "a_value_of",
+    "check_set",
+    "choice_of",
     "deletes_checkpoints",
+    "read_restart_strategy",
+    "rows_of",
     "why_without_effect",
 ]

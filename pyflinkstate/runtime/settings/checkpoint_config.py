@@ -9,22 +9,20 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage
-from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.idle_settings import IdleSettings
+from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode, IdleCheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.storage import AnyPath, FileSystemCheckpointStorage, JobManagerCheckpointStorage
-
-_ALIGNS = "an epoch's end aligns barriers, at no cost"
-
-
-class CheckpointingMode(enum.Enum):
-    """What checkpoints guarantee (``pyflink.datastream.CheckpointingMode``)."""
-
-    EXACTLY_ONCE = 0
-    AT_LEAST_ONCE = 1
+from pyflinkstate.runtime.settings.reading import Reader
+from pyflinkstate.runtime.settings.setting import Setting, a_value_of, check_set, choice_of, rows_of
+from pyflinkstate.runtime.storage import (
+    INLINE_THRESHOLD_BYTES,
+    WRITE_BUFFER_BYTES,
+    AnyPath,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
 
 
 class ExternalizedCheckpointRetention(enum.Enum):
@@ -42,23 +40,75 @@ class ExternalizedCheckpointRetention(enum.Enum):
     NO_EXTERNALIZED_CHECKPOINTS = 2
 
 
+def _take_storage(_: object, storage: AnyPath | CheckpointStorage) -> CheckpointStorage:
+    if isinstance(storage, (str, os.PathLike)):
+        return FileSystemCheckpointStorage(storage)
+    if not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
+        raise ConfigurationError(
+            f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
+        )
+    return storage
+
+
+_INLINE_THRESHOLD, _WRITE_BUFFER = (
+    f"execution.checkpointing.{name}" for name in ("data-inline-threshold", "write-buffer-size")
+)
+
+
+def _read_storage(reader: Reader) -> FileSystemCheckpointStorage:
+    """Read the directory with its sizes; a size that comes later does not bring an older directory back."""
+    path = reader.text()
+    if isinstance(reader.now, FileSystemCheckpointStorage) and not reader.is_given():
+        path = reader.now.checkpoint_path
+    return FileSystemCheckpointStorage(
+        path,
+        reader.size_bytes(_INLINE_THRESHOLD, INLINE_THRESHOLD_BYTES),
+        reader.size_bytes(_WRITE_BUFFER, WRITE_BUFFER_BYTES),
+    )
+
+
+@attrs.define(eq=False, on_setattr=check_set)
 class CheckpointConfig:
     """The checkpoint settings of one environment; all times are in milliseconds."""
 
-    def __init__(self) -> None:
-        self._settings = CheckpointSettings()
-        self._retention: ExternalizedCheckpointRetention | None = None
-        self._fall_back = False
-        self._storage: FileSystemCheckpointStorage | JobManagerCheckpointStorage | None = None
-        self._mode = CheckpointingMode.EXACTLY_ONCE
-        self._unaligned = self._force_unaligned = False
-        self._aligned_timeout = Duration.of_millis(0)
-        self._idle = IdleSettings()
+    _settings: CheckpointSettings = attrs.field(factory=CheckpointSettings, init=False)
+    _storage: FileSystemCheckpointStorage | JobManagerCheckpointStorage | None = Setting(
+        key="execution.checkpointing.dir",
+        older=("state.checkpoints.dir",),
+        read=_read_storage,
+        setter="set_checkpoint_storage",
+        shown="on a local Spark a temporary directory",
+        meaning="where checkpoints are written",
+        takes=_take_storage,
+        parts={_INLINE_THRESHOLD: None, _WRITE_BUFFER: None},
+    ).field(init=False)
+    _retention: ExternalizedCheckpointRetention | None = Setting(
+        key="execution.checkpointing.externalized-checkpoint-retention",
+        read=choice_of(ExternalizedCheckpointRetention),
+        setter="set_externalized_checkpoint_retention",
+        shown="the newest are kept",
+        meaning="what happens to the checkpoints when the job ends",
+        takes=a_value_of(ExternalizedCheckpointRetention),
+    ).field(init=False)
+    _fall_back: bool = Setting(
+        default=False,
+        setter="enable_fall_back",
+        shown="off",
+        meaning="whether the job continues from the previous checkpoint if the newest one is damaged",
+    ).field(init=False)
+    #: Settings that change nothing.
+    idle: IdleCheckpointSettings = attrs.field(factory=IdleCheckpointSettings, init=False)
 
     @property
     def settings(self) -> CheckpointSettings:
         """The settings that the coordinator uses."""
         return self._settings
+
+    def put(self, name: str, value: Any) -> CheckpointConfig:
+        """Check and set a field of :class:`CheckpointSettings`."""
+        checked = rows_of(CheckpointSettings)[name].checked(self, f"checkpoints: {name}", value)
+        self._settings = attrs.evolve(self._settings, **{name: checked})
+        return self
 
     def is_checkpointing_enabled(self) -> bool:
         """Return whether an interval was set."""
@@ -66,15 +116,11 @@ class CheckpointConfig:
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
         """Return the mode that was set. Checkpoints are exactly once in both modes."""
-        return self._mode
+        return self.idle.mode
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
         """Accept a mode. With ``AT_LEAST_ONCE`` checkpoints are exactly once as well, at no cost."""
-        if not isinstance(checkpointing_mode, CheckpointingMode):
-            raise ConfigurationError(f"a CheckpointingMode is needed, not {checkpointing_mode!r}")
-        if checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
-            self._idle.take("CheckpointingMode.AT_LEAST_ONCE", f"checkpoints are exactly once, as {_ALIGNS}")
-        self._mode = checkpointing_mode
+        self.idle.keep("mode", checkpointing_mode)
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -83,7 +129,7 @@ class CheckpointConfig:
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
         """Set the least time between two checkpoints; 0 takes one at the end of every epoch."""
-        return self._set("interval_ms", checkpoint_interval, least=0)
+        return self.put("interval_ms", checkpoint_interval)
 
     def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | JobManagerCheckpointStorage | None:
         """Return where checkpoints are kept, or None if that was not set."""
@@ -99,13 +145,7 @@ class CheckpointConfig:
 
     def set_checkpoint_storage(self, storage: AnyPath | CheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
-        if isinstance(storage, (str, os.PathLike)):
-            storage = FileSystemCheckpointStorage(storage)
-        elif not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
-            raise ConfigurationError(
-                f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
-            )
-        self._storage = storage
+        self._storage = storage  # type: ignore[assignment] # check_set() converts a path
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: AnyPath) -> CheckpointConfig:
@@ -114,13 +154,11 @@ class CheckpointConfig:
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """Return what was set, without effect: the end of an epoch aligns barriers."""
-        return self._unaligned
+        return self.idle.unaligned
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
         """Accept it without effect: the end of an epoch aligns barriers, at no cost."""
-        if enabled:
-            self._idle.take("enable_unaligned_checkpoints()", _ALIGNS)
-        self._unaligned = bool(enabled)
+        self.idle.keep("unaligned", enabled)
         return self
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
@@ -129,27 +167,22 @@ class CheckpointConfig:
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """Return what was set."""
-        return self._force_unaligned
+        return self.idle.force_unaligned
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         """Accept it without effect; see :meth:`enable_unaligned_checkpoints`."""
-        if force_unaligned_checkpoints:
-            self._idle.take("set_force_unaligned_checkpoints()", _ALIGNS)
-        self._force_unaligned = bool(force_unaligned_checkpoints)
+        self.idle.keep("force_unaligned", force_unaligned_checkpoints)
         return self
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
         """Return what was set, 0 by default."""
-        return self._aligned_timeout
+        return self.idle.aligned_timeout
 
     get_alignment_timeout = get_aligned_checkpoint_timeout
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
         """Accept it: there is no alignment that could take long."""
-        if not isinstance(alignment_timeout, Duration):
-            raise ConfigurationError(f"an alignment timeout is a Duration, not {alignment_timeout!r}")
-        self._idle.take("set_aligned_checkpoint_timeout()", _ALIGNS)
-        self._aligned_timeout = alignment_timeout
+        self.idle.keep("aligned_timeout", alignment_timeout)
         return self
 
     set_alignment_timeout = set_aligned_checkpoint_timeout
@@ -160,7 +193,7 @@ class CheckpointConfig:
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
         """Tolerate no failing checkpoint, or any number of them."""
-        return self._set("tolerable_failures", 0 if fail_on_checkpointing_errors else 2**31 - 1, least=0)
+        return self.put("tolerable_failures", 0 if fail_on_checkpointing_errors else 2**31 - 1)
 
     def get_checkpoint_timeout(self) -> int:
         """Return the time after which a pending checkpoint is aborted."""
@@ -168,7 +201,7 @@ class CheckpointConfig:
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """Set the time after which a pending checkpoint is aborted."""
-        return self._set("timeout_ms", checkpoint_timeout, least=1)
+        return self.put("timeout_ms", checkpoint_timeout)
 
     def get_min_pause_between_checkpoints(self) -> int:
         """Return the least time between the completion of one checkpoint and the trigger of the next."""
@@ -176,7 +209,7 @@ class CheckpointConfig:
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """Set the least time between the completion of one checkpoint and the trigger of the next."""
-        return self._set("min_pause_ms", min_pause_between_checkpoints, least=0)
+        return self.put("min_pause_ms", min_pause_between_checkpoints)
 
     def get_max_concurrent_checkpoints(self) -> int:
         """Return how many checkpoints may be pending at the same time."""
@@ -184,7 +217,7 @@ class CheckpointConfig:
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Set how many checkpoints may be pending at the same time."""
-        return self._set("max_concurrent", max_concurrent_checkpoints, least=1)
+        return self.put("max_concurrent", max_concurrent_checkpoints)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
         """Return how many checkpoints in a row may fail before the job fails."""
@@ -194,7 +227,7 @@ class CheckpointConfig:
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
         """Set how many checkpoints in a row may fail before the job fails."""
-        return self._set("tolerable_failures", tolerable_checkpoint_failure_number, least=0)
+        return self.put("tolerable_failures", tolerable_checkpoint_failure_number)
 
     def get_max_retained_checkpoints(self) -> int:
         """Return how many completed checkpoints are kept."""
@@ -202,7 +235,7 @@ class CheckpointConfig:
 
     def set_max_retained_checkpoints(self, max_retained_checkpoints: int) -> CheckpointConfig:
         """Set how many completed checkpoints are kept (``execution.checkpointing.num-retained``)."""
-        return self._set("num_retained", max_retained_checkpoints, least=1)
+        return self.put("num_retained", max_retained_checkpoints)
 
     def is_incremental(self) -> bool:
         """Return whether checkpoints write only changes."""
@@ -223,9 +256,8 @@ class CheckpointConfig:
                 the value that was set before, or 10.
         """
         if materialization_interval is not None:
-            self._set("materialization_interval", materialization_interval, least=1)
-        self._settings = attrs.evolve(self._settings, incremental=enabled)
-        return self
+            self.put("materialization_interval", materialization_interval)
+        return self.put("incremental", enabled)
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
         """Return what happens to checkpoints when the job ends, or None if they stay."""
@@ -235,8 +267,6 @@ class CheckpointConfig:
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
         """Set what happens to checkpoints when the job ends. By default the newest ones always stay."""
-        if not isinstance(retention_mode, ExternalizedCheckpointRetention):
-            raise ConfigurationError(f"an ExternalizedCheckpointRetention is needed, not {retention_mode!r}")
         self._retention = retention_mode
         return self
 
@@ -255,11 +285,6 @@ class CheckpointConfig:
         by default, because damage in the storage should not go unnoticed.
         """
         self._fall_back = enabled
-        return self
-
-    def _set(self, name: str, value: int, least: int) -> CheckpointConfig:
-        changes: dict[str, Any] = {name: at_least(f"checkpoints: {name}", value, least)}
-        self._settings = attrs.evolve(self._settings, **changes)
         return self
 
 

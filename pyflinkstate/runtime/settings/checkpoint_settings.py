@@ -4,29 +4,86 @@ from __future__ import annotations
 
 import attrs
 
+from pyflinkstate.runtime.settings.reading import Reader
+from pyflinkstate.runtime.settings.setting import Setting
+
 
 @attrs.frozen
 class CheckpointSettings:
-    """The settings of one job's checkpoints.
+    """The settings of one job's checkpoints; the defaults are Flink's."""
 
-    Attributes:
-        interval_ms: the time between two triggers; with None there are no checkpoints.
-        timeout_ms: how long after the alignment of its barrier a checkpoint is aborted; the epoch before it
-            may take any time. The default is Flink's, 10 minutes.
-        tolerable_failures: how many checkpoints in a row may fail before the job fails.
-        num_retained: how many completed checkpoints are kept.
-        min_pause_ms: the least time from the completion of one checkpoint to the trigger of the next.
-        max_concurrent: how many may be pending at the same time.
-        incremental: whether checkpoints after the first write only what changed since the last completed one.
-        materialization_interval: after that many incremental checkpoints all state is written again in the
-            background, so that a restore reads no more increments than that.
-    """
-
-    interval_ms: int | None = None
-    timeout_ms: int = 600_000
-    tolerable_failures: int = 0
-    num_retained: int = attrs.field(default=1, validator=attrs.validators.ge(1))
-    min_pause_ms: int = 0
-    max_concurrent: int = attrs.field(default=1, validator=attrs.validators.ge(1))
-    incremental: bool = False
-    materialization_interval: int = attrs.field(default=10, validator=attrs.validators.ge(1))
+    interval_ms: int | None = Setting(
+        key="execution.checkpointing.interval",
+        read=Reader.milliseconds,
+        setter="set_checkpoint_interval",
+        shown="none: no checkpoints. If a directory is set all the same, output becomes visible at the "
+        "end of the input, or with a savepoint",
+        meaning="the minimum time from one checkpoint to the next; 0 takes a checkpoint after every "
+        "epoch, unless the previous one is still being written",
+        least=0,
+        drawn=(0, 0, 5, 20, 60),
+    ).field()
+    timeout_ms: int = Setting(
+        key="execution.checkpointing.timeout",
+        read=Reader.milliseconds,
+        default=600_000,
+        setter="set_checkpoint_timeout",
+        meaning="how long a checkpoint may take to be written, from the alignment of its barrier, before "
+        "it is abandoned",
+        least=1,
+        drawn=(60, 60, 250, 10_000),
+    ).field()
+    tolerable_failures: int = Setting(
+        key="execution.checkpointing.tolerable-failed-checkpoints",
+        read=Reader.number,
+        default=0,
+        setter="set_tolerable_checkpoint_failure_number",
+        meaning="how many checkpoints in a row may fail before the job fails",
+        least=0,
+        drawn=(0, 0, 1, 5),
+    ).field()
+    num_retained: int = Setting(
+        key="execution.checkpointing.num-retained",
+        older=("state.checkpoints.num-retained",),
+        read=Reader.number,
+        default=1,
+        setter="set_max_retained_checkpoints",
+        meaning="how many completed checkpoints are kept",
+        least=1,
+        drawn=(1, 2, 3),
+    ).field()
+    min_pause_ms: int = Setting(
+        key="execution.checkpointing.min-pause",
+        read=Reader.milliseconds,
+        default=0,
+        setter="set_min_pause_between_checkpoints",
+        meaning="the minimum time from the completion of one checkpoint to the trigger of the next",
+        least=0,
+        drawn=(0, 0, 15),
+    ).field()
+    max_concurrent: int = Setting(
+        key="execution.checkpointing.max-concurrent-checkpoints",
+        read=Reader.number,
+        default=1,
+        setter="set_max_concurrent_checkpoints",
+        meaning="how many checkpoints may be written at the same time",
+        least=1,
+        drawn=(1, 2),
+    ).field()
+    incremental: bool = Setting(
+        key="execution.checkpointing.incremental",
+        older=("state.backend.incremental",),
+        read=Reader.switch,
+        default=False,
+        setter="enable_incremental_checkpoints",
+        shown="off",
+        meaning="whether a checkpoint writes only what changed since the last completed one",
+        drawn=0.6,
+    ).field()
+    materialization_interval: int = Setting(
+        default=10,
+        setter="enable_incremental_checkpoints(materialization_interval=...)",
+        meaning="after how many incremental checkpoints all state is written again, in the background",
+        least=1,
+        drawn=(1, 2, 3, 10),
+    ).field()

@@ -2,19 +2,163 @@
 
 from __future__ import annotations
 
+import enum
 import logging
+from typing import Any
 
+import attrs
+
+from pyflinkstate.api.time import Duration
+from pyflinkstate.runtime.settings.reading import Reader
+from pyflinkstate.runtime.settings.setting import (
+    Setting,
+    a_switch,
+    a_value_of,
+    check_set,
+    choice_of,
+    rows_of,
+)
+
+_ALIGNS = "an epoch's end aligns barriers, at no cost"
+_SPARK_ENDS = "Spark ends its tasks"
 _log = logging.getLogger("pyflinkstate.configuration")
 
 
+class CheckpointingMode(enum.Enum):
+    """What checkpoints guarantee (``pyflink.datastream.CheckpointingMode``)."""
+
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+
+
+@attrs.define(on_setattr=check_set)
 class IdleSettings:
-    """Logs each such setting once, so that nobody relies on a setting that has no effect."""
+    """The base of settings that change nothing."""
 
-    def __init__(self) -> None:
-        self._told: set[str] = set()
+    _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
-    def take(self, name: str, why: str) -> None:
-        """Say once of the setting ``name`` that it changes nothing, and why."""
-        if name not in self._told:
+    def keep(self, name: str, value: Any) -> None:
+        """Set a field; log once that it changes nothing, if the value is not the default."""
+        setattr(self, name, value)
+        row = rows_of(type(self))[name]
+        if getattr(self, name) != row.default and name not in self._told:
             self._told.add(name)
-            _log.info("%s is accepted and changes nothing: %s", name, why)
+            _log.info("%s() is accepted and changes nothing: %s", row.setter, row.why_idle)
+
+
+@attrs.define(on_setattr=check_set)
+class IdleCheckpointSettings(IdleSettings):
+    """Those of ``CheckpointConfig``."""
+
+    mode: CheckpointingMode = Setting(
+        key="execution.checkpointing.mode",
+        read=choice_of(CheckpointingMode),
+        default=CheckpointingMode.EXACTLY_ONCE,
+        setter="set_checkpointing_mode",
+        why_idle=f"checkpoints are exactly once, as {_ALIGNS}",
+        takes=a_value_of(CheckpointingMode),
+    ).field()
+    unaligned: bool = Setting(
+        key="execution.checkpointing.unaligned.enabled",
+        older=("execution.checkpointing.unaligned",),
+        read=Reader.switch,
+        default=False,
+        setter="enable_unaligned_checkpoints",
+        why_idle=_ALIGNS,
+        takes=a_switch,
+    ).field()
+    force_unaligned: bool = Setting(
+        key="execution.checkpointing.unaligned.forced",
+        read=Reader.switch,
+        default=False,
+        setter="set_force_unaligned_checkpoints",
+        why_idle=_ALIGNS,
+        takes=a_switch,
+    ).field()
+    aligned_timeout: Duration = Setting(
+        key="execution.checkpointing.aligned-checkpoint-timeout",
+        read=lambda reader: Duration.of_millis(reader.milliseconds()),
+        default=Duration.of_millis(0),
+        shown="0",
+        setter="set_aligned_checkpoint_timeout",
+        why_idle=_ALIGNS,
+        takes=a_value_of(Duration),
+    ).field()
+
+
+@attrs.define(on_setattr=check_set)
+class IdleExecutionSettings(IdleSettings):
+    """Those of ``ExecutionConfig``."""
+
+    auto_watermark_interval_ms: int = Setting(
+        key="pipeline.auto-watermark-interval",
+        read=Reader.milliseconds,
+        default=200,
+        setter="set_auto_watermark_interval",
+        why_idle="watermarks follow every frame of records",
+        least=0,
+        named="the interval of watermarks in milliseconds",
+    ).field()
+    latency_tracking_interval_ms: int = Setting(
+        key="metrics.latency.interval",
+        read=Reader.milliseconds,
+        default=0,
+        setter="set_latency_tracking_interval",
+        why_idle="there are no latency markers",
+        least=0,
+        named="the interval of latency markers in milliseconds",
+    ).field()
+    object_reuse: bool = Setting(
+        key="pipeline.object-reuse",
+        read=Reader.switch,
+        default=False,
+        setter="enable_object_reuse",
+        why_idle="a result that can change is copied when it is emitted",
+    ).field()
+    closure_cleaner: bool = Setting(
+        key="pipeline.closure-cleaner-level",
+        read=lambda reader: reader.word() != "none",
+        default=True,
+        setter="disable_closure_cleaner",
+        why_idle="there is none: functions are pickled with what they use",
+    ).field()
+    cancellation_interval_ms: int = Setting(
+        key="task.cancellation.interval",
+        read=Reader.milliseconds,
+        default=30_000,
+        setter="set_task_cancellation_interval",
+        why_idle=_SPARK_ENDS,
+        least=0,
+        named="the interval of cancellation in milliseconds",
+    ).field()
+    cancellation_timeout_ms: int = Setting(
+        key="task.cancellation.timeout",
+        read=Reader.milliseconds,
+        default=180_000,
+        setter="set_task_cancellation_timeout",
+        why_idle=_SPARK_ENDS,
+        least=0,
+        named="the timeout of cancellation in milliseconds",
+    ).field()
+
+
+@attrs.define(on_setattr=check_set)
+class IdleStreamSettings(IdleSettings):
+    """Those of the environment itself."""
+
+    buffer_timeout_ms: int = Setting(
+        key="execution.buffer-timeout.interval",
+        older=("execution.buffer-timeout",),
+        read=Reader.milliseconds,
+        default=100,
+        setter="set_buffer_timeout",
+        why_idle="records travel in frames and never wait in a buffer",
+    ).field()
+    is_chaining_enabled: bool = Setting(
+        key="pipeline.operator-chaining.enabled",
+        older=("pipeline.operator-chaining",),
+        read=Reader.switch,
+        default=True,
+        setter="disable_operator_chaining",
+        why_idle="the results are the same",
+    ).field()

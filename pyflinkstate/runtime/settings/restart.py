@@ -15,6 +15,7 @@ import attrs
 
 from pyflinkstate.api.checks import at_least
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
+from pyflinkstate.runtime.settings.reading import Reader
 
 
 class RestartTracker(ABC):
@@ -328,3 +329,47 @@ class RestartStrategies:
             )
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"exponential delay restart: {error}") from error
+
+
+#: The parts of ``restart-strategy.*`` that belong to each type, whose names may be written without the ``-``.
+_PARTS = {
+    "fixed-delay": ("attempts", "delay"),
+    "failure-rate": ("max-failures-per-interval", "failure-rate-interval", "delay"),
+    "exponential-delay": (
+        "initial-backoff",
+        "max-backoff",
+        "backoff-multiplier",
+        "reset-backoff-threshold",
+        "jitter-factor",
+        "attempts-before-reset-backoff",
+    ),
+}
+RESTART_PARTS = {f"restart-strategy.{kind}.{name}": kind for kind, names in _PARTS.items() for name in names}
+_TYPES = dict.fromkeys(("none", "off", "disable"), "none")
+_TYPES |= {word: kind for kind in _PARTS for word in (kind, kind.replace("-", ""))}
+
+
+def read_restart_strategy(reader: Reader) -> RestartStrategy:
+    """Return the strategy that ``restart-strategy.type`` names, with the parts of that type."""
+    kind: str = reader.one_of(_TYPES)
+    prefix = f"restart-strategy.{kind}"
+    if kind == "fixed-delay":
+        return RestartStrategies.fixed_delay_restart(
+            reader.number(f"{prefix}.attempts", 1), reader.milliseconds(f"{prefix}.delay", 1000)
+        )
+    if kind == "failure-rate":
+        return RestartStrategies.failure_rate_restart(
+            reader.number(f"{prefix}.max-failures-per-interval", 1),
+            reader.milliseconds(f"{prefix}.failure-rate-interval", 60_000),
+            reader.milliseconds(f"{prefix}.delay", 1000),
+        )
+    if kind == "exponential-delay":
+        return RestartStrategies.exponential_delay_restart(
+            reader.milliseconds(f"{prefix}.initial-backoff", 1000),
+            reader.milliseconds(f"{prefix}.max-backoff", 60_000),
+            reader.real(f"{prefix}.backoff-multiplier", 1.5),
+            reader.milliseconds(f"{prefix}.reset-backoff-threshold", 3_600_000),
+            reader.real(f"{prefix}.jitter-factor", 0.1),
+            reader.number(f"{prefix}.attempts-before-reset-backoff") or None,
+        )
+    return RestartStrategies.no_restart()

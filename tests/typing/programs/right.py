@@ -383,6 +383,12 @@ def frames(df: DataFrame, folder: Path, query: KeyedProcessQuery) -> None:
         restore_from=folder,
         retention=second,
     )
+    late: OutputTag[Row] = OutputTag("late")
+    pair = keyed_process(
+        df, key="user", function=Spend(), schema="n long", side_outputs={late: "user string"}
+    )
+    assert_type(pair, tuple[DataFrame, ...])
+    assert_type(keyed_process(df, key="user", function=Spend(), schema="n long", job_name="n"), DataFrame)
     keyed_map(df, ["user", "day"], lambda key, rows, state: [], "total long", restore_from=folder)
     query.stop(folder)
 

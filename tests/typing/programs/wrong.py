@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyspark.sql import DataFrame
 from typing_extensions import TypeIs
 
 import pyflinkstate
@@ -26,6 +27,8 @@ from pyflinkstate import (
     ValueState,
     ValueStateDescriptor,
     check_position,
+    keyed_map,
+    keyed_process,
 )
 from pyflinkstate.common import Time
 from pyflinkstate.datastream import CoMapFunction, KeyedProcessFunction, KeySelector
@@ -154,3 +157,10 @@ def streams(env: StreamExecutionEnvironment) -> None:
     largest: DataStream[int] = windows.reduce(lambda one, other: max(one, other))  # wrong
     numbers.sink_to(NoSink())  # wrong
     print(by_name, largest)
+
+
+def frames(df: DataFrame) -> None:
+    keyed_process(df, key="user", function=Spend(), schema="n long", paralelism=2)  # wrong
+    keyed_process(df, key="user", function=Spend(), schema="n long", parallelism="2")  # wrong
+    keyed_process(df, key="user", function=Spend())  # wrong
+    keyed_map(df, "user", lambda key, rows, state: [], "n long", watermark="1 minute")  # wrong

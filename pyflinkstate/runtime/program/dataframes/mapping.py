@@ -9,21 +9,19 @@ import attrs
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import SparkObject, SparkSchema
+from pyflinkstate.api.values import SparkSchema
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.operators import KeyedMap, MapKey
 from pyflinkstate.runtime.plan import Input
-from pyflinkstate.runtime.program.dataframes.event_time import Length
 from pyflinkstate.runtime.program.dataframes.keys import KeyColumns, columns_of
-from pyflinkstate.runtime.program.dataframes.processing import JobOptions, process
+from pyflinkstate.runtime.program.dataframes.options import JobKeywords, JobOptions, check_keywords
+from pyflinkstate.runtime.program.dataframes.processing import process
 from pyflinkstate.runtime.program.dataframes.steps import KeyedStep
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
-from pyflinkstate.runtime.settings import RestartStrategy
-from pyflinkstate.runtime.storage import AnyPath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from typing_extensions import Unpack
 
     from pyflinkstate.runtime.program.data_stream import DataStream
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
@@ -36,7 +34,7 @@ class _MapStep(KeyedStep):
     def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
         operator: KeyedMap = self.function  # type: ignore[assignment]
         name = name_of(operator.function, "keyed_map")
-        return keyed.stateful(keyed.as_input(), initial, operator, name, None)
+        return keyed.stateful((keyed.as_input(), *initial), operator, name, None)
 
 
 def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | None:
@@ -65,17 +63,8 @@ def keyed_map(
     *,
     state_type: TypeInformation | None = None,
     state_ttl: StateTtlConfig | None = None,
-    initial_state: DataFrame | None = None,
     key_type: TypeInformation | None = None,
-    parallelism: int | None = None,
-    checkpoint_directory: AnyPath | None = None,
-    restore_from: AnyPath | None = None,
-    on_failure: RestartStrategy | None = None,
-    listener: JobListener | None = None,
-    trigger: dict[str, SparkObject] | None = None,
-    output_mode: str = "append",
-    retention: Length | None = None,
-    job_name: str = "keyed_map",
+    **options: Unpack[JobKeywords],
 ) -> DataFrame:
     """Call ``function(key, rows, state)`` for each key of a DataFrame, and return what it yields.
 
@@ -92,42 +81,24 @@ def keyed_map(
         state_type: the type of the value in ``state``, which is then checked and stored as columns. Default:
             any value, which is pickled.
         state_ttl: when a value expires.
+        key_type: see :meth:`DataStream.key_by`.
         initial_state: a batch DataFrame with the columns of ``key``, which must be names then, and one more,
             whose value becomes the state of the key before the first row of ``df`` is read. There may be one
             row for each key. :func:`keyed_process` says when it is read.
-        key_type: see :meth:`DataStream.key_by`.
-        parallelism: see :func:`keyed_process`, as for all that follow.
-        checkpoint_directory: required for a streaming DataFrame.
-        restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
-        on_failure: for a streaming DataFrame, when the job restarts.
-        listener: called with epochs, checkpoints and restarts.
-        trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``.
-        output_mode: ``"append"`` or ``"update"``.
-        retention: for a streaming DataFrame, for how long the files of its results stay, as ``"7 days"``.
-        job_name: the name of the job in checkpoints.
+        **options: as for :func:`keyed_process`: ``parallelism``, ``checkpoint_directory`` (required for a
+            streaming DataFrame), ``restore_from``, ``on_failure``, ``listener``, ``trigger``,
+            ``output_mode``, ``retention`` and ``job_name``.
 
     Raises:
         ConfigurationError: as for :func:`keyed_process`.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
+    check_keywords("keyed_map()", options, JobKeywords, ["state_type", "state_ttl", "key_type"])
     check_function("keyed_map()", function, (), arguments=3)
     descriptor = ValueStateDescriptor("state", state_type or Types.PICKLED_BYTE_ARRAY())
     if state_ttl is not None:
         descriptor.enable_time_to_live(state_ttl)
-    operator = KeyedMap(function, descriptor, _initial_column(initial_state, key))
+    operator = KeyedMap(function, descriptor, _initial_column(options.get("initial_state"), key))
     step = _MapStep(key=key, function=operator, schema=schema, key_type=key_type)  # type: ignore[arg-type]
-    options = JobOptions(
-        call="keyed_map()",
-        initial_state=initial_state,
-        parallelism=parallelism,
-        checkpoint_directory=checkpoint_directory,
-        restore_from=restore_from,
-        on_failure=on_failure,
-        listener=listener,
-        trigger=trigger,
-        output_mode=output_mode,
-        retention=retention,
-        job_name=job_name,
-    )
-    (frame,) = process(df, [step], {}, options)
+    (frame,) = process(df, [step], {}, JobOptions("keyed_map", options))
     return frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, overload
@@ -10,261 +10,50 @@ from typing import TYPE_CHECKING, overload
 import attrs
 from pyarrow.fs import FileSelector
 
-from pyflinkstate.api.checks import check_dataframe, check_text
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import ArrowObject, SparkObject, SparkSchema
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.api.window_assigners import WindowAssigner
+from pyflinkstate.api.values import ArrowObject, SparkSchema
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.job import JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import Node
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
 from pyflinkstate.runtime.program.dataframes.initial_state import check_frame, rows_of
-from pyflinkstate.runtime.program.dataframes.keys import KeyColumns
+from pyflinkstate.runtime.program.dataframes.options import (
+    JobOptions,
+    ProcessKeywords,
+    check_keywords,
+    first_step,
+)
 from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, add_query, failure_of
-from pyflinkstate.runtime.program.dataframes.steps import KeyedStep, StepFunction, chained
+from pyflinkstate.runtime.program.dataframes.steps import KeyedStep, chained
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.settings import RestartStrategy
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.spark import job_failure
-from pyflinkstate.runtime.storage import (
-    AnyPath,
-    absolute,
-    check_spark_reaches,
-    check_spark_reads,
-    child_uri,
-    name_below,
-    open_file_system,
-    path_in_spark,
-)
+from pyflinkstate.runtime.storage import open_file_system, path_in_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-#: Rows are appended in both: what a function yields is never taken back.
-_OUTPUT_MODES = ("append", "update")
-
-
-@attrs.frozen(kw_only=True)
-class JobOptions:
-    """How the job behind a DataFrame is run; see :func:`keyed_process`.
-
-    ``call`` is what the user called, for messages.
-    """
-
-    call: str = "keyed_process()"
-    initial_state: DataFrame | None = None
-    parallelism: int | None = None
-    timestamp: Timestamp | None = None
-    watermark: Length | WatermarkStrategy | None = None
-    checkpoint_directory: AnyPath | None = None
-    restore_from: AnyPath | None = None
-    on_failure: RestartStrategy | None = None
-    listener: JobListener | None = None
-    trigger: dict[str, SparkObject] | None = None
-    output_mode: str = "append"
-    retention: Length | None = None
-    job_name: str = "keyed_process"
-
-    def check(self, df: DataFrame) -> None:
-        """Check the DataFrame, and the options that depend on its kind.
-
-        Raises:
-            ConfigurationError: it is none of Spark's, or an option is missing or has no effect.
-        """
-        check_text("job_name", self.job_name)
-        is_grouped = type(df).__name__ == "GroupedData"
-        check_dataframe(self.call, df, "give the columns that it is grouped by as key=" if is_grouped else "")
-        if self.output_mode.lower() not in _OUTPUT_MODES:
-            raise ConfigurationError(
-                f"output_mode must be 'append' or 'update', not {self.output_mode!r}: a function emits rows, "
-                f"and no table of results"
-            )
-        if df.isStreaming:
-            self._check_streaming()
-        else:
-            self._check_batch()
-
-    def _check_streaming(self) -> None:
-        if self.checkpoint_directory is None:
-            raise ConfigurationError(f"{self.call} on a streaming DataFrame needs checkpoint_directory")
-        if self.initial_state is not None and self.restore_from is not None:
-            raise ConfigurationError(
-                f"{self.call} takes initial_state or restore_from, not both: a savepoint has the state that "
-                f"the job begins with"
-            )
-
-    def _check_batch(self) -> None:
-        if self.checkpoint_directory is not None:
-            raise ConfigurationError(
-                f"{self.call} on a batch DataFrame takes no checkpoint_directory: its partitions may have "
-                f"other records when they are computed again, so no restart from a checkpoint would be "
-                f"exact. Leave it out; or read the input as a stream, with spark.readStream; or write it to "
-                f"files, and read them with from_files() of an environment that has checkpoints"
-            )
-        for name in ("restore_from", "on_failure", "trigger", "retention"):
-            if getattr(self, name) is not None:
-                raise ConfigurationError(
-                    f"{self.call} on a batch DataFrame takes no {name}: that is for a streaming one, whose "
-                    f"job has checkpoints"
-                )
-
-    def base(self) -> str:
-        """Return the directory of checkpoints and results of a streaming DataFrame.
-
-        Raises:
-            ConfigurationError: Spark does not reach it.
-        """
-        assert self.checkpoint_directory is not None
-        base = absolute(self.checkpoint_directory)
-        check_spark_reaches(
-            base,
-            f"{self.call} with checkpoint_directory",
-            "choose one that both can reach, such as hdfs://...",
-        )
-        return base
-
-    def checkpoints(self, base: str) -> str:
-        """Return the directory of the checkpoints below that of the job."""
-        return child_uri(base, name_below(base, f"{self.job_name}-checkpoints"))
-
-    def folders(self, base: str, tag_ids: Iterable[str]) -> dict[str, str]:
-        """Return by the id of a tag the folder of its output below ``base``; "" stands for the results.
-
-        Raises:
-            ConfigurationError: Spark would not find one.
-        """
-        found: dict[str, str] = {}
-        for tag_id in tag_ids:
-            name = f"{self.job_name}-output{tag_id and '-'}{tag_id}"
-            found[tag_id] = child_uri(base, name_below(base, name))
-            check_spark_reads(
-                found[tag_id],
-                f"{self.call} on a streaming DataFrame keeps results in",
-                "choose a checkpoint_directory, a job_name and ids of output tags without {}[]*?\\",
-            )
-        return found
-
-    def ends_by_itself(self) -> bool:
-        """Return whether the job of a streaming DataFrame ends when it has read what there is."""
-        chosen = self.trigger or {}
-        return bool(chosen.get("availableNow") or chosen.get("once"))
-
-    def until_results(self) -> str:
-        """Return for what a query waits that reads what there is of the results, and ends."""
-        if self.ends_by_itself():
-            return f"until job {self.job_name!r}, whose results it reads, has ended"
-        return f"until job {self.job_name!r}, whose results it reads, has committed its first ones"
-
-    @property
-    def retention_ms(self) -> int | None:
-        """How long results stay, in ms; None if for ever."""
-        return None if self.retention is None else length_ms("retention", self.retention)
-
-    def environment(self, df: DataFrame) -> StreamExecutionEnvironment:
-        """Return the environment of the job."""
-        env = StreamExecutionEnvironment(df.sparkSession)
-        if self.parallelism is not None:
-            env.set_parallelism(self.parallelism)
-        if self.on_failure is not None:
-            env.set_restart_strategy(self.on_failure)
-        if self.listener is not None:
-            env.add_listener(self.listener)
-        if self.restore_from is not None:
-            env.restore_from(self.restore_from)
-        return env
-
-    def rows(self, env: StreamExecutionEnvironment, df: DataFrame) -> DataStream:
-        """Return the rows of the DataFrame, with timestamps if the job uses event time."""
-        strategy = strategy_of(df.columns, df.isStreaming, self.timestamp, self.watermark)
-        rows = env.from_streaming(df, trigger=self.trigger) if df.isStreaming else env.from_dataframe(df)
-        return rows if strategy is None else rows.assign_timestamps_and_watermarks(strategy)
+    from typing_extensions import Unpack
 
 
 @overload
 def keyed_process(
-    df: DataFrame,
-    *,
-    key: KeyColumns,
-    function: StepFunction,
-    schema: SparkSchema,
-    key_type: TypeInformation | None = None,
-    parallelism: int | None = None,
-    timestamp: Timestamp | None = None,
-    watermark: Length | WatermarkStrategy | None = None,
-    window: WindowAssigner | None = None,
-    allowed_lateness: Length = 0,
-    late_rows: OutputTag | None = None,
-    initial_state: DataFrame | None = None,
-    then: Sequence[KeyedStep] = (),
-    side_outputs: None = None,
-    checkpoint_directory: AnyPath | None = None,
-    restore_from: AnyPath | None = None,
-    on_failure: RestartStrategy | None = None,
-    listener: JobListener | None = None,
-    trigger: dict[str, SparkObject] | None = None,
-    output_mode: str = "append",
-    retention: Length | None = None,
-    job_name: str = "keyed_process",
+    df: DataFrame, *, side_outputs: None = None, **options: Unpack[ProcessKeywords]
 ) -> DataFrame: ...
 
 
 @overload
 def keyed_process(
-    df: DataFrame,
-    *,
-    key: KeyColumns,
-    function: StepFunction,
-    schema: SparkSchema,
-    key_type: TypeInformation | None = None,
-    parallelism: int | None = None,
-    timestamp: Timestamp | None = None,
-    watermark: Length | WatermarkStrategy | None = None,
-    window: WindowAssigner | None = None,
-    allowed_lateness: Length = 0,
-    late_rows: OutputTag | None = None,
-    initial_state: DataFrame | None = None,
-    then: Sequence[KeyedStep] = (),
-    side_outputs: Mapping[OutputTag, SparkSchema],
-    checkpoint_directory: AnyPath | None = None,
-    restore_from: AnyPath | None = None,
-    on_failure: RestartStrategy | None = None,
-    listener: JobListener | None = None,
-    trigger: dict[str, SparkObject] | None = None,
-    output_mode: str = "append",
-    retention: Length | None = None,
-    job_name: str = "keyed_process",
+    df: DataFrame, *, side_outputs: Mapping[OutputTag, SparkSchema], **options: Unpack[ProcessKeywords]
 ) -> tuple[DataFrame, ...]: ...
 
 
 def keyed_process(
     df: DataFrame,
     *,
-    key: KeyColumns,
-    function: StepFunction,
-    schema: SparkSchema,
-    key_type: TypeInformation | None = None,
-    parallelism: int | None = None,
-    timestamp: Timestamp | None = None,
-    watermark: Length | WatermarkStrategy | None = None,
-    window: WindowAssigner | None = None,
-    allowed_lateness: Length = 0,
-    late_rows: OutputTag | None = None,
-    initial_state: DataFrame | None = None,
-    then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
-    checkpoint_directory: AnyPath | None = None,
-    restore_from: AnyPath | None = None,
-    on_failure: RestartStrategy | None = None,
-    listener: JobListener | None = None,
-    trigger: dict[str, SparkObject] | None = None,
-    output_mode: str = "append",
-    retention: Length | None = None,
-    job_name: str = "keyed_process",
+    **options: Unpack[ProcessKeywords],
 ) -> DataFrame | tuple[DataFrame, ...]:
     """Run a keyed function over a DataFrame and return its results as a DataFrame.
 
@@ -333,36 +122,17 @@ def keyed_process(
     Raises:
         ConfigurationError: a streaming DataFrame has no ``checkpoint_directory``, or one on S3, or one that
             Spark takes for a pattern, a batch DataFrame has one, ``schema`` cannot be parsed,
-            ``initial_state`` does not fit, two arguments do not go together, or ``side_outputs`` has no
-            schema for ``late_rows``.
+            ``initial_state`` does not fit, two arguments do not go together, ``side_outputs`` has no schema
+            for ``late_rows``, or there is no such option.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
+    check_keywords("keyed_process()", options, ProcessKeywords, ["side_outputs"])
+    then = options.get("then", ())
     _check_lists(then, side_outputs)
-    first = KeyedStep(
-        key=key,
-        function=function,
-        schema=schema,
-        key_type=key_type,
-        window=window,
-        allowed_lateness=allowed_lateness,
-        late_rows=late_rows,
-    )
-    _check_late_rows([first, *then], side_outputs or {})
-    options = JobOptions(
-        initial_state=initial_state,
-        parallelism=parallelism,
-        timestamp=timestamp,
-        watermark=watermark,
-        checkpoint_directory=checkpoint_directory,
-        restore_from=restore_from,
-        on_failure=on_failure,
-        listener=listener,
-        trigger=trigger,
-        output_mode=output_mode,
-        retention=retention,
-        job_name=job_name,
-    )
-    frames = process(df, [first, *then], side_outputs or {}, options)
+    steps = [first_step(options), *then]
+    _check_late_rows(steps, side_outputs or {})
+    job = JobOptions("keyed_process", options, options.get("timestamp"), options.get("watermark"))
+    frames = process(df, steps, side_outputs or {}, job)
     return frames[0] if side_outputs is None else tuple(frames)
 
 
@@ -398,10 +168,10 @@ def process(
     base = options.base() if df.isStreaming else None
     if base is not None:
         env.enable_checkpointing(0, options.checkpoints(base), incremental=True)
-    initial_rows = None
-    if options.initial_state is not None:
-        check_frame(options.initial_state, df, steps[0].key)
-        initial_rows = rows_of(env, options.initial_state)
+    initial_rows, initial_state = None, options.given.get("initial_state")
+    if initial_state is not None:
+        check_frame(initial_state, df, steps[0].key)
+        initial_rows = rows_of(env, initial_state)
     made = chained(env, options.rows(env, df), df.columns, steps, options.job_name, initial_rows)
     outputs: dict[str, tuple[Node, SparkSchema]] = {"": (made[-1].node, steps[-1].schema)}
     for tag, schema in side_outputs.items():

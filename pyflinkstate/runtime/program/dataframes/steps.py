@@ -95,7 +95,7 @@ class KeyedStep:
         if initial:
             check_method(self.function)
         return keyed.stateful(
-            keyed.as_input(), initial, self.function, name_of(self.function, "process"), None
+            (keyed.as_input(), *initial), self.function, name_of(self.function, "process"), None
         )
 
     def _windowed(self, keyed: KeyedStream, assigner: WindowAssigner) -> DataStream:

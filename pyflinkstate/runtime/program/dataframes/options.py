@@ -1,0 +1,258 @@
+"""The options of ``keyed_process`` and ``keyed_map``: each is named once, in a TypedDict that checkers read.
+
+An option that is not given has no key there. :class:`JobOptions` gives the options of the job their meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import attrs
+
+from pyflinkstate.api.checks import check_dataframe, check_text
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import SparkObject, SparkSchema
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import WindowAssigner
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.job import JobListener
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
+from pyflinkstate.runtime.program.dataframes.keys import KeyColumns
+from pyflinkstate.runtime.program.dataframes.steps import KeyedStep, StepFunction
+from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.settings import RestartStrategy
+from pyflinkstate.runtime.storage import (
+    AnyPath,
+    absolute,
+    check_spark_reaches,
+    check_spark_reads,
+    child_uri,
+    name_below,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Rows are appended in both: what a function yields is never taken back.
+_OUTPUT_MODES = ("append", "update")
+
+
+class JobKeywords(TypedDict, total=False):
+    """How the job behind a DataFrame is run: what both functions take."""
+
+    initial_state: DataFrame | None
+    parallelism: int | None
+    checkpoint_directory: AnyPath | None
+    restore_from: AnyPath | None
+    on_failure: RestartStrategy | None
+    listener: JobListener | None
+    trigger: dict[str, SparkObject] | None
+    output_mode: str
+    retention: Length | None
+    job_name: str
+
+
+class _Required(TypedDict):
+    key: KeyColumns
+    function: StepFunction
+    schema: SparkSchema
+
+
+class StepKeywords(_Required, total=False):
+    """The fields of the first :class:`KeyedStep`, which has no uid of its own."""
+
+    key_type: TypeInformation | None
+    window: WindowAssigner | None
+    allowed_lateness: Length
+    late_rows: OutputTag | None
+
+
+class ProcessKeywords(StepKeywords, JobKeywords, total=False):
+    """What ``keyed_process`` takes besides the DataFrame and ``side_outputs``."""
+
+    timestamp: Timestamp | None
+    watermark: Length | WatermarkStrategy | None
+    then: Sequence[KeyedStep]
+
+
+def check_keywords(call: str, given: Mapping[str, object], known: type, others: Collection[str] = ()) -> None:
+    """Check the names of the options that a function was called with.
+
+    Args:
+        call: the function, for messages.
+        given: the options.
+        known: the TypedDict of those that it takes.
+        others: its other parameters, one of which a misspelled name may mean.
+
+    Raises:
+        ConfigurationError: one is not known, or one is missing that must be given.
+    """
+    names = known.__annotations__
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, [*names, *others], 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(names)}"
+            raise ConfigurationError(f"{call} has no option {name!r}; {hint}")
+    missing = [name for name in names if name in _Required.__annotations__ and name not in given]
+    if missing:
+        raise ConfigurationError(f"{call} needs {', '.join(f'{name}=' for name in missing)}")
+
+
+def first_step(given: StepKeywords) -> KeyedStep:
+    """Return the step that the options describe."""
+    fields: dict[str, Any] = {
+        name: value for name, value in given.items() if name in StepKeywords.__annotations__
+    }
+    return KeyedStep(**fields)
+
+
+@attrs.frozen
+class JobOptions:
+    """How the job behind a DataFrame is run; see :func:`keyed_process`.
+
+    Attributes:
+        function: the name of the function that the user called.
+        given: its options.
+        timestamp: when a row happened.
+        watermark: how much later than others a row may come.
+    """
+
+    function: str
+    given: JobKeywords
+    timestamp: Timestamp | None = None
+    watermark: Length | WatermarkStrategy | None = None
+
+    @property
+    def call(self) -> str:
+        """The function, for messages."""
+        return f"{self.function}()"
+
+    @property
+    def job_name(self) -> str:
+        """The name of the job; by default that of the function."""
+        return self.given.get("job_name", self.function)
+
+    def check(self, df: DataFrame) -> None:
+        """Check the DataFrame, and the options that depend on its kind.
+
+        Raises:
+            ConfigurationError: it is none of Spark's, or an option is missing or has no effect.
+        """
+        check_text("job_name", self.job_name)
+        is_grouped = type(df).__name__ == "GroupedData"
+        check_dataframe(self.call, df, "give the columns that it is grouped by as key=" if is_grouped else "")
+        output_mode = self.given.get("output_mode", "append")
+        if output_mode.lower() not in _OUTPUT_MODES:
+            raise ConfigurationError(
+                f"output_mode must be 'append' or 'update', not {output_mode!r}: a function emits rows, "
+                f"and no table of results"
+            )
+        if df.isStreaming:
+            self._check_streaming()
+        else:
+            self._check_batch()
+
+    def _has(self, name: str) -> bool:
+        """Return whether an option is given; None stands for the default."""
+        return self.given.get(name) is not None
+
+    def _check_streaming(self) -> None:
+        if not self._has("checkpoint_directory"):
+            raise ConfigurationError(f"{self.call} on a streaming DataFrame needs checkpoint_directory")
+        if self._has("initial_state") and self._has("restore_from"):
+            raise ConfigurationError(
+                f"{self.call} takes initial_state or restore_from, not both: a savepoint has the state that "
+                f"the job begins with"
+            )
+
+    def _check_batch(self) -> None:
+        if self._has("checkpoint_directory"):
+            raise ConfigurationError(
+                f"{self.call} on a batch DataFrame takes no checkpoint_directory: its partitions may have "
+                f"other records when they are computed again, so no restart from a checkpoint would be "
+                f"exact. Leave it out; or read the input as a stream, with spark.readStream; or write it to "
+                f"files, and read them with from_files() of an environment that has checkpoints"
+            )
+        for name in filter(self._has, ("restore_from", "on_failure", "trigger", "retention")):
+            raise ConfigurationError(
+                f"{self.call} on a batch DataFrame takes no {name}: that is for a streaming one, whose "
+                f"job has checkpoints"
+            )
+
+    def base(self) -> str:
+        """Return the directory of checkpoints and results of a streaming DataFrame.
+
+        Raises:
+            ConfigurationError: Spark does not reach it.
+        """
+        directory = self.given.get("checkpoint_directory")
+        assert directory is not None
+        base = absolute(directory)
+        check_spark_reaches(
+            base,
+            f"{self.call} with checkpoint_directory",
+            "choose one that both can reach, such as hdfs://...",
+        )
+        return base
+
+    def checkpoints(self, base: str) -> str:
+        """Return the directory of the checkpoints below that of the job."""
+        return child_uri(base, name_below(base, f"{self.job_name}-checkpoints"))
+
+    def folders(self, base: str, tag_ids: Iterable[str]) -> dict[str, str]:
+        """Return by the id of a tag the folder of its output below ``base``; "" stands for the results.
+
+        Raises:
+            ConfigurationError: Spark would not find one.
+        """
+        found: dict[str, str] = {}
+        for tag_id in tag_ids:
+            name = f"{self.job_name}-output{tag_id and '-'}{tag_id}"
+            found[tag_id] = child_uri(base, name_below(base, name))
+            check_spark_reads(
+                found[tag_id],
+                f"{self.call} on a streaming DataFrame keeps results in",
+                "choose a checkpoint_directory, a job_name and ids of output tags without {}[]*?\\",
+            )
+        return found
+
+    def ends_by_itself(self) -> bool:
+        """Return whether the job of a streaming DataFrame ends when it has read what there is."""
+        chosen = self.given.get("trigger") or {}
+        return bool(chosen.get("availableNow") or chosen.get("once"))
+
+    def until_results(self) -> str:
+        """Return for what a query waits that reads what there is of the results, and ends."""
+        if self.ends_by_itself():
+            return f"until job {self.job_name!r}, whose results it reads, has ended"
+        return f"until job {self.job_name!r}, whose results it reads, has committed its first ones"
+
+    @property
+    def retention_ms(self) -> int | None:
+        """How long results stay, in ms; None if for ever."""
+        retention = self.given.get("retention")
+        return None if retention is None else length_ms("retention", retention)
+
+    def environment(self, df: DataFrame) -> StreamExecutionEnvironment:
+        """Return the environment of the job."""
+        env, given = StreamExecutionEnvironment(df.sparkSession), self.given
+        if (parallelism := given.get("parallelism")) is not None:
+            env.set_parallelism(parallelism)
+        if (strategy := given.get("on_failure")) is not None:
+            env.set_restart_strategy(strategy)
+        if (listener := given.get("listener")) is not None:
+            env.add_listener(listener)
+        if (folder := given.get("restore_from")) is not None:
+            env.restore_from(folder)
+        return env
+
+    def rows(self, env: StreamExecutionEnvironment, df: DataFrame) -> DataStream:
+        """Return the rows of the DataFrame, with timestamps if the job uses event time."""
+        strategy = strategy_of(df.columns, df.isStreaming, self.timestamp, self.watermark)
+        trigger = self.given.get("trigger")
+        rows = env.from_streaming(df, trigger=trigger) if df.isStreaming else env.from_dataframe(df)
+        return rows if strategy is None else rows.assign_timestamps_and_watermarks(strategy)

@@ -1,0 +1,112 @@
+"""A setting is a field of an attrs class, made by :meth:`Setting.field`. All rows together are the table.
+
+A row has everything that anybody needs to know of a setting: its key in a ``Configuration`` and how its value
+is read there, which values are accepted, what it means or why it changes nothing, and which values
+simulations draw. ``Configuration``, the classes themselves, the documents and the tests read the rows.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+
+from pyflinkstate.api.checks import at_least
+from pyflinkstate.api.values import Setting as Value
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.settings.reading import Reader
+
+#: Reads the value of a setting from a ``Configuration``.
+Read: TypeAlias = Callable[[Reader], Value]
+#: Returns the value to keep for the one that a program sets on an object, or raises ``ConfigurationError``.
+Takes: TypeAlias = Callable[[Any, Value], Value]
+
+_ROW = "row of the table of settings"
+
+
+@attrs.frozen(kw_only=True)
+class Setting:
+    """A row of the table.
+
+    Attributes:
+        key: Flink's key, or one of our own; empty if no ``Configuration`` has it.
+        read: reads the value.
+        default: the value if none is set.
+        setter: the method that programs call.
+        meaning: for the documents, with the default in words in ``shown`` if the value alone does not say it.
+        why_idle: why it changes nothing here; it is kept and given back all the same.
+        least: the least of whole numbers that are accepted.
+        named: what error messages call it. Default: the name of the field.
+        takes: checks and converts a value that a program sets.
+        older: older names of the key. If both are set, the newer name counts.
+        instead: a name that counts before the key itself.
+        parts: keys that are read together with this one, each with the value that this one must have for it
+            (None: any).
+        drawn: the values that simulations draw, or how probable True is.
+    """
+
+    key: str = ""
+    read: Read = Reader.text
+    default: Value = None
+    setter: str = ""
+    meaning: str = ""
+    shown: str = ""
+    why_idle: str = ""
+    least: int | None = None
+    named: str = ""
+    takes: Takes | None = None
+    older: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    parts: Mapping[str, str | None] = attrs.field(factory=dict)
+    drawn: tuple[Value, ...] | float = ()
+
+    def checked(self, owner: object, name: str, value: Value) -> Value:
+        """Return the value to keep of ``owner`` for the one that a program sets."""
+        if self.least is not None:
+            return at_least(self.named or name, value, self.least)
+        return value if self.takes is None else self.takes(owner, value)
+
+    def field(self, init: bool = True) -> Any:
+        """Return the attrs field of the row; ``init`` is that of ``attrs.field``."""
+        least = None if self.least is None else attrs.validators.optional(attrs.validators.ge(self.least))
+        return attrs.field(default=self.default, validator=least, metadata={_ROW: self}, init=init)
+
+    def names(self) -> list[str]:
+        """Return the keys under which it may be set; if it is under several, the first counts."""
+        return [*self.instead, self.key, *self.older]
+
+
+def rows_of(cls: type) -> dict[str, Setting]:
+    """Return the rows of a class by the names of its fields."""
+    return {field.name: field.metadata[_ROW] for field in attrs.fields(cls) if _ROW in field.metadata}
+
+
+def check_set(owner: object, field: attrs.Attribute[Any], value: Value) -> Value:
+    """Check a value that is assigned to a field: what ``on_setattr`` of classes with settings is."""
+    row = field.metadata.get(_ROW)
+    return value if row is None else row.checked(owner, field.name, value)
+
+
+def a_value_of(kind: type) -> Takes:
+    """Return the check that a value is of a class."""
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+
+    def take(_: object, value: Value) -> Value:
+        if not isinstance(value, kind):
+            raise ConfigurationError(f"{article} {kind.__name__} is needed, not {value!r}")
+        return value
+
+    return take
+
+
+def a_switch(_: object, value: Value) -> bool:
+    """Accept anything as True or False."""
+    return bool(value)
+
+
+def choice_of(kind: type[enum.Enum]) -> Read:
+    """Return what reads a value of an enum by its name, in any case, with - or _."""
+    choices = {one.name.lower().replace("_", "-"): one for one in kind}
+    return lambda reader: reader.one_of(choices)
