@@ -121,7 +121,7 @@ ENDLESS = {
     ".result": "for its job, which always answers",
     "runtime/program/dataframes/queries.py: other.client.get_job_status().result": "it is done",
     "monitor/command.py: threading.Event().wait": "for Ctrl-C of the user",
-    "monitor/web/server.py: self._ended.wait": "for the end of the program, in a thread that ends with it",
+    "monitor/web/server.py: self._ended.wait": "for its owner, with which it ends",
 }
 #: They follow PyFlink's surface, a file a concept, and users import from the room.
 PUBLIC_ROOMS = {"api", "common", "datastream"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from itertools import takewhile, zip_longest
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.log_tail import LogTail
@@ -125,12 +126,8 @@ class JobStory:
             self._times.popleft()
 
     def _received(self, operator: str, received: list[int]) -> None:
-        before = self.subtasks.get(operator, [])
-        length = max(len(before), len(received))
-        wide = [0] * (length - len(before)), [0] * (length - len(received))
-        self.subtasks[operator] = [
-            a + b for a, b in zip([*before, *wide[0]], [*received, *wide[1]], strict=True)
-        ]
+        pairs = zip_longest(self.subtasks.get(operator, []), received, fillvalue=0)
+        self.subtasks[operator] = [before + now for before, now in pairs]
 
     def _committed(self, event: JsonObject) -> None:
         self.committed = int(event["epoch"])
@@ -206,12 +203,7 @@ class JobStory:
         if not self.epochs:
             return []
         since = self.epochs[-1]["at"] - RATE_OVER_MS
-        recent: list[JsonObject] = []
-        for epoch in reversed(self.epochs):
-            if recent and epoch["at"] < since:
-                break
-            recent.append(epoch)
-        return recent[::-1]
+        return [*takewhile(lambda epoch: epoch["at"] >= since, reversed(self.epochs))][::-1]
 
     def last_checkpoint(self) -> JsonObject | None:
         """Return the newest checkpoint or savepoint that completed."""

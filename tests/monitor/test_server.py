@@ -292,11 +292,12 @@ def test_there_are_as_many_viewers_as_the_bound_allows(
         connection.close()
 
 
-def test_a_closed_page_lets_go_of_viewers_and_of_its_port(monitor: Monitor, browser: Browser) -> None:
-    with stream(browser) as connection:
-        receive_until(connection, b"version")
+def test_a_closed_page_lets_go_of_all_connections_and_of_its_port(monitor: Monitor, browser: Browser) -> None:
+    with stream(browser) as viewer, connected(browser) as idle:
+        receive_until(viewer, b"version")
         monitor.close()
-        while connection.recv(4096):
+        assert is_ended(idle)
+        while not is_ended(viewer):
             pass
     Monitor(WebPageSettings((browser.port,))).close()
     assert [thread for thread in threading.enumerate() if thread.name == "pyflinkstate page"] == []

@@ -33,7 +33,7 @@ REQUEST_S = 10.0
 #: How long a peer may take to accept a part of its answer.
 ANSWER_S = 20.0
 #: How long closing a server waits for its thread, which a request that is being answered can hold up.
-END_TIMEOUT_S = 1.0
+END_TIMEOUT_S = 5.0
 
 #: What every answer says: it is not to be kept, guessed, framed, or read by other sites, and loads nothing.
 _ALWAYS = [
