@@ -324,10 +324,12 @@ def test_strangers_beyond_the_bound_cost_the_oldest_its_place_and_nobody_else() 
 def test_those_who_have_proved_themselves_do_not_count() -> None:
     server = Echoing(limits=HandshakeLimits(connections=2, reserve=2))
     with ExitStack() as stack:
-        channels = [stack.enter_context(connect(server.tcp, SLOT, SECRET)) for _ in range(8)]
-        for number, channel in enumerate(channels):
-            channel.send(number)
-        assert [channel.recv() for channel in channels] == list(range(8))
+        channels: list[Channel] = []
+        for number in range(8):
+            channels.append(stack.enter_context(connect(server.tcp, SLOT, SECRET)))
+            for channel in channels:
+                channel.send(number)
+                assert channel.recv() == number  # so the server has seen its proof before the next one comes
     server.close()
 
 
