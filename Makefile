@@ -19,9 +19,10 @@ PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_w
 	tests/operators/test_merging_windows.py tests/operators/test_window_operator.py
 QUICK := not full and not slow
 FULL := full and not slow
-# About half of the quick tier's time: what starts processes, the simulation of them, and looks into state.
-JOBS := tests/job tests/simulation tests/slots tests/monitor tests/state_access
-# The tests on Spark; the other folders need not be collected for them.
+# The quick tier in four parts of about the same time, so that no part is left to run alone: whole jobs and the
+# simulation of them; what waits for processes or looks into files; the tests on Spark; all else.
+JOBS := tests/job tests/simulation
+WAITING := tests/slots tests/monitor tests/state_access tests/sinks
 ON_SPARK := tests/spark tests/packaging
 
 # Tests start many short processes: without its bytecode, each would compile the package again.
@@ -30,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE HADOOP_CONF_DIR
 unexport PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
 
-.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench record docs dist clean
+.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-waiting quick-on-spark full full-on-spark full-interpreted soak bench record docs dist clean
 
 help:
 	@echo "make demo       run the main job, kill it, restore it, compare; with -- --page on a web page"
@@ -70,7 +71,8 @@ demo: $(SETUP)
 # Spark leaves much of a core to what goes on beside it; runs of pytest share no file. The type checker goes
 # first: it is soon done, and a test of users' programs finds what it has noted of the package.
 test:
-	@$(MAKE) --no-print-directory -j3 --output-sync=target typecheck lint quick quick-jobs quick-on-spark
+	@$(MAKE) --no-print-directory -j3 --output-sync=target typecheck lint quick quick-jobs quick-on-spark \
+		quick-waiting
 
 test-full: $(SETUP) $(VENV)/.has-full$(BROWSER)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target full-on-spark full full-interpreted
@@ -83,13 +85,16 @@ typecheck: $(REQUIRED)
 	$(BIN)/mypy
 
 quick: $(SETUP)
-	$(BIN)/python -m pytest -m "not spark and $(QUICK)" $(addprefix --ignore ,$(JOBS))
+	$(BIN)/python -m pytest -m "$(QUICK)" $(addprefix --ignore ,$(JOBS) $(WAITING) $(ON_SPARK))
 
 quick-jobs: $(SETUP)
 	$(BIN)/python -m pytest -m "$(QUICK)" $(JOBS)
 
+quick-waiting: $(SETUP)
+	$(BIN)/python -m pytest -m "$(QUICK)" $(WAITING)
+
 quick-on-spark: $(SETUP)
-	$(BIN)/python -m pytest -m "spark and $(QUICK)" $(ON_SPARK)
+	$(BIN)/python -m pytest -m "$(QUICK)" $(ON_SPARK)
 
 full: $(SETUP)
 	$(BIN)/python -m pytest -m "not spark and $(FULL)"

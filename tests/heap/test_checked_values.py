@@ -39,7 +39,7 @@ from pyflinkstate.backends.values import (
 from pyflinkstate.errors import StateValueError
 
 LONG, STRING = Types.LONG(), Types.STRING()
-MANY = 8_000
+MANY = 3_000
 
 
 class Counted:

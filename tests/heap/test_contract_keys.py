@@ -2,7 +2,7 @@
 
 import pytest
 from backend_support import make_backend
-from contract_backends import KEY_GROUPS, KINDS, LONG, PICKLED, STRING, Contract, lives
+from contract_backends import KINDS, LONG, STRING, lives
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
@@ -358,26 +358,3 @@ class TestCounting:
     def test_g19_restored_entries_count_before_their_state_is_asked_for(self, everywhere):
         stored(everywhere, "value", range(10))
         assert everywhere.restarted().entries() == 10
-
-
-@pytest.mark.parametrize(
-    ("key_type", "keys"),
-    [
-        (STRING, ["", "a", "é", "\U0001f600"]),
-        (LONG, [0, -1, 2**63 - 1, -(2**63)]),
-        (Types.DOUBLE(), [0.0, -1.5, float("inf"), 1]),
-        (Types.TUPLE([STRING, LONG]), [("a", 1), ("a", 2), ("", 1), ("a", None)]),
-        (Types.PRIMITIVE_ARRAY(Types.BYTE()), [b"", b"\x00", b"ab"]),
-        (PICKLED, [1, "1", b"1", (1, "1"), 1.5]),
-    ],
-    ids=str,
-)
-def test_keys_of_every_type_keep_their_state_over_a_restart(everywhere, key_type, keys):
-    contract = Contract(everywhere.mode, key_type)
-    for number, key in enumerate(keys):
-        contract.state(SPEND, key).update(number)
-    restarted = contract.restarted()
-    assert [restarted.state(SPEND, key).value() for key in keys] == list(range(len(keys)))
-    assert restarted.entries() == len(keys)
-    assert {restarted.backend.key_group_of(key) for key in keys} <= set(range(KEY_GROUPS))
-    contract.close()

@@ -231,15 +231,6 @@ class TestAfterARestore:
         ):
             restore([take_snapshot(backend)])
 
-    def test_subtasks_that_disagree_about_a_type_are_refused_by_the_restore(self):
-        handles = []
-        for own, state_type in ((KeyGroupRange(0, 63), LONG), (KeyGroupRange(64, 127), STRING)):
-            backend = make_backend(own=own)
-            backend.get_partitioned_state(ValueStateDescriptor("s", state_type))
-            handles.append(take_snapshot(backend))
-        with pytest.raises(IncompatibleCheckpointError, match="'s' is VALUE of STRING in one subtask's file"):
-            restore(handles)
-
 
 class TestTooManyStates:
     """G15: Flink's bound is 32767, which nobody wants to reach in a test."""

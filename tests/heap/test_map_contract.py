@@ -382,6 +382,19 @@ class TestRelease:
         assert (snapshot.size(), snapshot.columns()) == (0, ([], []))
         any_map._check()
 
+    def test_it_is_done_at_the_end_of_a_with_block_also_on_an_error(self, cow_map):
+        cow_map.put("a", value := [1])
+        with pytest.raises(RuntimeError, match="disk"), cow_map.snapshot() as snapshot:
+            raise RuntimeError("the disk is full")
+        assert snapshot.is_released
+        assert cow_map.get("a") is value
+
+    def test_an_iteration_over_the_items_needs_none(self, cow_map):
+        filled(cow_map, range(10))
+        next(cow_map.items())
+        cow_map.put("a", value := [1])
+        assert cow_map.get("a") is value
+
     def test_a_second_release_leaves_the_other_snapshots_alone(self, cow_map):
         cow_map.put("a", [1])
         first, second = cow_map.snapshot(), cow_map.snapshot()

@@ -20,6 +20,7 @@ from golden_tuple_keys import (
     expected,
 )
 from increment_support import contents
+from tiers import cases
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
@@ -39,6 +40,12 @@ def golden() -> OperatorState:
     """The state of an operator, as an earlier release wrote it."""
     (operator,) = CheckpointMetadata.decode(PATH.read_bytes(), "golden").operators
     return operator
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """What all subtasks together have to hold."""
+    return contents(expected())
 
 
 def restored(
@@ -85,14 +92,14 @@ def test_the_golden_file_is_of_the_first_hash(golden: OperatorState) -> None:
 
 
 @pytest.mark.parametrize("async_snapshots", [True, False], ids=["copy on write", "nested maps"])
-@pytest.mark.parametrize("parallelism", [1, 2, 3, 8])
+@pytest.mark.parametrize("parallelism", cases([1, 2, 3, 8], quick=[1, 3]))
 def test_nothing_is_lost_and_every_key_meets_its_state(
-    golden: OperatorState, parallelism: int, async_snapshots: bool
+    golden: OperatorState, whole: Any, parallelism: int, async_snapshots: bool
 ) -> None:
     """Values, lists, maps, time to live, windows and timers; of files of everything and increments."""
     backends = restored(golden.subtasks, parallelism, async_snapshots=async_snapshots)
     assert all(map(placed_right, backends))
-    assert contents(*backends) == contents(expected())
+    assert contents(*backends) == whole
 
 
 def test_each_key_goes_on_from_its_state(golden: OperatorState) -> None:
@@ -107,7 +114,9 @@ def test_each_key_goes_on_from_its_state(golden: OperatorState) -> None:
     }
 
 
-def test_the_next_checkpoint_is_of_the_new_hash_and_is_not_spread_anew(golden: OperatorState) -> None:
+def test_the_next_checkpoint_is_of_the_new_hash_and_is_not_spread_anew(
+    golden: OperatorState, whole: Any
+) -> None:
     backends = restored(golden.subtasks, 3)
     subtasks = tuple(map(written, backends))
     metadata = CheckpointMetadata(
@@ -120,7 +129,7 @@ def test_the_next_checkpoint_is_of_the_new_hash_and_is_not_spread_anew(golden: O
     } == {KEY_HASH_VERSION}
     assigned = assign_state(again.subtasks, 3, MAX_PARALLELISM, KEY_TYPE)
     assert [len(one.managed_keyed) for one in assigned] == [1, 1, 1]
-    assert contents(*restored(again.subtasks, 2)) == contents(expected())
+    assert contents(*restored(again.subtasks, 2)) == whole
 
 
 def test_other_keys_are_not_read_by_subtasks_that_do_not_own_them(golden: OperatorState) -> None:

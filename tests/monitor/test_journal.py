@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 from support_web import read_journal
@@ -28,6 +28,7 @@ def event(number: int) -> dict[str, Any]:
     return {"event": "epoch", "at": number, "text": "<script>\n\u2028\ud800" * (number % 3)}
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), JSON))
 def test_a_line_is_read_as_it_was_written(content: dict[str, Any]) -> None:
     made = {**content, "event": "epoch"}

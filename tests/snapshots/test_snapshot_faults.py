@@ -136,17 +136,6 @@ class TestIncompatibility:
             restore([altered(handle, newer)], STRING)
         assert error.value.context == {"file": "chk-1/memory", "version": 99}
 
-    def test_another_max_parallelism(self, handle):
-        with pytest.raises(
-            IncompatibleCheckpointError, match="max parallelism 128, and the program declares 256"
-        ):
-            restore([handle], STRING, KeyGroupRange(0, 255), 256)
-
-    def test_another_key_type(self, handle):
-        """G12."""
-        with pytest.raises(IncompatibleCheckpointError, match=r"keys of STRING, and the program .* LONG"):
-            restore([handle], Types.LONG())
-
     def test_a_state_that_differs_between_subtasks(self):
         handles = []
         for index, descriptor in enumerate([COUNT, ValueStateDescriptor("count", STRING)]):

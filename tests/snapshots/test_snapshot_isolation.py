@@ -24,21 +24,6 @@ COUNT = ValueStateDescriptor("count", Types.LONG())
 VISITS = ListStateDescriptor("visits", Types.STRING())
 
 
-def test_writes_after_the_synchronous_part_are_not_in_the_snapshot(declared):
-    """G21."""
-    backend, descriptors = make_backend(), one_of_each_kind(declared)
-    fill(backend, descriptors, "k", 1)
-    before = read(backend, descriptors, "k")
-    resources = prepare(backend)
-    fill(backend, descriptors, "k", 5)
-    fill(backend, descriptors, "new", 7)
-    live = read(backend, descriptors, "k")
-    restored = restore([write(backend, resources)])
-    assert read(restored, descriptors, "k") == before
-    assert list(restored.get_keys("value")) == ["k"]
-    assert read(backend, descriptors, "k") == live != before
-
-
 LONGS = Types.LIST(Types.LONG())
 
 
@@ -65,14 +50,6 @@ def test_a_change_in_place_however_deep_is_not_in_the_snapshot(type_info, value,
     restored = restore([write(backend, resources)])
     assert innermost(state_of(restored, descriptor, "k").value()) == [1]
     assert innermost(state.value()) == [1, 2]
-
-
-def test_a_state_registered_after_the_synchronous_part_is_not_in_the_snapshot():
-    backend = make_backend()
-    state_of(backend, COUNT, "k").update(1)
-    resources = prepare(backend)
-    state_of(backend, VISITS, "k").add("x")
-    assert set(write(backend, resources).sections) == {"count"}
 
 
 @pytest.mark.parametrize("max_parallelism", [128, 1])
@@ -123,18 +100,3 @@ def test_the_owner_may_go_on_while_another_thread_writes(declared):
     writer.join()
     restored = restore(handles)
     assert [read(restored, descriptors, number) for number in range(100)] == before
-
-
-def test_a_later_snapshot_may_be_written_before_an_earlier_one():
-    """G20."""
-    backend = make_backend()
-    state = state_of(backend, VISITS, "k")
-    prepared = []
-    for visit in "abc":
-        state.add(visit)
-        prepared.append(prepare(backend))
-    state.add("d")
-    for index in (2, 0, 1):
-        restored = restore([write(backend, prepared[index])])
-        assert list(state_of(restored, VISITS, "k")) == ["a", "b", "c"][: index + 1]
-    assert list(state) == ["a", "b", "c", "d"]

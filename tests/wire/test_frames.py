@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support_runtime import PACKAGE, PICKLED, raising
+from tiers import cases
 
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.time import Instant
@@ -71,7 +72,10 @@ def test_a_frame_of_values_comes_back_as_it_was_encoded(values: Any) -> None:
     assert decode_values(ValuesFrame(values).encode()) == list(values)
 
 
-SPREADS = [(1, 128), (2, 128), (3, 128), (7, 128), (128, 128), (3, 32768), (7, 7)]
+SPREADS = cases(
+    [(1, 128), (2, 128), (3, 128), (7, 128), (128, 128), (3, 32768), (7, 7)],
+    quick=[(1, 128), (3, 128), (3, 32768), (7, 7)],
+)
 
 
 @pytest.mark.parametrize(("parallelism", "max_parallelism"), SPREADS)
