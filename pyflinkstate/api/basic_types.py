@@ -159,6 +159,7 @@ def _check_naive(name: str, cls: type, plain: Check) -> Check:
 
 _INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
 
+#: A class of one type can pass its own check instead.
 _CHECKS: dict[str, Check] = {
     "BOOLEAN": _check_boolean,
     **{name: _check_integer(name, bits) for name, bits in _INTEGER_BITS.items()},
@@ -184,15 +185,7 @@ class AtomicTypeInfo(TypeInformation[T_co]):
 
     kind: str
     #: An instance attribute, so that a hot path can bind the checking function itself.
-    check: Check = attrs.field(init=False)  # type: ignore[assignment]
-
-    @check.default
-    def _check_of_kind(self) -> Check:
-        if self.kind not in _CHECKS:
-            raise ConfigurationError(
-                f"there is no basic type {self.kind!r}; choose one of {', '.join(_CHECKS)}"
-            )
-        return _CHECKS[self.kind]
+    check: Check = attrs.Factory(lambda self: _CHECKS[self.kind], takes_self=True)  # type: ignore[assignment]
 
     @property
     def name(self) -> str:
@@ -446,22 +439,6 @@ class LocalTimeTypeInfo(AtomicTypeInfo):
 
     def __reduce__(self) -> Reduced:
         return LocalTimeTypeInfo, (self.TimeType[self.kind],)
-
-
-def type_of_kind(kind: str) -> TypeInformation | None:
-    """Return the type without parts that checkpoints call ``kind``, or None.
-
-    >>> type_of_kind("SQL_DATE"), type_of_kind("LIST")
-    (DateTypeInfo, None)
-    """
-    if kind == "INSTANT":
-        return InstantTypeInfo()
-    if kind in BasicType.__members__:
-        return BasicTypeInfo(kind)
-    if kind in LocalTimeTypeInfo.TimeType.__members__:
-        return LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType[kind])
-    sql = {"SQL_DATE": DateTypeInfo, "SQL_TIME": TimeTypeInfo, "SQL_TIMESTAMP": TimestampTypeInfo}
-    return sql[kind]() if kind in sql else None
 
 
 @attrs.frozen(repr=False)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from backend_support import make_backend, state_of
 from read_support import COUNT, UID
+from type_samples import MANY_BITS
 from write_support import checkpoint_with, filled, restored
 
 from pyflinkstate import Instant, ListStateDescriptor, MapStateDescriptor, Row, Types, ValueStateDescriptor
@@ -27,6 +28,7 @@ NAMED = Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.TUPLE([Types.STRING(), 
 TYPES = {
     "BIG_DEC": (Types.BIG_DEC(), decimal.Decimal("1.50")),
     "BIG_INT": (Types.BIG_INT(), 2**80),
+    "long BIG_INT": (Types.BIG_INT(), -(2**MANY_BITS)),
     "SQL_DATE": (Types.SQL_DATE(), datetime.date(2020, 1, 2)),
     "SQL_TIME": (Types.SQL_TIME(), datetime.time(1, 2, 3)),
     "SQL_TIMESTAMP": (Types.SQL_TIMESTAMP(), datetime.datetime(2020, 1, 2, 3, 4, 5, 678000)),

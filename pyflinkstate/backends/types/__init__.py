@@ -5,7 +5,7 @@ and decides to which types they may migrate. The metadata of a state that outliv
 """
 
 from pyflinkstate.backends.types.atoms import NARROW_FLOAT, WIDE_FLOAT
-from pyflinkstate.backends.types.codec import Convert, JavaHash, unchanged
+from pyflinkstate.backends.types.codec import Convert, JavaHash, WrittenForm, unchanged
 from pyflinkstate.backends.types.columns import MISFITS, arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.common_type import common_meta, common_type
 from pyflinkstate.backends.types.copies import rebuilds, rechecker, value_copier
@@ -26,7 +26,15 @@ from pyflinkstate.backends.types.state_meta import (
     RegisteredStateMeta,
     StateMeta,
 )
-from pyflinkstate.backends.types.table import hash_version, java_hash_of_type, may_hold_nan, text_of_type
+from pyflinkstate.backends.types.table import (
+    exact_class,
+    hash_version,
+    java_hash_of_type,
+    may_hold_nan,
+    text_of_type,
+    value_of_cell,
+    written_form,
+)
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo, TtlValue
 
 __all__ = [
@@ -46,12 +54,14 @@ __all__ = [
     "StateMeta",
     "TtlTypeInfo",
     "TtlValue",
+    "WrittenForm",
     "arrow_type",
     "common_meta",
     "common_type",
     "decode_column",
     "dump_pickle",
     "encode_column",
+    "exact_class",
     "hash_version",
     "java_hash_of_type",
     "java_hashes_of_strings",
@@ -69,4 +79,6 @@ __all__ = [
     "unchanged",
     "unsealed",
     "value_copier",
+    "value_of_cell",
+    "written_form",
 ]

@@ -1,17 +1,31 @@
-"""The types without parts: numbers, texts, bytes, dates and instants, under their names in checkpoints."""
+"""The types without parts: numbers, texts, bytes, dates and instants, under their names in checkpoints.
+
+A row is all that a new type needs besides its class in ``pyflinkstate.api``, which has the check.
+"""
 
 from __future__ import annotations
 
+import datetime
 import decimal
+import re
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from pyflinkstate.api.basic_types import type_of_kind
 from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.types import LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import hashes, texts
-from pyflinkstate.backends.types.codec import Codec, Convert, FromArrow, JavaHash, Show, column_values
+from pyflinkstate.backends.types.codec import (
+    Codec,
+    Convert,
+    FromArrow,
+    JavaHash,
+    Show,
+    WrittenForm,
+    column_values,
+    unchanged,
+)
 
 #: The Arrow type of ``FLOAT`` numbers in files, where they are not rounded.
 WIDE_FLOAT = pa.float64()
@@ -19,13 +33,8 @@ WIDE_FLOAT = pa.float64()
 NARROW_FLOAT = pa.float32()
 
 
-def _big_int_to_text(value: int) -> str:
-    """Return decimal digits, or hexadecimal digits if the number is too long for ``int`` to parse."""
-    return str(value) if value.bit_length() <= texts.DECIMAL_BITS else hex(value)
-
-
-def _atom(
-    name: str,
+def atom(
+    type_info: TypeInformation,
     arrow: pa.DataType,
     java_hash: JavaHash | None = None,
     text: Show = str,
@@ -33,30 +42,37 @@ def _atom(
     from_arrow: Convert | None = None,
     may_become: frozenset[str] = frozenset(),
     may_be_nan: bool = False,
+    written: WrittenForm | None = None,
+    exact: type | None = None,
 ) -> Codec:
     """Return the codec of a type whose values cannot change.
 
     Args:
-        name: the kind of the type.
+        type_info: the type.
         arrow: the Arrow type of its columns.
         java_hash: hashes a value; None if values cannot be keys.
         text: prints a value.
         to_arrow: converts a value to one that Arrow takes, if Arrow has no such type.
-        from_arrow: converts it back.
+        from_arrow: converts it back, also from the cell of a user's table.
         may_become: the kinds of the types that all of its values fit as they are.
         may_be_nan: whether a value may be NaN.
+        written: how a key is written on the command line; None if it is written as JSON.
+        exact: the only class that values have, if the check returns each value of that class unchanged.
     """
     return Codec(
-        name=name,
+        name=type_info.kind,
         arrow=lambda _, parts: arrow,
         to_arrow=lambda _, parts: to_arrow,
         from_arrow=lambda _, parts: column_values if from_arrow is None else _converted(from_arrow),
         copier=lambda parts: None,
         java_hash=lambda _, parts: java_hash,
         text=lambda _, parts: text,
-        make=lambda: _made(name),
+        make=lambda: type_info,
         may_become=may_become,
         may_be_nan=may_be_nan,
+        written=written,
+        value_of_cell=unchanged if from_arrow is None else _value_of_cell(arrow, from_arrow),
+        exact=exact,
     )
 
 
@@ -64,10 +80,19 @@ def _converted(convert: Convert) -> FromArrow:
     return lambda array: [None if value is None else convert(value) for value in column_values(array)]
 
 
-def _made(name: str) -> TypeInformation:
-    made = Types.PRIMITIVE_ARRAY(Types.BYTE()) if name == "BYTES" else type_of_kind(name)
-    assert made is not None
-    return made
+def _value_of_cell(arrow: pa.DataType, from_arrow: Convert) -> Convert:
+    """Return the conversion of cells that Arrow gives; other cells are left to the check of the type."""
+    form = Mapping if pa.types.is_struct(arrow) else str if pa.types.is_large_string(arrow) else bytes
+    return lambda cell: from_arrow(cell) if isinstance(cell, form) else cell
+
+
+def _big_int_to_text(value: int) -> str:
+    """Return decimal digits, or hexadecimal digits if the number is too long for ``int`` to parse."""
+    return str(value) if value.bit_length() <= texts.DECIMAL_BITS else hex(value)
+
+
+def _big_int_of_text(text: str) -> int:
+    return int(text, 16) if "x" in text else int(text)
 
 
 def _instant_parts(instant: Instant) -> tuple[int, int]:
@@ -78,9 +103,25 @@ def _instant_of(parts: dict[str, TypedValue]) -> Instant:
     return Instant(**parts)
 
 
+_INSTANT_TEXT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+_INSTANT_REPR = re.compile(r"Instant<(-?\d+), (\d+)>")
+
+
+def _written_instant(text: str) -> Instant:
+    printed = _INSTANT_REPR.fullmatch(text)
+    if printed is not None:
+        return Instant(int(printed[1]), int(printed[2]))
+    found = _INSTANT_TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError("it has another form")
+    second = datetime.datetime.fromisoformat(f"{found[1]}+00:00")
+    return Instant(int(second.timestamp()), int((found[2] or "0").ljust(9, "0")))
+
+
 _TEXT, _MOMENT = pa.large_string(), pa.timestamp("us")
 #: Two numbers, as one of 64 bits cannot hold every instant to the nanosecond.
 _INSTANT = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
+_FLOAT_FORM = WrittenForm("1.5", float)
 
 #: Integers from the narrowest to the widest.
 _INTEGERS = ("BYTE", "SHORT", "INT", "LONG", "BIG_INT")
@@ -90,53 +131,90 @@ def _wider(kind: str) -> frozenset[str]:
     return frozenset(_INTEGERS[_INTEGERS.index(kind) + 1 :])
 
 
+_LOCAL = LocalTimeTypeInfo.TimeType
+
 ATOMS: tuple[Codec, ...] = (
-    _atom("BOOLEAN", pa.bool_(), hashes.java_hash_of_boolean, texts.show_bool),
-    _atom("BYTE", pa.int8(), int, may_become=_wider("BYTE")),
-    _atom("SHORT", pa.int16(), int, may_become=_wider("SHORT")),
-    _atom("INT", pa.int32(), int, may_become=_wider("INT")),
-    _atom("LONG", pa.int64(), hashes.java_hash_of_long, may_become=_wider("LONG")),
-    _atom(
-        "FLOAT",
+    atom(Types.BOOLEAN(), pa.bool_(), hashes.java_hash_of_boolean, texts.show_bool, exact=bool),
+    atom(Types.BYTE(), pa.int8(), int, may_become=_wider("BYTE"), exact=int),
+    atom(Types.SHORT(), pa.int16(), int, may_become=_wider("SHORT"), exact=int),
+    atom(Types.INT(), pa.int32(), int, may_become=_wider("INT"), exact=int),
+    atom(Types.LONG(), pa.int64(), hashes.java_hash_of_long, may_become=_wider("LONG"), exact=int),
+    atom(
+        Types.FLOAT(),
         WIDE_FLOAT,
         hashes.java_hash_of_float,
         texts.show_float,
         may_become=frozenset({"DOUBLE"}),
         may_be_nan=True,
+        written=_FLOAT_FORM,
     ),
-    _atom("DOUBLE", pa.float64(), hashes.java_hash_of_double, texts.show_double, may_be_nan=True),
-    _atom("CHAR", _TEXT, ord),
-    _atom("STRING", _TEXT, hashes.java_hash_of_string),
-    _atom(
-        "BIG_INT",
+    atom(
+        Types.DOUBLE(),
+        pa.float64(),
+        hashes.java_hash_of_double,
+        texts.show_double,
+        may_be_nan=True,
+        written=_FLOAT_FORM,
+    ),
+    atom(Types.CHAR(), _TEXT, ord, written=WrittenForm("a", str)),
+    atom(Types.STRING(), _TEXT, hashes.java_hash_of_string, written=WrittenForm("a", str), exact=str),
+    atom(
+        Types.BIG_INT(),
         _TEXT,
         hashes.java_hash_of_big_integer,
         texts.show_big_integer,
         to_arrow=_big_int_to_text,
-        from_arrow=lambda text: int(text, 0),
+        from_arrow=_big_int_of_text,
+        exact=int,
     ),
-    _atom(
-        "BIG_DEC",
+    atom(
+        Types.BIG_DEC(),
         _TEXT,
         hashes.java_hash_of_big_decimal,
         texts.show_big_decimal,
         to_arrow=str,
         from_arrow=decimal.Decimal,
         may_be_nan=True,
+        written=WrittenForm("1.50", decimal.Decimal),
     ),
-    _atom("BYTES", pa.large_binary(), hashes.java_hash_of_bytes, texts.show_bytes),
-    _atom("SQL_DATE", pa.date32(), hashes.java_hash_of_date),
-    _atom("SQL_TIME", pa.time64("us"), hashes.java_hash_of_time, texts.show_sql_time),
-    _atom("SQL_TIMESTAMP", _MOMENT, hashes.java_hash_of_timestamp, texts.show_timestamp),
-    _atom("LOCAL_DATE", pa.date32()),
-    _atom("LOCAL_TIME", pa.time64("us"), text=texts.show_local_time),
-    _atom("LOCAL_DATE_TIME", _MOMENT, text=texts.show_local_date_time),
-    _atom(
-        "INSTANT",
+    atom(
+        Types.PRIMITIVE_ARRAY(Types.BYTE()),
+        pa.large_binary(),
+        hashes.java_hash_of_bytes,
+        texts.show_bytes,
+        written=WrittenForm("ff00", bytes.fromhex),
+        exact=bytes,
+    ),
+    atom(
+        Types.SQL_DATE(),
+        pa.date32(),
+        hashes.java_hash_of_date,
+        written=WrittenForm("2020-01-02", datetime.date.fromisoformat),
+    ),
+    atom(
+        Types.SQL_TIME(),
+        pa.time64("us"),
+        hashes.java_hash_of_time,
+        texts.show_sql_time,
+        written=WrittenForm("03:04:05.678000", datetime.time.fromisoformat),
+    ),
+    atom(
+        Types.SQL_TIMESTAMP(),
+        _MOMENT,
+        hashes.java_hash_of_timestamp,
+        texts.show_timestamp,
+        written=WrittenForm("2020-01-02 03:04:05.678000", datetime.datetime.fromisoformat),
+    ),
+    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_DATE), pa.date32()),
+    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_TIME), pa.time64("us"), text=texts.show_local_time),
+    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_DATE_TIME), _MOMENT, text=texts.show_local_date_time),
+    atom(
+        Types.INSTANT(),
         _INSTANT,
         hashes.java_hash_of_instant,
         texts.show_instant,
         to_arrow=_instant_parts,
         from_arrow=_instant_of,
+        written=WrittenForm("2020-01-02T03:04:05.678Z", _written_instant),
     ),
 )

@@ -73,6 +73,19 @@ def column_values(array: pa.Array) -> list[TypedValue]:
     return values  # noqa: RET504 - mypy wants its type
 
 
+@attrs.frozen
+class WrittenForm:
+    """How values of a type are written as a string, where they are not written as JSON.
+
+    Attributes:
+        example: a value that is written so.
+        read: returns the value, or raises ``ValueError`` or ``ArithmeticError``.
+    """
+
+    example: str
+    read: Callable[[str], TypedValue]
+
+
 @attrs.frozen(kw_only=True)
 class Codec:
     """All that a backend needs to know about a type besides its check.
@@ -106,6 +119,9 @@ class Codec:
             the parts cannot change.
         key_parts: how many of the first parts are keys, by which values are looked up.
         may_be_nan: whether a value, apart from its parts, may be NaN.
+        written: how a key is written on the command line; None if it is written as JSON.
+        value_of_cell: converts the cell of a user's table that has the form of the Arrow column.
+        exact: the only class that values have, if ``check`` returns each value of that class unchanged.
     """
 
     name: str
@@ -131,3 +147,6 @@ class Codec:
     )
     key_parts: int = 0
     may_be_nan: bool = False
+    written: WrittenForm | None = None
+    value_of_cell: Convert = unchanged
+    exact: type | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.types.atoms import ATOMS
-from pyflinkstate.backends.types.codec import Codec, JavaHash, Show, walk
+from pyflinkstate.backends.types.codec import Codec, Convert, JavaHash, Show, WrittenForm, unchanged, walk
 from pyflinkstate.backends.types.composites import COMPOSITES
 from pyflinkstate.backends.types.hashes import cannot_be_key
 from pyflinkstate.backends.types.namespaces import WINDOWS
@@ -20,16 +20,16 @@ _OF_CLASS: dict[type, Codec] = {
     PickledBytesTypeInfo: PICKLED,
     SealedPickles: SEALED,
 }
-_OF_KIND = {codec.name: codec for codec in ATOMS}
 
-#: The codecs by the names of types in checkpoints. Sealed pickles have no name of their own.
+#: The codecs by the names of types in checkpoints, which are the kinds of types without parts. Sealed pickles
+#: have no name of their own.
 OF_NAME = {codec.name: codec for codec in (*_OF_CLASS.values(), *ATOMS) if codec.make is not None}
 
 
 def find_codec(type_info: TypeInformation) -> Codec | None:
     """Return the codec of a type or of its base class; None for a user-defined type."""
-    if type_info.kind in _OF_KIND:
-        return _OF_KIND[type_info.kind]
+    if type_info.kind:
+        return OF_NAME.get(type_info.kind)
     return next((_OF_CLASS[cls] for cls in type(type_info).__mro__ if cls in _OF_CLASS), None)
 
 
@@ -43,7 +43,25 @@ def codec_of(type_info: TypeInformation) -> Codec:
 
 def has_own_codec(type_info: TypeInformation) -> bool:
     """Return whether there is a codec for exactly this type, not only for a base class."""
-    return type_info.kind in _OF_KIND or type(type_info) in _OF_CLASS
+    return type_info.kind in OF_NAME or type(type_info) in _OF_CLASS
+
+
+def written_form(type_info: TypeInformation) -> WrittenForm | None:
+    """Return how values of a type are written as a string; None if they are written as JSON."""
+    codec = find_codec(type_info)
+    return None if codec is None else codec.written
+
+
+def exact_class(type_info: TypeInformation) -> type | None:
+    """Return the class of which all values of a type are, if ``check`` returns such values unchanged."""
+    codec = find_codec(type_info)
+    return None if codec is None else codec.exact
+
+
+def value_of_cell(type_info: TypeInformation) -> Convert:
+    """Return the function that converts cells of a user's table, for a type without parts."""
+    codec = find_codec(type_info)
+    return unchanged if codec is None else codec.value_of_cell
 
 
 def may_hold_nan(type_info: TypeInformation) -> bool:

@@ -7,18 +7,11 @@ from collections.abc import Iterable, Sequence
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Key, TypedValue
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
+from pyflinkstate.backends.types import exact_class
 from pyflinkstate.errors import InvalidKeyError
 
 #: How many keys a task remembers with their group; beyond that, the memory is cleared.
 REMEMBERED_KEYS = 500_000
-
-#: Types whose values ``type`` alone identifies, so that one set checks a whole batch.
-_EXACT_TYPES: dict[str, type] = {
-    "STRING": str,
-    "BYTES": bytes,
-    "BOOLEAN": bool,
-    **dict.fromkeys(("BYTE", "SHORT", "INT", "LONG", "BIG_INT"), int),
-}
 
 
 class KeyGroups(dict[Key, int]):
@@ -27,7 +20,7 @@ class KeyGroups(dict[Key, int]):
     def __init__(self, key_type: TypeInformation, max_parallelism: int) -> None:
         self._hasher = KeyHasher(key_type)
         self._max_parallelism = max_parallelism
-        self._exact_type = _EXACT_TYPES.get(key_type.kind)
+        self._exact_type = exact_class(key_type)  # with it, one set checks a whole batch
         self._converts = not isinstance(key_type, PickledBytesTypeInfo) and self._exact_type is None
 
     def of_batch(self, keys: Sequence[Key]) -> tuple[Sequence[Key], list[int]]:

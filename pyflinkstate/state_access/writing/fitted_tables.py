@@ -46,17 +46,8 @@ from pyflinkstate.state_access.views import namespace_name
 from pyflinkstate.state_access.writing.user_keys import Check, key_check, map_check
 from pyflinkstate.state_access.writing.user_tables import Cells, UserTable, python_cells, shaped, user_table
 
-#: Arrow types whose columns need no look at single values, if the state's type is written in the same way.
-_PLAIN = (
-    pa.int64(),
-    pa.int32(),
-    pa.int16(),
-    pa.int8(),
-    pa.float64(),
-    pa.bool_(),
-    pa.string(),
-    pa.large_string(),
-)
+#: The kinds of the types that every value of their Arrow type fits, so that no single value is checked.
+_PLAIN = ("BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "STRING")
 _PICKLE_BEGINS, _PICKLE_ENDS = b"\x80", b"."
 
 
@@ -229,7 +220,7 @@ class _Form:
         arrow = arrow_type(type_info)
         if not _is(cells, arrow) or has_pickles(unsealed(type_info)):
             return self._encoded(type_info, shaped(type_info, cells, _pickled), name, check)
-        if check is None and arrow in _PLAIN and type_info.kind not in ("CHAR", "BIG_DEC", "BIG_INT"):
+        if check is None and type_info.kind in _PLAIN:
             return cells
         return self._encoded(type_info, decode_column(type_info, cells), name, check)
 

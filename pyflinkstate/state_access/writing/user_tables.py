@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import (
     ArrayTypeInfo,
     ExternalTypeInfo,
@@ -29,7 +28,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
 )
 from pyflinkstate.api.values import ArrowObject, TypedValue
-from pyflinkstate.backends.types import arrow_type
+from pyflinkstate.backends.types import arrow_type, value_of_cell
 from pyflinkstate.errors import StateTableError
 
 #: The cells of a column, as Arrow or as Python has them.
@@ -198,27 +197,11 @@ def _shape(type_info: TypeInformation, pickled: Shape) -> Shape:
     for cls, shape in _COMPOSITES.items():
         if isinstance(type_info, cls):
             return _unless_none(shape(type_info, parts))
-    return _unless_none(_ATOMS.get(type_info.kind, _itself))
-
-
-def _itself(value: Any) -> TypedValue:
-    return value
+    return _unless_none(value_of_cell(type_info))
 
 
 def _unless_none(shape: Shape) -> Shape:
     return lambda value: None if value is None else shape(value)
-
-
-def _decimal(value: Any) -> TypedValue:
-    return decimal.Decimal(value) if isinstance(value, str) else value
-
-
-def _whole_number(value: Any) -> TypedValue:
-    return int(value) if isinstance(value, str) else value
-
-
-def _instant(value: Any) -> TypedValue:
-    return Instant(**value) if isinstance(value, Mapping) else value
 
 
 def _list(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
@@ -279,7 +262,6 @@ def _fields(value: Any, names: Sequence[str], kind_name: str) -> Any:
     return {kind_name: kind, **named}
 
 
-_ATOMS: dict[str, Shape] = {"BIG_DEC": _decimal, "BIG_INT": _whole_number, "INSTANT": _instant}
 _COMPOSITES: dict[type, Callable[[Any, Sequence[Shape]], Shape]] = {
     ListTypeInfo: _list,
     ArrayTypeInfo: _list,
