@@ -8,7 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage
 from pyflinkstate.api.checks import check_text, positive
@@ -120,6 +120,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     # --- settings ------------------------------------------------------------------------------
 
+    def _set(self, **values: Any) -> StreamExecutionEnvironment:
+        self._settings.put(**values)
+        return self
+
     def get_config(self) -> ExecutionConfig:
         """Return the execution settings; changing them changes this environment."""
         return self._execution_config
@@ -142,8 +146,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def set_default_job_name(self, job_name: str) -> StreamExecutionEnvironment:
         """Set the name of jobs for which ``execute()`` gives none (``pipeline.name``)."""
         check_text("the name of a job", job_name, may_be_empty=True)
-        self._settings.default_job_name = job_name
-        return self
+        return self._set(default_job_name=job_name)
 
     def set_heartbeat(
         self, interval_ms: int = 10_000, timeout_ms: int = 50_000
@@ -157,13 +160,11 @@ class StreamExecutionEnvironment(EnvironmentSources):
         Raises:
             ConfigurationError: the interval is not positive, or is longer than the timeout.
         """
-        self._settings.heartbeat = HeartbeatSettings(interval_ms, timeout_ms)
-        return self
+        return self._set(heartbeat=HeartbeatSettings(interval_ms, timeout_ms))
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of subtasks of each keyed operator. Default: Spark's default parallelism."""
-        self._settings.parallelism = parallelism
-        return self
+        return self._set(parallelism=parallelism)
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
@@ -174,8 +175,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Default: Flink's rule, 128 for a parallelism of up to 85.
         """
-        self._settings.max_parallelism = max_parallelism
-        return self
+        return self._set(max_parallelism=max_parallelism)
 
     def get_default_local_parallelism(self) -> int:
         """Return the default parallelism: that of Spark, which on one machine is the number of cores."""
@@ -227,20 +227,14 @@ class StreamExecutionEnvironment(EnvironmentSources):
             config.set_checkpointing_mode(mode)
         if storage is not None:
             config.set_checkpoint_storage(storage)
-        if timeout is not None:
-            config.set_checkpoint_timeout(timeout)
-        if tolerable_failures is not None:
-            config.set_tolerable_checkpoint_failure_number(tolerable_failures)
-        if num_retained is not None:
-            config.set_max_retained_checkpoints(num_retained)
-        if incremental is not None:
-            config.enable_incremental_checkpoints(incremental)
+        given = {"timeout_ms": timeout, "tolerable_failures": tolerable_failures}
+        given |= {"num_retained": num_retained, "incremental": incremental}
+        config.put(**{name: value for name, value in given.items() if value is not None})
         return self
 
     def set_default_savepoint_directory(self, directory: AnyPath) -> StreamExecutionEnvironment:
         """Set the directory for savepoints that are triggered without one."""
-        self._settings.savepoint_directory = directory  # type: ignore[assignment] # a path is converted
-        return self
+        return self._set(savepoint_directory=directory)
 
     def get_default_savepoint_directory(self) -> str | None:
         """Return the directory for savepoints that are triggered without one."""
@@ -252,26 +246,22 @@ class StreamExecutionEnvironment(EnvironmentSources):
         By default a slot may grow as long as the host or container has a little memory left (2 %, and 64
         MiB).
         """
-        self._settings.slot_memory_bytes = limit_bytes
-        return self
+        return self._set(slot_memory_bytes=limit_bytes)
 
     def set_progress(self, shown: bool | None) -> StreamExecutionEnvironment:
         """Show a line of progress on standard error; with None, the default, only on a terminal."""
-        self._settings.progress = shown
-        return self
+        return self._set(progress=shown)
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         """Choose how state is kept and snapshotted. Default: ``HashMapStateBackend()``.
 
         ``EmbeddedRocksDBStateBackend`` is accepted with a warning, and state is still kept in memory.
         """
-        self._settings.state_backend = state_backend  # type: ignore[assignment] # RocksDB is replaced
-        return self
+        return self._set(state_backend=state_backend)
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Choose what happens after a failure; see :class:`RestartStrategies`."""
-        self._settings.restart = strategy
-        return self
+        return self._set(restart=strategy)
 
     def restore_from(
         self, path: AnyPath | None = LATEST, *, allow_non_restored_state: bool = False
@@ -289,9 +279,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 earlier call back: the next job starts from the beginning.
             allow_non_restored_state: whether to drop the state of operators that the program no longer has.
         """
-        self._settings.restore_path = path  # type: ignore[assignment] # a path is converted
-        self._settings.allows_non_restored_state = allow_non_restored_state
-        return self
+        return self._set(restore_path=path, allows_non_restored_state=allow_non_restored_state)
 
     def add_listener(self, listener: JobListener) -> StreamExecutionEnvironment:
         """Notify ``listener`` of epochs, checkpoints and restarts.
@@ -371,8 +359,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         It is at most 8 MiB for each job, in the folder ``journal`` of the job's checkpoints. Default: it is
         kept if there is a web page.
         """
-        self._settings.journal = kept
-        return self
+        return self._set(journal=kept)
 
     # --- modes ---------------------------------------------------------------------------------------
 
@@ -381,8 +368,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         ``AUTOMATIC`` means ``BATCH`` if all sources are bounded. Set it before you make streams.
         """
-        self._settings.mode = execution_mode
-        return self
+        return self._set(mode=execution_mode)
 
     def runs_in_batch(self, node: Node) -> bool:
         """Return whether a reader of ``node`` emits its results at the end of the input."""
@@ -461,7 +447,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
         """Accept it without effect: records travel in frames and never wait in a buffer."""
-        self._settings.idle_streams.keep("buffer_timeout_ms", timeout_millis)
+        self._settings.idle_streams.keep(buffer_timeout_ms=timeout_millis)
         return self
 
     def get_buffer_timeout(self) -> int:
@@ -470,7 +456,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         """Accept it without effect: the results are the same."""
-        self._settings.idle_streams.keep("is_chaining_enabled", False)
+        self._settings.idle_streams.keep(is_chaining_enabled=False)
         return self
 
     def is_chaining_enabled(self) -> bool:
