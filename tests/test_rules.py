@@ -79,6 +79,7 @@ SHARED_NAMES = {"conftest.py"}
 FLUENT = {
     "pyflinkstate.runtime.program.connected_streams",
     "pyflinkstate.runtime.program.data_stream",
+    "pyflinkstate.runtime.program.environment",
     "pyflinkstate.runtime.program.keyed_stream",
     "pyflinkstate.runtime.program.windowed_stream",
 }
@@ -286,7 +287,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/spark/worker_python.py",
         "runtime/program/environment.py",
         "runtime/program/environment_sources.py",
-        "runtime/program/stream_environment.py",
+        "runtime/program/jobs/jobs.py",
         "runtime/program/dataframes/initial_state.py",
         "runtime/program/dataframes/mapping.py",
         "runtime/program/dataframes/options.py",

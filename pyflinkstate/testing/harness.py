@@ -29,7 +29,7 @@ class Harness(ABC):
     def __init__(self, job_parameters: Mapping[str, Setting] | None = None) -> None:
         self._collected = CollectedOutput()
         settings = EnvironmentSettings(lambda: 1)
-        settings.job_parameters = job_parameters or {}  # type: ignore[assignment] # converted
+        settings.put(job_parameters=job_parameters or {})
         self._job_parameters = settings.job_parameters
 
     @abstractmethod

@@ -36,6 +36,7 @@ class _NoEnvironment:
     def __init__(self) -> None:
         self._config = ExecutionConfig(EnvironmentSettings(self.get_parallelism))
         self._assigners = 0
+        self.jobs = self
 
     def get_config(self) -> ExecutionConfig:
         return self._config

@@ -332,7 +332,7 @@ class TestParallelism:
         stream = placed(3).map(Place())
         env: Any = stream.get_execution_environment()
         nodes: list[Any] = []
-        env.add_sink_node = nodes.append
+        env.jobs.add_sink_node = nodes.append
         stream.sink_to(DriverSink(lambda *_: None)).set_parallelism(5)
         stream.broadcast().print().set_parallelism(3)
         assert (nodes[0].parallelism, nodes[1].parent.parallelism) == (5, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support_runtime import metadata
 
-from pyflinkstate.runtime.program.environment import _restore_streaming
+from pyflinkstate.runtime.program.jobs.start_points import restore_streaming
 from pyflinkstate.runtime.sources.query_log import NextBatch, position_of
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
@@ -44,7 +44,7 @@ def storage(tmp_path: Path) -> CheckpointFolders:
 def chosen(storage: CheckpointFolders, next_batch: int, path: str | None) -> Any:
     log: Any = Log(next_batch)
     source = StreamingSource(lambda _: None, lambda: log)
-    return _restore_streaming(source, storage, storage.load(storage.uri_of(JOB, 1)).job_name, path)
+    return restore_streaming(source, storage, storage.load(storage.uri_of(JOB, 1)).job_name, path)
 
 
 @pytest.mark.parametrize("path", [None, "latest"])

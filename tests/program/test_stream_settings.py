@@ -99,6 +99,10 @@ class Keyed(KeyedProcessFunction):
 class Environment:
     """What streams ask of theirs."""
 
+    @property
+    def jobs(self) -> Environment:
+        return self
+
     def get_parallelism(self) -> int:
         return 2
 

@@ -193,7 +193,9 @@ class TestRows:
         row = rows_of(CheckpointSettings)[name]
         values = (True, False) if isinstance(row.drawn, float) else row.drawn
         assert len({*values}) > 1
-        assert [getattr(CheckpointConfig().put(name, value).settings, name) for value in values] == [*values]
+        assert [getattr(CheckpointConfig().put(**{name: value}).settings, name) for value in values] == [
+            *values
+        ]
 
     @pytest.mark.parametrize("name", rows_of(CheckpointSettings))
     def test_its_default_is_that_of_the_field(self, name: str) -> None:

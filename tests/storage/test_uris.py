@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -12,7 +11,7 @@ import pytest
 from pyarrow import fs
 from support_runtime import metadata
 
-from pyflinkstate import FileSink, FileSystemCheckpointStorage, StreamExecutionEnvironment
+from pyflinkstate import FileSink, FileSystemCheckpointStorage
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job.job import Job
@@ -127,8 +126,8 @@ def stream_source(uri: str) -> FileSource:
 
 def default_savepoints(uri: str) -> object:
     settings = EnvironmentSettings(lambda: 1)
-    environment = cast(StreamExecutionEnvironment, SimpleNamespace(_settings=settings))
-    return StreamExecutionEnvironment.set_default_savepoint_directory(environment, uri)
+    settings.put(savepoint_directory=uri)
+    return settings
 
 
 def a_savepoint(uri: str) -> object:

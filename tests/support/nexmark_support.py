@@ -31,6 +31,7 @@ class Program:
 
     def __init__(self) -> None:
         self._assigners = 0
+        self.jobs = self
 
     def next_assigner_number(self) -> int:
         self._assigners += 1

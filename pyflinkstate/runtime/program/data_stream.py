@@ -55,7 +55,6 @@ from pyflinkstate.runtime.program.connected_streams import (
 )
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
-from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
 from pyflinkstate.runtime.program.user_functions import (
     check_callable,
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
+    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="DataStream")
@@ -81,7 +81,7 @@ _ROUTING = "key selectors and partitioners"
 class DataStream(Generic[T_co]):
     """A stream of records. An environment or another stream makes it; nothing runs until ``execute``."""
 
-    def __init__(self, env: StreamEnvironment, node: Node) -> None:
+    def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
         self._env = env
         self._node = node
 
@@ -99,7 +99,7 @@ class DataStream(Generic[T_co]):
         """Return the stream as an input of a stateful operator."""
         return Input(self._node, Partitioning.FORWARD)
 
-    def get_execution_environment(self) -> StreamEnvironment:
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
         """Return the environment that the stream belongs to."""
         return self._env
 
@@ -171,7 +171,7 @@ class DataStream(Generic[T_co]):
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
         node = ChainNode(self._node, WATERMARKS, watermark_strategy, "timestamps and watermarks")
-        node.assigner = new_assigner(self._env.next_assigner_number(), self._node)
+        node.assigner = new_assigner(self._env.jobs.next_assigner_number(), self._node)
         return DataStream(self._env, node)
 
     def union(self, *streams: DataStream[T_co]) -> DataStream[T_co]:
@@ -501,7 +501,7 @@ class DataStream(Generic[T_co]):
             raise ConfigurationError(f"sink_to() takes a sink, such as FileSink(directory), not {sink!r}")
         parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
         node = SinkNode(parent, sink, f"{type(sink).__name__}")
-        self._env.add_sink_node(node)
+        self._env.jobs.add_sink_node(node)
         return DataStreamSink(node)
 
     def foreach_epoch(
@@ -518,8 +518,8 @@ class DataStream(Generic[T_co]):
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``. A record
                 that does not fit it fails the job with ``RowError``.
         """
-        rows = DataStream(self._env, self._env.checked_rows(self._node, schema))
-        return rows.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
+        rows = DataStream(self._env, self._env.jobs.checked_rows(self._node, schema))
+        return rows.sink_to(self._env.jobs.foreach_epoch_sink(function, schema)).name("foreach_epoch")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
@@ -530,7 +530,7 @@ class DataStream(Generic[T_co]):
         """
         sink = PrintSink(sink_identifier, self._env.get_parallelism())
         node = SinkNode(self._as_text(), sink, "print")
-        self._env.add_sink_node(node)
+        self._env.jobs.add_sink_node(node)
         return DataStreamSink(node)
 
     def _as_text(self) -> ChainNode:
@@ -585,9 +585,9 @@ class DataStream(Generic[T_co]):
             ConfigurationError: the limit is no whole number of at least 1.
         """
         if limit is None:
-            return self._env.collect(self._node, job_execution_name)
+            return self._env.jobs.collect(self._node, job_execution_name)
         limit = positive("the limit of execute_and_collect()", limit)
-        with self._env.collect(self._node, job_execution_name) as records:
+        with self._env.jobs.collect(self._node, job_execution_name) as records:
             return list(islice(records, limit))
 
     def to_rdd(self, job_name: str | None = None) -> SparkObject:
@@ -595,7 +595,7 @@ class DataStream(Generic[T_co]):
 
         Sinks that were added are not part of that job: they wait for ``execute()``.
         """
-        return self._env.run_to_rdd(self._node, job_name)
+        return self._env.jobs.run_to_rdd(self._node, job_name)
 
     def to_dataframe(self, schema: SparkSchema, job_name: str | None = None) -> SparkObject:
         """Run a job up to this stream and return its records as a DataFrame.
@@ -608,7 +608,8 @@ class DataStream(Generic[T_co]):
         Raises:
             RowError: a record does not fit the schema; it names column, value and operator.
         """
-        return self._env.run_to_dataframe(self._node, schema, job_name)
+        (frame,) = self._env.jobs.run_to_dataframes([(self._node, schema)], job_name)
+        return frame
 
 
 class CachedDataStream(DataStream[T_co]):
@@ -617,18 +618,18 @@ class CachedDataStream(DataStream[T_co]):
     It adds no operator: names, ids and parallelism are set on the stream before it, or on what follows.
     """
 
-    def __init__(self, env: StreamEnvironment, origin: Node) -> None:
+    def __init__(self, env: StreamExecutionEnvironment, origin: Node) -> None:
         name, type_info = f"{origin.name} cached", type_of(origin)
         has_time = any(
             isinstance(node, ChainNode) and node.kind == WATERMARKS for node in upstream_of(origin)
         )
         kept = ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
-        self._source = env.cached_source(kept)
+        self._source = env.jobs.cached_source(kept)
         node: Node = SourceNode(self._source, name, None if has_time else type_info)
         if has_time:
             strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(KeptTimestamp())
             timed = ChainNode(node, WATERMARKS, strategy, name)
-            timed.assigner = new_assigner(env.next_assigner_number(), node)
+            timed.assigner = new_assigner(env.jobs.next_assigner_number(), node)
             node = ChainNode(timed, "map", _without_timestamp, name, type_info)
         super().__init__(env, node)
 

@@ -2,78 +2,71 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage
-from pyflinkstate.api.checks import check_text, positive
+from pyflinkstate.api.checks import check_dataframe, check_text, positive
+from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state_backend import StateBackend
-from pyflinkstate.api.values import Record, SparkObject, SparkSchema
-from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate.api.type_variables import T
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Offset, SparkObject, TypedValue
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import (
-    Job,
     JobExecutionResult,
     JobListener,
-    JobObserver,
-    JobSettings,
-    MonitorOfProgram,
-    ProgressLine,
     WebPageSettings,
-    load_monitor,
 )
-from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
+from pyflinkstate.runtime.plan import SourceNode
+from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings,
     RuntimeExecutionMode,
 )
-from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
+from pyflinkstate.runtime.program.environment_sources import (
+    collection_source,
+    directory_source,
+    query_location,
+    query_source,
+)
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import CloseableIterator, run_to_end
+from pyflinkstate.runtime.program.jobs import LATEST, Jobs
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
-    DefaultRestart,
-    RestartStrategies,
     RestartStrategy,
 )
-from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
-from pyflinkstate.runtime.slots import ControlServer
-from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
+from pyflinkstate.runtime.sources import (
+    BatchReaderSource,
+    FileSource,
+    PartitionOffsets,
+    RateSource,
+    ReadBatches,
+    Source,
+    StreamFormat,
+    type_of_source,
+)
+from pyflinkstate.runtime.spark import arrow, python_files, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import (
     AnyPath,
-    CheckpointFolders,
-    FileSystemCheckpointStorage,
-    load_checkpoint,
-    temporary_folder,
 )
-from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
+from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock, steady
 
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
-DEFAULT_JOB_NAME = "pyflinkstate job"
-#: The word for the newest completed checkpoint in the checkpoint directory.
-LATEST = "latest"
 
-_log = logging.getLogger("pyflinkstate.configuration")
-
-
-class StreamExecutionEnvironment(EnvironmentSources):
+class StreamExecutionEnvironment:
     """Makes streams and runs jobs on one Spark session.
 
     Args:
@@ -93,15 +86,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
             lambda: int(self._context.defaultParallelism), code_shipper=self._python_files
         )
         self._execution_config = ExecutionConfig(self._settings)
-        self._sinks: list[SinkNode] = []
-        self._ran_sinks = False
-        self._job_name = DEFAULT_JOB_NAME
-        self._assigners = 0
-        self._temporary_storage: Path | None = None
-        self._caches: list[CachedSource] = []
-        self._monitor: MonitorOfProgram | None = None
-        #: How the page is served now.
-        self._served: WebPageSettings | None = None
+        #: What runs the streams of this environment; programs do not need it.
+        self.jobs = Jobs(self._spark, self._python_files, self._settings)
 
     @classmethod
     def get_execution_environment(
@@ -119,6 +105,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return env if configuration is None else env.configure(configuration)
 
     # --- settings ------------------------------------------------------------------------------
+
+    def _set(self, **values: Any) -> StreamExecutionEnvironment:
+        self._settings.put(**values)
+        return self
 
     def get_config(self) -> ExecutionConfig:
         """Return the execution settings; changing them changes this environment."""
@@ -142,8 +132,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def set_default_job_name(self, job_name: str) -> StreamExecutionEnvironment:
         """Set the name of jobs for which ``execute()`` gives none (``pipeline.name``)."""
         check_text("the name of a job", job_name, may_be_empty=True)
-        self._settings.default_job_name = job_name
-        return self
+        return self._set(default_job_name=job_name)
 
     def set_heartbeat(
         self, interval_ms: int = 10_000, timeout_ms: int = 50_000
@@ -157,13 +146,11 @@ class StreamExecutionEnvironment(EnvironmentSources):
         Raises:
             ConfigurationError: the interval is not positive, or is longer than the timeout.
         """
-        self._settings.heartbeat = HeartbeatSettings(interval_ms, timeout_ms)
-        return self
+        return self._set(heartbeat=HeartbeatSettings(interval_ms, timeout_ms))
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of subtasks of each keyed operator. Default: Spark's default parallelism."""
-        self._settings.parallelism = parallelism
-        return self
+        return self._set(parallelism=parallelism)
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
@@ -174,8 +161,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Default: Flink's rule, 128 for a parallelism of up to 85.
         """
-        self._settings.max_parallelism = max_parallelism
-        return self
+        return self._set(max_parallelism=max_parallelism)
 
     def get_default_local_parallelism(self) -> int:
         """Return the default parallelism: that of Spark, which on one machine is the number of cores."""
@@ -227,20 +213,14 @@ class StreamExecutionEnvironment(EnvironmentSources):
             config.set_checkpointing_mode(mode)
         if storage is not None:
             config.set_checkpoint_storage(storage)
-        if timeout is not None:
-            config.set_checkpoint_timeout(timeout)
-        if tolerable_failures is not None:
-            config.set_tolerable_checkpoint_failure_number(tolerable_failures)
-        if num_retained is not None:
-            config.set_max_retained_checkpoints(num_retained)
-        if incremental is not None:
-            config.enable_incremental_checkpoints(incremental)
+        given = {"timeout_ms": timeout, "tolerable_failures": tolerable_failures}
+        given |= {"num_retained": num_retained, "incremental": incremental}
+        config.put(**{name: value for name, value in given.items() if value is not None})
         return self
 
     def set_default_savepoint_directory(self, directory: AnyPath) -> StreamExecutionEnvironment:
         """Set the directory for savepoints that are triggered without one."""
-        self._settings.savepoint_directory = directory  # type: ignore[assignment] # a path is converted
-        return self
+        return self._set(savepoint_directory=directory)
 
     def get_default_savepoint_directory(self) -> str | None:
         """Return the directory for savepoints that are triggered without one."""
@@ -252,26 +232,22 @@ class StreamExecutionEnvironment(EnvironmentSources):
         By default a slot may grow as long as the host or container has a little memory left (2 %, and 64
         MiB).
         """
-        self._settings.slot_memory_bytes = limit_bytes
-        return self
+        return self._set(slot_memory_bytes=limit_bytes)
 
     def set_progress(self, shown: bool | None) -> StreamExecutionEnvironment:
         """Show a line of progress on standard error; with None, the default, only on a terminal."""
-        self._settings.progress = shown
-        return self
+        return self._set(progress=shown)
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         """Choose how state is kept and snapshotted. Default: ``HashMapStateBackend()``.
 
         ``EmbeddedRocksDBStateBackend`` is accepted with a warning, and state is still kept in memory.
         """
-        self._settings.state_backend = state_backend  # type: ignore[assignment] # RocksDB is replaced
-        return self
+        return self._set(state_backend=state_backend)
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Choose what happens after a failure; see :class:`RestartStrategies`."""
-        self._settings.restart = strategy
-        return self
+        return self._set(restart=strategy)
 
     def restore_from(
         self, path: AnyPath | None = LATEST, *, allow_non_restored_state: bool = False
@@ -289,9 +265,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 earlier call back: the next job starts from the beginning.
             allow_non_restored_state: whether to drop the state of operators that the program no longer has.
         """
-        self._settings.restore_path = path  # type: ignore[assignment] # a path is converted
-        self._settings.allows_non_restored_state = allow_non_restored_state
-        return self
+        return self._set(restore_path=path, allows_non_restored_state=allow_non_restored_state)
 
     def add_listener(self, listener: JobListener) -> StreamExecutionEnvironment:
         """Notify ``listener`` of epochs, checkpoints and restarts.
@@ -333,14 +307,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
             ConfigurationError: it cannot listen there, or ``pyflinkstate[web]`` is not installed.
         """
         self._settings.web_page = WebPageSettings((port,), host, address, metrics_without_token, actions)
-        self._served = None
-        self._started_monitor()
+        self.jobs.monitoring.serve_anew()
         return self
 
     def get_web_page_address(self) -> str | None:
         """Return the address of the web page with its token, or None if there is no page."""
-        monitor = self._started_monitor()
-        return None if monitor is None else monitor.address
+        return self.jobs.monitoring.address()
 
     def add_metric_reporter(
         self, reporter: MetricReporter, interval_ms: int = 10_000
@@ -360,9 +332,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         if not isinstance(reporter, MetricReporter):
             raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
         interval_ms = positive("the interval of a reporter in ms", interval_ms)
-        if self._monitor is None:
-            self._monitor = load_monitor()
-        self._monitor.add_reporter(reporter, interval_ms)
+        self.jobs.monitoring.add_reporter(reporter, interval_ms)
         return self
 
     def set_journal(self, kept: bool) -> StreamExecutionEnvironment:
@@ -371,8 +341,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         It is at most 8 MiB for each job, in the folder ``journal`` of the job's checkpoints. Default: it is
         kept if there is a web page.
         """
-        self._settings.journal = kept
-        return self
+        return self._set(journal=kept)
 
     # --- modes ---------------------------------------------------------------------------------------
 
@@ -381,12 +350,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         ``AUTOMATIC`` means ``BATCH`` if all sources are bounded. Set it before you make streams.
         """
-        self._settings.mode = execution_mode
-        return self
-
-    def runs_in_batch(self, node: Node) -> bool:
-        """Return whether a reader of ``node`` emits its results at the end of the input."""
-        return self._settings.runs_in_batch(node)
+        return self._set(mode=execution_mode)
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
@@ -461,7 +425,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
         """Accept it without effect: records travel in frames and never wait in a buffer."""
-        self._settings.idle_streams.keep("buffer_timeout_ms", timeout_millis)
+        self._settings.idle_streams.keep(buffer_timeout_ms=timeout_millis)
         return self
 
     def get_buffer_timeout(self) -> int:
@@ -470,7 +434,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         """Accept it without effect: the results are the same."""
-        self._settings.idle_streams.keep("is_chaining_enabled", False)
+        self._settings.idle_streams.keep(is_chaining_enabled=False)
         return self
 
     def is_chaining_enabled(self) -> bool:
@@ -490,35 +454,211 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         The caller owns the Spark session, and a job releases its own slots.
         """
-        for cache in self._caches:
-            cache.invalidate()
-        self._close_monitor()
+        self.jobs.close()
 
-    def _close_monitor(self) -> None:
-        if self._monitor is not None:
-            self._monitor.close()
-            self._monitor = self._served = None
+    # --- sources -----------------------------------------------------------------------------------
 
-    def _started_monitor(self) -> MonitorOfProgram | None:
-        """Return the monitor, which is loaded when it is needed for the first time."""
-        page = self._settings.web_page
-        if self._monitor is None and (page is not None or self._settings.keeps_journal):
-            self._monitor = load_monitor()
-        if self._monitor is not None and self._served is not page:  # it was chosen later
-            self._monitor.serve(page)
-            self._served = page
-        return self._monitor
+    @overload
+    def from_collection(
+        self, collection: Iterable[T], type_info: None = None, *, records_per_epoch: int | None = None
+    ) -> DataStream[T]: ...
+
+    @overload
+    def from_collection(
+        self,
+        collection: Iterable[TypedValue],
+        type_info: TypeInformation[T],
+        *,
+        records_per_epoch: int | None = None,
+    ) -> DataStream[T]: ...
+
+    def from_collection(
+        self,
+        collection: Iterable[TypedValue],
+        type_info: TypeInformation[T] | None = None,
+        *,
+        records_per_epoch: int | None = None,
+    ) -> DataStream[T]:
+        """Read a collection in its order, ``records_per_epoch`` at a time.
+
+        Args:
+            collection: the records.
+            type_info: the type to which records are converted: to a ``Row``, or to a ``FLOAT`` of 32 bits.
+            records_per_epoch: how many records an epoch has. Default: 10,000, or all without checkpoints.
+
+        Raises:
+            BadRecordError: a record does not fit the type.
+            ConfigurationError: it is a single text or mapping, or a table, which is no list of records.
+        """
+        return self._stream(
+            collection_source(collection, type_info, records_per_epoch), "collection", type_info
+        )
+
+    def from_rdd(self, rdd: RDD[T], *, partitions_per_epoch: int | None = None) -> DataStream[T]:
+        """Read an RDD, some partitions at a time. Default: Spark's parallelism with checkpoints, all without.
+
+        For an exact restart a partition must have the same records whenever it is computed.
+        """
+        return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
+
+    def _from_rdd(
+        self,
+        rdd: RDD[T],
+        partitions_per_epoch: int | None,
+        is_fresh: bool,
+        read: ReadBatches | None = None,
+    ) -> DataStream[T]:
+        if partitions_per_epoch is not None:
+            partitions_per_epoch = positive("partitions_per_epoch", partitions_per_epoch)
+        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
+
+    def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
+        """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`.
+
+        The rows are read as Arrow batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows. Where a
+        column has a type that does not travel so, they are read one by one.
+
+        Raises:
+            ConfigurationError: it is no DataFrame of Spark's, or a streaming one.
+        """
+        check_dataframe("from_dataframe()", df, "from a list of records: from_collection()")
+        if df.isStreaming:
+            raise ConfigurationError(
+                "from_dataframe() takes a batch DataFrame, and this is a streaming one: use from_streaming()"
+            )
+        rdd, read = arrow.rows_of(df)
+        return self._from_rdd(rdd, partitions_per_epoch, True, read).name("dataframe")
+
+    def from_files(
+        self,
+        directory: AnyPath,
+        format: str = "csv",
+        *,
+        files_per_epoch: int | None = None,
+        max_files: int | None = None,
+        growing: bool = False,
+        **options: object,
+    ) -> DataStream:
+        """Read the files of a directory in the order of their names.
+
+        Args:
+            directory: a path or URI that driver and executors can reach.
+            format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line), ``"parquet"``
+                (dicts) or ``"text"`` (lines). The extension tells the compression, such as ``.gz``.
+            files_per_epoch: the number of files in one epoch. Default: one with checkpoints, all without.
+            max_files: read only that many files, the first ones.
+            growing: whether to go on with files that appear later, without end. Each file must be complete
+                when it appears: write it under another name and rename it.
+            **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
+                dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
+        """
+        source = directory_source(directory, format, files_per_epoch, max_files, growing, options)
+        return self._stream(source, "files")
+
+    def from_rate(self, rows_per_second: int, *, partitions: int = 1) -> DataStream:
+        """Generate records at a fixed rate, without end: dicts of ``timestamp_ms`` and ``value``."""
+        rows_per_second = positive("rows_per_second", rows_per_second)
+        partitions = positive("partitions", partitions)
+        return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
+
+    def from_batch_reader(
+        self,
+        load: Callable[[str, str], DataFrame],
+        *,
+        latest: Callable[[Offset], Offset] | None = None,
+        max_records_per_epoch: int | None = None,
+    ) -> DataStream:
+        """Read with Spark's batch reader from offset to offset, epoch by epoch, without end.
+
+        For Kafka::
+
+            def load(start, end):
+                reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers)
+                reader = reader.option("subscribe", "orders")
+                return reader.option("startingOffsets", start).option("endingOffsets", end).load()
+
+        Args:
+            load: returns a DataFrame of the records between two offsets, which are texts: ``"earliest"``,
+                ``"latest"``, or JSON.
+            latest: called with the offsets reached so far, returns the newest offsets as a JSON value.
+                Without it they are found by reading: the greatest ``offset`` of each ``topic`` and
+                ``partition``. Kafka needs an offset for every partition, so if one may be empty, ask Kafka
+                (``end_offsets``).
+            max_records_per_epoch: without ``latest``, about how many records an epoch may have.
+        """
+        if max_records_per_epoch is not None:
+            max_records_per_epoch = positive("max_records_per_epoch", max_records_per_epoch)
+        if latest is None:
+            latest = PartitionOffsets(load, max_records_per_epoch)
+        return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")
+
+    def from_streaming(
+        self,
+        sdf: DataFrame,
+        *,
+        checkpoint_location: str | None = None,
+        trigger: dict[str, SparkObject] | None = None,
+    ) -> DataStream:
+        """Read a streaming DataFrame as Spark ``Row`` records: each micro-batch of Spark is an epoch.
+
+        The query runs under ``foreachBatch``. Spark considers a batch done when the state after it is
+        durable, so checkpointing must be enabled, and incremental checkpoints are advisable. When it is run
+        again with the same checkpoint directory and job name, the job restores itself from the retained
+        checkpoint that fits the position of the query exactly. After ``stop_with_savepoint`` pass the
+        savepoint to :meth:`restore_from`, as it may cover more than the checkpoints do.
+
+        Args:
+            sdf: a streaming DataFrame with any source and any stateless operators.
+            checkpoint_location: Spark's own for the query. Default: a folder below the checkpoint directory.
+                It is required if that is on S3, which Spark reaches under other URIs.
+            trigger: arguments for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
+        """
+        location = partial(query_location, checkpoint_location, self._settings.checkpoints, self.jobs)
+        return self._stream(query_source(sdf, location, trigger or {}), "streaming")
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        source_name: str = "source",
+        type_info: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
+        """Read a source: one of PyFlink's connectors or your own :class:`Source`.
+
+        Args:
+            source: a ``FileSource``, a ``NumberSequenceSource``, or your own.
+            watermark_strategy: assigns timestamps and watermarks.
+            source_name: the name in messages and counts.
+            type_info: the type of the records, which are checked against it and converted, such as a tuple
+                to a ``Row``. Default: that of the source, if it has one, without a check.
+
+        Raises:
+            ConfigurationError: it is no source, or the type is not type information. A record that does not
+                fit the type fails the job with ``BadRecordError``.
+        """
+        if not isinstance(source, Source):
+            raise ConfigurationError(f"from_source takes a Source, not {source!r}")
+        check_text("source_name", source_name, may_be_empty=True)
+        check_type("type_info", type_info)
+        # What a source says of its own records needs no check, for which each of them would pay.
+        is_checked = type_info is not None and type_info != type_of_source(source, None)
+        declared = type_of_source(source, type_info)
+        stream: DataStream[T] = DataStream(self, SourceNode(source, source_name, declared, is_checked))
+        if watermark_strategy is None:
+            return stream
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed.node.is_of_source = True  # type: ignore[union-attr]
+        return timed
+
+    def read_text_file(self, file_path: AnyPath, charset_name: str = "UTF-8") -> DataStream[str]:
+        """Read the lines of a file, or of all files below a folder."""
+        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
+        return self.from_source(lines.build(), source_name="text file")
+
+    def _stream(self, source: Source, name: str, type_info: TypeInformation | None = None) -> DataStream:
+        return DataStream(self, SourceNode(source, name, type_info))
 
     # --- running -------------------------------------------------------------------------------
-
-    def next_assigner_number(self) -> int:
-        """Return the number of a new assigner of watermarks; it is the same in each run of a program."""
-        self._assigners += 1
-        return self._assigners
-
-    def add_sink_node(self, node: SinkNode) -> None:
-        """Called by :meth:`DataStream.sink_to`."""
-        self._sinks.append(node)
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run everything that leads to a sink, to the end of the input.
@@ -529,319 +669,11 @@ class StreamExecutionEnvironment(EnvironmentSources):
         Raises:
             PyFlinkStateError: the error that made the job fail.
         """
-        job = self._job_of_sinks(job_name)
-        run_to_end(job)
-        return job.result()
+        return self.jobs.execute(job_name)
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
-        return JobClient(self._job_of_sinks(job_name), self._settings.savepoint_directory)
-
-    def _job_of_sinks(self, job_name: str | None, *own: SinkNode) -> Job:
-        """Make a job of the sinks that were added since the last one, and of the caller's ``own`` sinks.
-
-        The sinks are used up when the job is made. If it cannot be made, they wait for the next try.
-        """
-        waiting = tuple(self._sinks)
-        if not waiting and not own and self._ran_sinks:
-            raise ConfigurationError(
-                "there is nothing to execute: what was built has been executed, and each execute() runs what "
-                "was built since the one before; build the streams and their sinks again"
-            )
-        job = self._job([*waiting, *own], job_name)
-        del self._sinks[: len(waiting)]
-        self._ran_sinks = self._ran_sinks or bool(waiting)
-        return job
-
-    def collect(self, node: Node, job_name: str | None) -> CloseableIterator:
-        """Called by :meth:`DataStream.execute_and_collect`."""
-        records: deque[Record] = deque()
-        # It is the last sink, so a record appears when the others have committed its epoch.
-        sink = DriverSink(lambda _, values: records.extend(values))
-        job = self._job_of_sinks(job_name, SinkNode(node, sink, "collect"))
-        return CloseableIterator(job, records)
-
-    def foreach_epoch_sink(
-        self, function: Callable[[DataFrame, int], None], schema: SparkSchema
-    ) -> ForeachEpochSink:
-        """Called by :meth:`DataStream.foreach_epoch`."""
-
-        def write(frames: SparkObject, epoch: int) -> None:
-            function(
-                self._dataframe(self._values_of([frames]), schema),
-                epoch,
-            )
-
-        return ForeachEpochSink(write)
-
-    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
-        """Called by :meth:`DataStream.to_rdd`."""
-        sink = RddSink()
-        run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
-        return self._values_of(sink.committed)
-
-    def _values_of(self, frames: list[SparkObject]) -> RDD[Record]:
-        return on_spark.values_of(self._context, frames, self._python_files)
-
-    def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
-        """Called by :meth:`DataStream.to_dataframe`."""
-        (frame,) = self.run_to_dataframes([(node, schema)], job_name)
-        return frame
-
-    def run_to_dataframes(
-        self, outputs: list[tuple[Node, SparkSchema]], job_name: str | None
-    ) -> list[DataFrame]:
-        """Run one job up to several nodes and return the records of each as a DataFrame."""
-        prepared = [self._rows_for_frames(node, schema) for node, schema in outputs]
-        sinks = [RddSink(None if columns is None else arrow.ArrowWriter(columns)) for _, columns in prepared]
-        nodes = [SinkNode(node, sink, "dataframe") for (node, _), sink in zip(prepared, sinks, strict=True)]
-        run_to_end(self._job(nodes, job_name))
-        frames: list[DataFrame] = []
-        for (_, schema), (_, columns), sink in zip(outputs, prepared, sinks, strict=True):
-            if columns is None:
-                frames.append(self._dataframe(self._values_of(sink.committed), schema))
-            else:
-                frames.append(arrow.dataframe_of(self._spark, sink.committed, columns))
-        return frames
-
-    def _rows_for_frames(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
-        if arrow.can_make_dataframes():
-            return self.rows_for_files(node, schema)
-        return self.checked_rows(node, schema), None
-
-    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
-        """Return the results of ``node``, and what makes Arrow batches of them.
-
-        If a column does not travel as Arrow there is none, and the results are checked as rows of ``schema``.
-        """
-        kind = row_schema.schema_of(schema)
-        columns = None if kind is None else arrow.RowColumns.of(kind, node.name)
-        return (node if columns is not None else self.checked_rows(node, schema)), columns
-
-    def checked_rows(self, node: Node, schema: SparkSchema, for_spark: bool = True) -> Node:
-        """Return the results of ``node`` as rows that fit ``schema``: what does not fit fails the job.
-
-        Args:
-            node: what gives the records.
-            schema: of the rows.
-            for_spark: see ``RowCheck``.
-
-        Raises:
-            ConfigurationError: the schema is none.
-        """
-        wanted = row_schema.schema_of(schema)
-        if wanted is None:
-            return node
-        return ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
-
-    def _dataframe(self, rows: RDD[Record], schema: SparkSchema) -> DataFrame:
-        """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""
-        return self._spark.createDataFrame(rows, schema, verifySchema=row_schema.schema_of(schema) is None)
-
-    def cached_source(self, node: Node) -> CachedSource:
-        """Called by :meth:`DataStream.cache`."""
-        cache = CachedSource(lambda: self._computed(node))
-        self._caches.append(cache)
-        return cache
-
-    def _computed(self, node: Node) -> CachedRecords:
-        """Run a job of its own; it starts from no checkpoint, as what it reads is read anew."""
-        sink = RddSink()
-        restores, self._settings.restore_path = self._settings.restore_path, None
-        try:
-            run_to_end(self._job([SinkNode(node, sink, "cache")], f"{node.name}: cache"))
-        finally:
-            self._settings.restore_path = restores
-        kept = list(sink.committed)
-
-        def release() -> None:
-            for frames in kept:
-                frames.unpersist()
-
-        records = on_spark.rdd_source(self._values_of(kept), None, is_fresh=True)
-        return CachedRecords(records, release)
-
-    def preview(self, job_name: str | None = None) -> tuple[JobPlan, str]:
-        """Return the plan and the name of the job that :meth:`execute` would run; nothing is started.
-
-        Raises:
-            ConfigurationError, ParallelismError: the program cannot be executed.
-        """
-        plan = make_plan(self._sinks, self.get_parallelism(), self._settings.max_parallelism)
-        self._check_uids(plan)
-        return plan, self._name_of(job_name)
-
-    def _name_of(self, job_name: str | None) -> str:
-        if job_name is not None:
-            check_text("the name of a job", job_name, may_be_empty=True)
-        return job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
-
-    def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
-        """Make a job. It uses up what to restore from, unless it cannot be made."""
-        name = self._name_of(job_name)
-        plan = make_plan(sinks, self.get_parallelism(), self._settings.max_parallelism)
-        self._check_backend()
-        self._check_uids(plan)
-        for node in plan.sources:
-            if isinstance(node.source, CachedSource):
-                node.source.fill()
-        self._job_name = name
-        streaming = _streaming_source(plan)
-        if streaming is not None and self._settings.checkpoints.checkpoint_directory() is not None:
-            streaming.locate()
-        storage = self._storage()
-        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._settings.heartbeat
-        restore = self._restore_point(plan, storage, name)
-        observer = self._observer()
-        job = Job(
-            plan,
-            self._job_settings(name, storage is not None, observer),
-            on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
-            lambda secret, events, deployments: ControlServer(
-                endpoint, secret, events, deployments, heartbeat
-            ),
-            SystemClock(),
-            storage,
-            restore,
-        )
-        if observer is not None and self._monitor is not None:
-            self._monitor.attach(observer, job, self._settings.savepoint_directory)
-        self._settings.restore_path = None
-        return job
-
-    def _observer(self) -> JobObserver | None:
-        """Return a listener for the monitor, if there is one."""
-        monitor, directory = self._started_monitor(), self._settings.checkpoints.checkpoint_directory()
-        if monitor is None:
-            return None
-        if directory is None or not self._settings.keeps_journal:
-            return monitor.observe(None)
-        return monitor.observe(directory.checkpoint_path)
-
-    def _job_settings(
-        self, name: str, has_checkpoints: bool, observer: JobObserver | None = None
-    ) -> JobSettings:
-        default = (
-            DefaultRestart(attempts=3, delay_ms=1000) if has_checkpoints else RestartStrategies.no_restart()
-        )
-        listeners = [*self._settings.listeners, *filter(None, [observer])]
-        if self._settings.progress or (self._settings.progress is None and sys.stderr.isatty()):
-            listeners.append(ProgressLine(sys.stderr, SystemClock()))
-        return JobSettings(
-            name=name,
-            checkpoints=self._settings.checkpoints.settings,
-            restart=self._settings.restart or default,
-            listeners=tuple(listeners),
-            state_backend=self._settings.chosen_state_backend(),
-            retention=self._settings.checkpoints.get_externalized_checkpoint_retention(),
-            allow_non_restored_state=self._settings.allows_non_restored_state,
-            fall_back=self._settings.checkpoints.is_fall_back_enabled(),
-            slot_memory_bytes=self._settings.slot_memory_bytes,
-            job_parameters=dict(self._settings.job_parameters),
-            epochs_ahead=self._settings.epochs_ahead,
-            is_encrypted=self._is_encrypted(),
-            page=self._page_without_token(),
-        )
-
-    def _is_encrypted(self) -> bool:
-        chosen = self._settings.is_encrypted
-        return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
-
-    def _page_without_token(self) -> str | None:
-        address = None if self._monitor is None else self._monitor.address
-        return None if address is None else address.partition("?")[0]
-
-    def _check_uids(self, plan: JobPlan) -> None:
-        missing = [operator.name for operator in plan.operators if operator.node.uid is None]
-        if missing and not self._settings.has_auto_generated_uids:
-            raise ConfigurationError(
-                f"operator {missing[0]!r} has state and no uid(), and disable_auto_generated_uids() asks for "
-                f"one: call uid() on it",
-                operator=missing[0],
-            )
-
-    def _check_backend(self) -> None:
-        if self._settings.checkpoints.is_incremental() and not self._settings.state_backend.async_snapshots:
-            raise ConfigurationError(
-                "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
-            )
-
-    def _storage(self) -> CheckpointFolders | None:
-        where = self._settings.checkpoints.checkpoint_directory()
-        if not self._settings.checkpoints.is_checkpointing_enabled():
-            if where is None:
-                return None
-            _log.warning(
-                "a directory for checkpoints is set, but no interval: no checkpoints are taken until the "
-                "input ends, and output becomes visible only then, or with a savepoint. Call "
-                "enable_checkpointing()"
-            )
-        storage = CheckpointFolders(where or self._storage_of_this_run())
-        storage.check_writable()
-        return storage
-
-    def _storage_of_this_run(self) -> FileSystemCheckpointStorage:
-        """Return a directory that is deleted with the program; Flink uses the job manager's memory."""
-        if not str(self._context.master).startswith("local"):
-            raise ConfigurationError(
-                "checkpoints need a directory that driver and executors can reach: pass it to "
-                "enable_checkpointing() or get_checkpoint_config().set_checkpoint_storage()"
-            )
-        if self._temporary_storage is None:
-            self._temporary_storage = temporary_folder(self, "pyflinkstate-")
-        return FileSystemCheckpointStorage(str(self._temporary_storage))
-
-    def _restore_point(
-        self, plan: JobPlan, storage: CheckpointFolders | None, job_name: str
-    ) -> RestorePoint | None:
-        path = self._settings.restore_path
-        streaming = _streaming_source(plan)
-        if storage is None:
-            if path is not None or plan.source.source.commits_every_epoch:
-                raise ConfigurationError(
-                    "restore_from() and from_streaming() need enable_checkpointing(): "
-                    "restored state is kept on"
-                )
-            return None
-        if streaming is not None:
-            return _restore_streaming(streaming, storage, job_name, path)
-        if path is None:
-            return None
-        if path == LATEST:
-            metadata = storage.load_latest(job_name, self._settings.checkpoints.is_fall_back_enabled())
-            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
-            return RestorePoint(metadata, uri, is_latest=True)
-        return RestorePoint(*load_checkpoint(path))
-
-
-def _restore_streaming(
-    source: StreamingSource, storage: CheckpointFolders, job_name: str, path: str | None
-) -> RestorePoint | None:
-    """Choose the checkpoint that fits the position of the query; check that a given savepoint fits.
-
-    If it is the newest one, an older driver that still runs may complete another one before it is excluded.
-    """
-    if path is None or path == LATEST:
-        read: list[CheckpointMetadata] = []
-        metadata = source.choose(_noted(storage.load_retained(job_name), read))
-        if metadata is None:
-            if path == LATEST:
-                storage.load_latest(job_name)  # raises an error that there is none
-            return None
-        uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
-        return RestorePoint(metadata, uri, is_latest=metadata is read[0])
-    named = RestorePoint(*load_checkpoint(path))
-    source.choose([named.metadata])
-    return named
-
-
-def _noted(
-    retained: Iterable[CheckpointMetadata], read: list[CheckpointMetadata]
-) -> Iterator[CheckpointMetadata]:
-    """Yield checkpoints, and put those that were asked for into a list."""
-    for metadata in retained:
-        read.append(metadata)
-        yield metadata
+        return self.jobs.execute_async(job_name)
 
 
 def _mode_and_storage(
@@ -863,9 +695,3 @@ def _mode_and_storage(
             f"storage={storage!r}: checkpoints go to one, so leave the other out"
         )
     return None, mode
-
-
-def _streaming_source(plan: JobPlan) -> StreamingSource | None:
-    """Return the source that reads a streaming query, if there is one: it has no other beside it."""
-    sources = (node.source for node in plan.sources)
-    return next((source for source in sources if isinstance(source, StreamingSource)), None)

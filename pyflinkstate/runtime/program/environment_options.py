@@ -71,7 +71,7 @@ def _assignment(path: str, name: str, row: Setting) -> _Apply:
 
 def _checkpoint_assignment(name: str, row: Setting) -> _Apply:
     def apply(settings: EnvironmentSettings, reader: Reader) -> None:
-        settings.checkpoints.put(name, row.read(reader))
+        settings.checkpoints.put(**{name: row.read(reader)})
 
     return apply
 

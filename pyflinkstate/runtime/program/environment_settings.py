@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -287,6 +287,11 @@ class EnvironmentSettings:
     idle: IdleExecutionSettings = attrs.field(factory=IdleExecutionSettings)
     idle_streams: IdleStreamSettings = attrs.field(factory=IdleStreamSettings)
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
+
+    def put(self, **values: Any) -> None:
+        """Check and set fields."""
+        for name, value in values.items():
+            setattr(self, name, value)
 
     @property
     def keeps_journal(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -24,14 +25,21 @@ class ExecutionConfig:
         self._settings = settings
         self._idle = settings.idle
 
+    def _set(self, **values: Any) -> ExecutionConfig:
+        self._settings.put(**values)
+        return self
+
+    def _keep(self, **values: Any) -> ExecutionConfig:
+        self._idle.keep(**values)
+        return self
+
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
         return self._settings.get_parallelism()
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
         """Set the number of subtasks of each keyed operator."""
-        self._settings.parallelism = parallelism
-        return self
+        return self._set(parallelism=parallelism)
 
     def get_max_parallelism(self) -> int:
         """Return the number of key groups that was set, or -1."""
@@ -39,8 +47,7 @@ class ExecutionConfig:
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
         """Set the number of key groups."""
-        self._settings.max_parallelism = max_parallelism
-        return self
+        return self._set(max_parallelism=max_parallelism)
 
     # --- what jobs are given -------------------------------------------------------------------------
 
@@ -50,8 +57,7 @@ class ExecutionConfig:
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Setting]) -> ExecutionConfig:
         """Give functions values by name, converted with ``str()``. They replace the values set before."""
-        self._settings.job_parameters = global_job_parameters_dict  # type: ignore[assignment] # converted
-        return self
+        return self._set(job_parameters=global_job_parameters_dict)
 
     def is_use_snapshot_compression(self) -> bool:
         """Return what was set; False where nothing was, and the state backend says it (``zstd``)."""
@@ -59,8 +65,7 @@ class ExecutionConfig:
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
         """Have state files compressed, or not, whatever the state backend says."""
-        self._settings.snapshot_compression = use_snapshot_compression
-        return self
+        return self._set(snapshot_compression=use_snapshot_compression)
 
     def has_auto_generated_uids_enabled(self) -> bool:
         """Return whether an operator with state may do without ``uid()``; True by default."""
@@ -68,13 +73,11 @@ class ExecutionConfig:
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
         """Make ids of names and places where there is no ``uid()``."""
-        self._settings.has_auto_generated_uids = True
-        return self
+        return self._set(has_auto_generated_uids=True)
 
     def disable_auto_generated_uids(self) -> ExecutionConfig:
         """Refuse a job in which an operator with state has no ``uid()``: ``ConfigurationError``."""
-        self._settings.has_auto_generated_uids = False
-        return self
+        return self._set(has_auto_generated_uids=False)
 
     # --- what changes nothing ------------------------------------------------------------------------
 
@@ -84,8 +87,7 @@ class ExecutionConfig:
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
         """Accept an interval in ms: watermarks follow every frame of records."""
-        self._idle.keep("auto_watermark_interval_ms", interval)
-        return self
+        return self._keep(auto_watermark_interval_ms=interval)
 
     def get_latency_tracking_interval(self) -> int:
         """Return what was set, in ms."""
@@ -93,18 +95,15 @@ class ExecutionConfig:
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
         """Accept an interval in ms: there are no latency markers."""
-        self._idle.keep("latency_tracking_interval_ms", interval)
-        return self
+        return self._keep(latency_tracking_interval_ms=interval)
 
     def enable_object_reuse(self) -> ExecutionConfig:
         """Accept it: a result that can change is copied when it is emitted, whatever is set."""
-        self._idle.keep("object_reuse", True)
-        return self
+        return self._keep(object_reuse=True)
 
     def disable_object_reuse(self) -> ExecutionConfig:
         """Accept it."""
-        self._idle.keep("object_reuse", False)
-        return self
+        return self._keep(object_reuse=False)
 
     def is_object_reuse_enabled(self) -> bool:
         """Return what was set."""
@@ -112,13 +111,11 @@ class ExecutionConfig:
 
     def enable_closure_cleaner(self) -> ExecutionConfig:
         """Accept it: functions are pickled with what they use, and with nothing else."""
-        self._idle.keep("closure_cleaner", True)
-        return self
+        return self._keep(closure_cleaner=True)
 
     def disable_closure_cleaner(self) -> ExecutionConfig:
         """Accept it: see :meth:`enable_closure_cleaner`."""
-        self._idle.keep("closure_cleaner", False)
-        return self
+        return self._keep(closure_cleaner=False)
 
     def is_closure_cleaner_enabled(self) -> bool:
         """Return what was set; True by default."""
@@ -130,8 +127,7 @@ class ExecutionConfig:
 
     def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
         """Accept an interval in ms: Spark ends its tasks, and a slot's process is ended as a whole."""
-        self._idle.keep("cancellation_interval_ms", interval)
-        return self
+        return self._keep(cancellation_interval_ms=interval)
 
     def get_task_cancellation_timeout(self) -> int:
         """Return what was set, in ms."""
@@ -139,8 +135,7 @@ class ExecutionConfig:
 
     def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
         """Accept a timeout in ms: see :meth:`set_task_cancellation_interval`."""
-        self._idle.keep("cancellation_timeout_ms", timeout)
-        return self
+        return self._keep(cancellation_timeout_ms=timeout)
 
     # --- as a value ------------------------------------------------------------------------------------
 

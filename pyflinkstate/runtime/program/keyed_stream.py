@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable
-from typing import Generic, NoReturn
+from typing import TYPE_CHECKING, Generic, NoReturn
 
 from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
@@ -29,9 +29,11 @@ from pyflinkstate.runtime.operators import (
 )
 from pyflinkstate.runtime.plan import Input, Node, Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.user_functions import KeyedAdapter, check_callable, check_function, name_of
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 
 
 class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
@@ -39,7 +41,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
     def __init__(
         self,
-        env: StreamEnvironment,
+        env: StreamExecutionEnvironment,
         node: Node,
         select_key: Callable[[T_co], K_co] | KeySelector[T_co, K_co],
         key_type: TypeInformation[K_co],
@@ -153,7 +155,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     def _reduce(
         self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co], name: str
     ) -> DataStream[T_co]:
-        function = BatchReduce(func) if self._env.runs_in_batch(self._node) else RollingReduce(func)
+        function = BatchReduce(func) if self._env.jobs.runs_in_batch(self._node) else RollingReduce(func)
         return self.stateful((self.as_input(),), function, name, None, keeps_type=True)
 
     def window(self, window_assigner: WindowAssigner[T_co, W]) -> WindowedStream[T_co, K_co, W]:

@@ -21,11 +21,11 @@ from pyflinkstate.api.window_functions import (
 )
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import window_operator
-from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.user_functions import check_function, refuse_checkpointed_contents
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
+    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="_Windows")
@@ -47,7 +47,7 @@ class _Windows(Generic[T, W]):
         self._allowed_lateness_ms = 0
         self._late_tag: OutputTag[T] | None = None
 
-    def get_execution_environment(self) -> StreamEnvironment:
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
         """Return the environment that the stream belongs to."""
         return self._stream.get_execution_environment()
 

@@ -104,10 +104,15 @@ class CheckpointConfig:
         """The settings that the coordinator uses."""
         return self._settings
 
-    def put(self, name: str, value: Any) -> CheckpointConfig:
-        """Check and set a field of :class:`CheckpointSettings`."""
-        checked = rows_of(CheckpointSettings)[name].checked(self, f"checkpoints: {name}", value)
-        self._settings = attrs.evolve(self._settings, **{name: checked})
+    def put(self, **values: Any) -> CheckpointConfig:
+        """Check and set fields of :class:`CheckpointSettings`."""
+        rows = rows_of(CheckpointSettings)
+        checked = {name: rows[name].checked(self, f"checkpoints: {name}", values[name]) for name in values}
+        self._settings = attrs.evolve(self._settings, **checked)
+        return self
+
+    def _keep(self, **values: Any) -> CheckpointConfig:
+        self.idle.keep(**values)
         return self
 
     def is_checkpointing_enabled(self) -> bool:
@@ -120,8 +125,7 @@ class CheckpointConfig:
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
         """Accept a mode. With ``AT_LEAST_ONCE`` checkpoints are exactly once as well, at no cost."""
-        self.idle.keep("mode", checkpointing_mode)
-        return self
+        return self._keep(mode=checkpointing_mode)
 
     def get_checkpoint_interval(self) -> int:
         """Return the time between two checkpoints, or -1 if none are taken."""
@@ -129,7 +133,7 @@ class CheckpointConfig:
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
         """Set the least time between two checkpoints; 0 takes one at the end of every epoch."""
-        return self.put("interval_ms", checkpoint_interval)
+        return self.put(interval_ms=checkpoint_interval)
 
     def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | JobManagerCheckpointStorage | None:
         """Return where checkpoints are kept, or None if that was not set."""
@@ -158,8 +162,7 @@ class CheckpointConfig:
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
         """Accept it without effect: the end of an epoch aligns barriers, at no cost."""
-        self.idle.keep("unaligned", enabled)
-        return self
+        return self._keep(unaligned=enabled)
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
         """Accept it: checkpoints are aligned anyway."""
@@ -171,8 +174,7 @@ class CheckpointConfig:
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         """Accept it without effect; see :meth:`enable_unaligned_checkpoints`."""
-        self.idle.keep("force_unaligned", force_unaligned_checkpoints)
-        return self
+        return self._keep(force_unaligned=force_unaligned_checkpoints)
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
         """Return what was set, 0 by default."""
@@ -182,8 +184,7 @@ class CheckpointConfig:
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
         """Accept it: there is no alignment that could take long."""
-        self.idle.keep("aligned_timeout", alignment_timeout)
-        return self
+        return self._keep(aligned_timeout=alignment_timeout)
 
     set_alignment_timeout = set_aligned_checkpoint_timeout
 
@@ -193,7 +194,7 @@ class CheckpointConfig:
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
         """Tolerate no failing checkpoint, or any number of them."""
-        return self.put("tolerable_failures", 0 if fail_on_checkpointing_errors else 2**31 - 1)
+        return self.put(tolerable_failures=0 if fail_on_checkpointing_errors else 2**31 - 1)
 
     def get_checkpoint_timeout(self) -> int:
         """Return the time after which a pending checkpoint is aborted."""
@@ -201,7 +202,7 @@ class CheckpointConfig:
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """Set the time after which a pending checkpoint is aborted."""
-        return self.put("timeout_ms", checkpoint_timeout)
+        return self.put(timeout_ms=checkpoint_timeout)
 
     def get_min_pause_between_checkpoints(self) -> int:
         """Return the least time between the completion of one checkpoint and the trigger of the next."""
@@ -209,7 +210,7 @@ class CheckpointConfig:
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """Set the least time between the completion of one checkpoint and the trigger of the next."""
-        return self.put("min_pause_ms", min_pause_between_checkpoints)
+        return self.put(min_pause_ms=min_pause_between_checkpoints)
 
     def get_max_concurrent_checkpoints(self) -> int:
         """Return how many checkpoints may be pending at the same time."""
@@ -217,7 +218,7 @@ class CheckpointConfig:
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Set how many checkpoints may be pending at the same time."""
-        return self.put("max_concurrent", max_concurrent_checkpoints)
+        return self.put(max_concurrent=max_concurrent_checkpoints)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
         """Return how many checkpoints in a row may fail before the job fails."""
@@ -227,7 +228,7 @@ class CheckpointConfig:
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
         """Set how many checkpoints in a row may fail before the job fails."""
-        return self.put("tolerable_failures", tolerable_checkpoint_failure_number)
+        return self.put(tolerable_failures=tolerable_checkpoint_failure_number)
 
     def get_max_retained_checkpoints(self) -> int:
         """Return how many completed checkpoints are kept."""
@@ -235,7 +236,7 @@ class CheckpointConfig:
 
     def set_max_retained_checkpoints(self, max_retained_checkpoints: int) -> CheckpointConfig:
         """Set how many completed checkpoints are kept (``execution.checkpointing.num-retained``)."""
-        return self.put("num_retained", max_retained_checkpoints)
+        return self.put(num_retained=max_retained_checkpoints)
 
     def is_incremental(self) -> bool:
         """Return whether checkpoints write only changes."""
@@ -255,9 +256,9 @@ class CheckpointConfig:
                 background, so that a restore reads one full file and no more increments than that. Default:
                 the value that was set before, or 10.
         """
-        if materialization_interval is not None:
-            self.put("materialization_interval", materialization_interval)
-        return self.put("incremental", enabled)
+        if materialization_interval is None:
+            return self.put(incremental=enabled)
+        return self.put(incremental=enabled, materialization_interval=materialization_interval)
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
         """Return what happens to checkpoints when the job ends, or None if they stay."""

@@ -37,13 +37,14 @@ class IdleSettings:
 
     _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
-    def keep(self, name: str, value: Any) -> None:
-        """Set a field; log once that it changes nothing, if the value is not the default."""
-        setattr(self, name, value)
-        row = rows_of(type(self))[name]
-        if getattr(self, name) != row.default and name not in self._told:
-            self._told.add(name)
-            _log.info("%s() is accepted and changes nothing: %s", row.setter, row.why_idle)
+    def keep(self, **values: Any) -> None:
+        """Set fields; log of each once that it changes nothing, if the value is not the default."""
+        for name, value in values.items():
+            setattr(self, name, value)
+            row = rows_of(type(self))[name]
+            if getattr(self, name) != row.default and name not in self._told:
+                self._told.add(name)
+                _log.info("%s() is accepted and changes nothing: %s", row.setter, row.why_idle)
 
 
 @attrs.define(on_setattr=check_set)

@@ -97,11 +97,12 @@ def tried(
     Raises:
         ConfigurationError: the program has no sink, or is no environment.
     """
-    if not hasattr(program, "preview"):
+    jobs = getattr(program, "jobs", None)
+    if jobs is None:
         raise ConfigurationError(
             f"a StreamExecutionEnvironment with the program's streams and sinks is needed, not {program!r}"
         )
-    plan, name = program.preview(job_name)
+    plan, name = jobs.preview(job_name)
     trial = _Trial(plan, name, attrs.evolve(metadata, operators=()), operators, reader or _NoFiles())
     found = tuple(trial.mismatches())
     known = {operator.operator_id for operator in plan.operators}

@@ -178,7 +178,7 @@ def process(
         side = [stream.get_side_output(tag) for stream in made]
         outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
     if base is None:
-        return env.run_to_dataframes(list(outputs.values()), options.job_name)
+        return env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
     return _streaming(env, df, outputs, options, base)
 
 
@@ -195,7 +195,7 @@ def _streaming(
     for tag_id, (node, schema) in outputs.items():
         folder = folders[tag_id]
         empty = df.sparkSession.createDataFrame([], schema)
-        rows, columns = env.rows_for_files(node, schema)
+        rows, columns = env.jobs.rows_for_files(node, schema)
         made_by = _arrow_schema(empty) if columns is None else columns
         DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by, retention_ms=options.retention_ms))
         file_system, path = open_file_system(folder)

@@ -150,7 +150,7 @@ def _as_rows(
 ) -> tuple[DataStream, list[str] | None]:
     """Return results as rows with names, and the names."""
     names = getattr(row_schema.schema_of(schema), "names", None)
-    checked = DataStream(env, env.checked_rows(results.node, schema, for_spark=False))
+    checked = DataStream(env, env.jobs.checked_rows(results.node, schema, for_spark=False))
     return (checked, None) if names is None else (checked.map(_Named(tuple(names))), list(names))
 
 
