@@ -26,7 +26,8 @@ NOT_YET = "Not recorded yet: `make record` does."
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table."""
-    return ["", *(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)), ""]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return ["", lines[0], "|---" * len(head) + "|", *lines[1:], ""]
 
 
 def picture(name: str, alt: str) -> list[str]:
@@ -34,7 +35,7 @@ def picture(name: str, alt: str) -> list[str]:
 
 
 def missed(results: Results) -> list[tuple[Mark, Figure]]:
-    """Return the marks that the worst run misses, and what was seen."""
+    """Return the marks that the worst run misses, each with its figure."""
     seen = ((mark, results[mark.benchmark].figures()[mark.key]) for mark in marks_of(results))
     return [(mark, figure) for mark, figure in seen if not mark.is_met_by(figure.worst)]
 
@@ -52,7 +53,7 @@ def marks_of(results: Results) -> list[Mark]:
 
 
 def conditions(results: Results) -> list[str]:
-    """Return where, with what and how often each benchmark ran."""
+    """Return the machine, versions, arguments and runs of each benchmark."""
     if not results:
         return [NOT_YET]
     lines = []
@@ -102,27 +103,19 @@ def where(result: Result) -> str:
 
 
 def marks(results: Results) -> list[str]:
-    """Return all marks, and whether the worst runs meet them."""
+    """Return how many marks the worst runs meet; the tables of the benchmarks say which."""
     found = marks_of(results)
     if not found:
         return [NOT_YET]
-    figures = {name: result.figures() for name, result in results.items()}
-    rows = [_mark_row(mark, figures[mark.benchmark][mark.key]) for mark in found]
     met = len(found) - len(missed(results))
-    return [
-        f"{met} of {len(found)} marks are met by the worst run.",
-        *table(["benchmark", "figure", "asked", "worst", ""], rows),
-    ]
+    return [f"{met} of {len(found)} marks are met by the worst run."]
 
 
-def _mark_row(mark: Mark, figure: Figure) -> list[str]:
-    return [
-        f"`{mark.benchmark}`",
-        f"`{mark.key}`",
-        _bound(mark),
-        shown(figure.worst),
-        "met" if mark.is_met_by(figure.worst) else "**missed**",
-    ]
+def _asked(mark: Mark | None, figure: Figure) -> str:
+    """Return the cell of a mark; empty if the figure has none."""
+    if mark is None:
+        return ""
+    return _bound(mark) if mark.is_met_by(figure.worst) else f"{_bound(mark)}: **missed**"
 
 
 def _bound(mark: Mark) -> str:
@@ -135,7 +128,7 @@ def _bound(mark: Mark) -> str:
 
 
 def figures(name: str) -> Callable[[Results], list[str]]:
-    """Return what makes the table of all figures of a benchmark."""
+    """Return a function that draws the table of all figures of a benchmark."""
 
     def draw(results: Results) -> list[str]:
         if name not in results:
@@ -148,14 +141,13 @@ def figures(name: str) -> Callable[[Results], list[str]]:
 
 def _figure_rows(result: Result) -> Iterator[list[str]]:
     for key, figure in result.figures().items():
-        mark = mark_of(result.benchmark, key)
         yield [
             MEANINGS.get(key, ""),
             f"`{key}`",
             shown(figure.worst),
             shown(figure.median),
             percent(figure.spread),
-            _bound(mark) if mark else "",
+            _asked(mark_of(result.benchmark, key), figure),
         ]
 
 
@@ -184,9 +176,8 @@ def _operator_row(name: str, seen: dict[str, Figure]) -> list[str]:
     cells = [OPERATORS[name], shown(rate.median)]
     if ratio is None:
         return [*cells, "1", "1", "", ""]
-    mark = mark_of("operators", f"ratio_{name}")
-    asked_for = _bound(mark) if mark else ""
-    return [*cells, shown(ratio.worst), shown(ratio.median), percent(ratio.spread), asked_for]
+    bound = _asked(mark_of("operators", f"ratio_{name}"), ratio)
+    return [*cells, shown(ratio.worst), shown(ratio.median), percent(ratio.spread), bound]
 
 
 def nexmark(results: Results) -> list[str]:
@@ -237,11 +228,11 @@ def _workload_rows(workload: str, result: Result) -> Iterator[list[str]]:
 def _times_cells(mark: Mark | None, times: Figure | None) -> list[str]:
     if times is None:
         return ["", "", ""]
-    return [shown(times.worst), shown(times.median), _bound(mark) if mark else ""]
+    return [shown(times.worst), shown(times.median), _asked(mark, times)]
 
 
 def faster_peers(results: Results) -> list[str]:
-    """Say which engine was faster, at what."""
+    """Return a line for each engine that was faster at some work."""
     works = works_of_peers(results)
     if not works:
         return [NOT_YET]
@@ -273,7 +264,7 @@ def readme(results: Results) -> list[str]:
 
 
 def _cell(results: Results, benchmark: str, key: str) -> str:
-    """Return the worst of a figure, or nothing."""
+    """Return the worst of a figure; empty if it was not recorded."""
     result = results.get(benchmark)
     figure = result.figures().get(key) if result else None
     return shown(figure.worst) if figure else ""
@@ -288,7 +279,7 @@ def _one(benchmark: str, key: str, unit: str = "{}") -> Callable[[Results], str]
 
 
 def _several(benchmark: str, keys: dict[str, str]) -> Callable[[Results], str]:
-    """Return what makes a cell of several figures, each with a word before it."""
+    """Return a function that makes a cell of several figures, each with a word before it."""
     return lambda results: _with_words({text: _cell(results, benchmark, key) for text, key in keys.items()})
 
 
@@ -378,7 +369,7 @@ _PLAIN = (
     "state_access",
     "live_state",
 )
-#: What makes each drawn part of the documents.
+#: How each part of the documents is drawn.
 PARTS: dict[str, Callable[[Results], list[str]]] = {
     "readme": readme,
     "conditions": conditions,
