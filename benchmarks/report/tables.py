@@ -59,7 +59,7 @@ def conditions(results: Results) -> list[str]:
     lines = []
     for where, names in _machines(results).items():
         lines.append(f"- {where}: {_listed(names, results)}.")
-    head = ["benchmark", "arguments", "runs", "commit", "load average before and after", "others' use before"]
+    head = ["benchmark", "arguments", "runs", "commit", "others' use before"]
     rows = [_condition(results[name]) for name in BENCHMARKS if name in results]
     missing = [f"`{name}`" for name in BENCHMARKS if name not in results]
     notes = [f"Not recorded yet: {', '.join(missing)}."] if missing else []
@@ -73,7 +73,6 @@ def _condition(result: Result) -> list[str]:
         " ".join(filter(None, [*result.arguments, "on one core" if result.is_on_one_core else ""])) or "-",
         str(len(result.runs)),
         f"`{result.commit[:7]}`",
-        f"{result.runs[0].load_before:g}, {result.runs[-1].load_after:g}",
         f"{max(busy):.0%}".replace("%", " %") if busy else "unknown",
     ]
 
