@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from report.charts import Results, file_of, works_of_peers
-from report.numbers import asked, percent, shown
+from report.numbers import asked, shown
 from report.programs import (
     BENCHMARKS,
     ENGINES,
@@ -132,7 +132,7 @@ def figures(name: str) -> Callable[[Results], list[str]]:
     def draw(results: Results) -> list[str]:
         if name not in results:
             return [NOT_YET]
-        head = ["what", "figure", "worst", "median", "spread", "asked"]
+        head = ["what", "figure", "worst", "median", "asked"]
         return table(head, _figure_rows(results[name]))
 
     return draw
@@ -145,7 +145,6 @@ def _figure_rows(result: Result) -> Iterator[list[str]]:
             f"`{key}`",
             shown(figure.worst),
             shown(figure.median),
-            percent(figure.spread),
             _asked(mark_of(result.benchmark, key), figure),
         ]
 
@@ -163,7 +162,7 @@ def operators(results: Results) -> list[str]:
     seen = results["operators"].figures()
     names = [name for name in OPERATORS if f"{name}_records_per_s" in seen]
     rows = [_operator_row(name, seen) for name in names]
-    head = ["operator", "records/s (median)", "of the yardstick, worst", "median", "spread", "asked"]
+    head = ["operator", "records/s (median)", "of the yardstick, worst", "median", "asked"]
     return [
         *picture("operators", "Rates of operators, compared with a ValueState count"),
         *table(head, rows),
@@ -174,9 +173,9 @@ def _operator_row(name: str, seen: dict[str, Figure]) -> list[str]:
     rate, ratio = seen[f"{name}_records_per_s"], seen.get(f"ratio_{name}")
     cells = [OPERATORS[name], shown(rate.median)]
     if ratio is None:
-        return [*cells, "1", "1", "", ""]
+        return [*cells, "1", "1", ""]
     bound = _asked(mark_of("operators", f"ratio_{name}"), ratio)
-    return [*cells, shown(ratio.worst), shown(ratio.median), percent(ratio.spread), bound]
+    return [*cells, shown(ratio.worst), shown(ratio.median), bound]
 
 
 def nexmark(results: Results) -> list[str]:
@@ -184,15 +183,14 @@ def nexmark(results: Results) -> list[str]:
         return [NOT_YET]
     seen = results["nexmark"].figures()
     rows = [_query_row(number, seen) for number in QUERIES if f"q{number}_right" in seen]
-    head = ["query", "", "result", "records/s per core, worst", "median", "spread"]
+    head = ["query", "", "records/s per core, worst", "median"]
     return [*picture("nexmark", "Nexmark, records/s per core"), *table(head, rows)]
 
 
 def _query_row(number: int, seen: dict[str, Figure]) -> list[str]:
     rate = seen[f"q{number}_records_per_s_per_core"]
-    right = "right" if seen[f"q{number}_right"].worst else "**wrong**"
-    cells = [shown(rate.worst), shown(rate.median), percent(rate.spread)]
-    return [str(number), QUERIES[number], right, *cells]
+    name = QUERIES[number] if seen[f"q{number}_right"].worst else f"{QUERIES[number]}: **wrong**"
+    return [str(number), name, shown(rate.worst), shown(rate.median)]
 
 
 # --- peers -------------------------------------------------------------------------------------------------

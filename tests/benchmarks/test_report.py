@@ -12,7 +12,7 @@ from draw import PAGES, ROOT, documents, filled, stale, write
 from engines import workload
 from nexmark_suite import queries
 from report.charts import CHARTS, drawn, file_of, in_chart
-from report.numbers import asked, percent, shown
+from report.numbers import asked, shown
 from report.pictures import MOST_LETTERS
 from report.programs import (
     BENCHMARKS,
@@ -230,7 +230,6 @@ def test_three_digits_are_shown(value: float, text: str) -> None:
 
 def test_what_is_asked_is_shown_as_it_was_written() -> None:
     assert [asked(value) for value in (1_500_000, 0.85, True)] == ["1,500,000", "0.85", "yes"]
-    assert [percent(share) for share in (0.034, 0.25)] == ["3.4 %", "25 %"]
 
 
 @pytest.mark.parametrize(
