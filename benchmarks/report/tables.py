@@ -51,30 +51,34 @@ def marks_of(results: Results) -> list[Mark]:
 
 # --- conditions --------------------------------------------------------------------------------------------
 
+#: A larger share of all cores that others used before a run is worth naming.
+BUSY = 0.05
+
 
 def conditions(results: Results) -> list[str]:
-    """Return the machine, versions, arguments and runs of each benchmark."""
+    """Return the machines, and the benchmarks that ran there, with arguments, runs and commits."""
     if not results:
         return [NOT_YET]
-    lines = []
-    for where, names in _machines(results).items():
-        lines.append(f"- {where}: {_listed(names, results)}.")
-    head = ["benchmark", "arguments", "runs", "commit", "others' use before"]
-    rows = [_condition(results[name]) for name in BENCHMARKS if name in results]
+    machines = _machines(results).items()
+    lines = [
+        f"- {where}: {', '.join(_condition(results[name]) for name in names)}." for where, names in machines
+    ]
     missing = [f"`{name}`" for name in BENCHMARKS if name not in results]
     notes = [f"Not recorded yet: {', '.join(missing)}."] if missing else []
-    return [*lines, *table(head, rows), *notes]
+    return [*lines, "", *notes]
 
 
-def _condition(result: Result) -> list[str]:
-    busy = [run.busy_before for run in result.runs if run.busy_before is not None]
-    return [
-        f"`{result.benchmark}`",
-        " ".join(filter(None, [*result.arguments, "on one core" if result.is_on_one_core else ""])) or "-",
-        str(len(result.runs)),
+def _condition(result: Result) -> str:
+    arguments = " ".join([*result.arguments, "on one core" if result.is_on_one_core else ""]).strip()
+    busy = max((run.busy_before for run in result.runs if run.busy_before is not None), default=0.0)
+    parts = [
         f"`{result.commit[:7]}`",
-        f"{max(busy):.0%}".replace("%", " %") if busy else "unknown",
+        f"{len(result.runs)} run{'s' if len(result.runs) != 1 else ''}",
+        *([arguments] if arguments else []),
     ]
+    if busy > BUSY:
+        parts.append(f"others used {busy * 100:.0f} % of the cores before")
+    return f"`{result.benchmark}` ({', '.join(parts)})"
 
 
 def _machines(results: Results) -> dict[str, list[str]]:
@@ -83,10 +87,6 @@ def _machines(results: Results) -> dict[str, list[str]]:
     for name, result in results.items():
         found.setdefault(where(result), []).append(name)
     return found
-
-
-def _listed(names: list[str], results: Results) -> str:
-    return "all benchmarks" if len(names) == len(results) else ", ".join(f"`{name}`" for name in names)
 
 
 def where(result: Result) -> str:

@@ -156,7 +156,7 @@ def test_results_of_two_machines_are_kept_apart() -> None:
     results = {"snapshot": other.with_run(WHOLE["snapshot"].runs[0]), "operators": WHOLE["operators"]}
     lines = PARTS["conditions"](results)
     assert [line[:12] for line in lines[:2]] == ["- Another (x", "- A Processo"]
-    assert lines[0].endswith(": `snapshot`.")
+    assert lines[0].endswith(": `snapshot` (`ccccccc`, 1 run).")
 
 
 # --- charts ------------------------------------------------------------------------------------------------
