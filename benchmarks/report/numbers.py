@@ -19,8 +19,3 @@ def shown(value: float) -> str:
 def asked(value: float) -> str:
     """Return what is asked, as it was written: ``"1,500,000"``, ``"0.85"``."""
     return shown(value) if isinstance(value, bool) else f"{value:,}"
-
-
-def percent(share: float) -> str:
-    """Return a share in percent: ``"3 %"``."""
-    return f"{share * 100:.1f} %" if share < 0.1 else f"{share * 100:.0f} %"

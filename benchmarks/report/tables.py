@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from report.charts import Results, file_of, works_of_peers
-from report.numbers import asked, percent, shown
+from report.numbers import asked, shown
 from report.programs import (
     BENCHMARKS,
     ENGINES,
@@ -26,7 +26,8 @@ NOT_YET = "Not recorded yet: `make record` does."
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table."""
-    return ["", *(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)), ""]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return ["", lines[0], "|---" * len(head) + "|", *lines[1:], ""]
 
 
 def picture(name: str, alt: str) -> list[str]:
@@ -34,7 +35,7 @@ def picture(name: str, alt: str) -> list[str]:
 
 
 def missed(results: Results) -> list[tuple[Mark, Figure]]:
-    """Return the marks that the worst run misses, and what was seen."""
+    """Return the marks that the worst run misses, each with its figure."""
     seen = ((mark, results[mark.benchmark].figures()[mark.key]) for mark in marks_of(results))
     return [(mark, figure) for mark, figure in seen if not mark.is_met_by(figure.worst)]
 
@@ -50,31 +51,34 @@ def marks_of(results: Results) -> list[Mark]:
 
 # --- conditions --------------------------------------------------------------------------------------------
 
+#: A larger share of all cores that others used before a run is worth naming.
+BUSY = 0.05
+
 
 def conditions(results: Results) -> list[str]:
-    """Return where, with what and how often each benchmark ran."""
+    """Return the machines, and the benchmarks that ran there, with arguments, runs and commits."""
     if not results:
         return [NOT_YET]
-    lines = []
-    for where, names in _machines(results).items():
-        lines.append(f"- {where}: {_listed(names, results)}.")
-    head = ["benchmark", "arguments", "runs", "commit", "load average before and after", "others' use before"]
-    rows = [_condition(results[name]) for name in BENCHMARKS if name in results]
+    machines = _machines(results).items()
+    lines = [
+        f"- {where}: {', '.join(_condition(results[name]) for name in names)}." for where, names in machines
+    ]
     missing = [f"`{name}`" for name in BENCHMARKS if name not in results]
     notes = [f"Not recorded yet: {', '.join(missing)}."] if missing else []
-    return [*lines, *table(head, rows), *notes]
+    return [*lines, "", *notes]
 
 
-def _condition(result: Result) -> list[str]:
-    busy = [run.busy_before for run in result.runs if run.busy_before is not None]
-    return [
-        f"`{result.benchmark}`",
-        " ".join(filter(None, [*result.arguments, "on one core" if result.is_on_one_core else ""])) or "-",
-        str(len(result.runs)),
+def _condition(result: Result) -> str:
+    arguments = " ".join([*result.arguments, "on one core" if result.is_on_one_core else ""]).strip()
+    busy = max((run.busy_before for run in result.runs if run.busy_before is not None), default=0.0)
+    parts = [
         f"`{result.commit[:7]}`",
-        f"{result.runs[0].load_before:g}, {result.runs[-1].load_after:g}",
-        f"{max(busy):.0%}".replace("%", " %") if busy else "unknown",
+        f"{len(result.runs)} run{'s' if len(result.runs) != 1 else ''}",
+        *([arguments] if arguments else []),
     ]
+    if busy > BUSY:
+        parts.append(f"others used {busy * 100:.0f} % of the cores before")
+    return f"`{result.benchmark}` ({', '.join(parts)})"
 
 
 def _machines(results: Results) -> dict[str, list[str]]:
@@ -83,10 +87,6 @@ def _machines(results: Results) -> dict[str, list[str]]:
     for name, result in results.items():
         found.setdefault(where(result), []).append(name)
     return found
-
-
-def _listed(names: list[str], results: Results) -> str:
-    return "all benchmarks" if len(names) == len(results) else ", ".join(f"`{name}`" for name in names)
 
 
 def where(result: Result) -> str:
@@ -102,27 +102,19 @@ def where(result: Result) -> str:
 
 
 def marks(results: Results) -> list[str]:
-    """Return all marks, and whether the worst runs meet them."""
+    """Return how many marks the worst runs meet; the tables of the benchmarks say which."""
     found = marks_of(results)
     if not found:
         return [NOT_YET]
-    figures = {name: result.figures() for name, result in results.items()}
-    rows = [_mark_row(mark, figures[mark.benchmark][mark.key]) for mark in found]
     met = len(found) - len(missed(results))
-    return [
-        f"{met} of {len(found)} marks are met by the worst run.",
-        *table(["benchmark", "figure", "asked", "worst", ""], rows),
-    ]
+    return [f"{met} of {len(found)} marks are met by the worst run."]
 
 
-def _mark_row(mark: Mark, figure: Figure) -> list[str]:
-    return [
-        f"`{mark.benchmark}`",
-        f"`{mark.key}`",
-        _bound(mark),
-        shown(figure.worst),
-        "met" if mark.is_met_by(figure.worst) else "**missed**",
-    ]
+def _asked(mark: Mark | None, figure: Figure) -> str:
+    """Return the cell of a mark; empty if the figure has none."""
+    if mark is None:
+        return ""
+    return _bound(mark) if mark.is_met_by(figure.worst) else f"{_bound(mark)}: **missed**"
 
 
 def _bound(mark: Mark) -> str:
@@ -135,12 +127,12 @@ def _bound(mark: Mark) -> str:
 
 
 def figures(name: str) -> Callable[[Results], list[str]]:
-    """Return what makes the table of all figures of a benchmark."""
+    """Return a function that draws the table of all figures of a benchmark."""
 
     def draw(results: Results) -> list[str]:
         if name not in results:
             return [NOT_YET]
-        head = ["what", "figure", "worst", "median", "spread", "asked"]
+        head = ["what", "figure", "worst", "median", "asked"]
         return table(head, _figure_rows(results[name]))
 
     return draw
@@ -148,14 +140,12 @@ def figures(name: str) -> Callable[[Results], list[str]]:
 
 def _figure_rows(result: Result) -> Iterator[list[str]]:
     for key, figure in result.figures().items():
-        mark = mark_of(result.benchmark, key)
         yield [
             MEANINGS.get(key, ""),
             f"`{key}`",
             shown(figure.worst),
             shown(figure.median),
-            percent(figure.spread),
-            _bound(mark) if mark else "",
+            _asked(mark_of(result.benchmark, key), figure),
         ]
 
 
@@ -172,7 +162,7 @@ def operators(results: Results) -> list[str]:
     seen = results["operators"].figures()
     names = [name for name in OPERATORS if f"{name}_records_per_s" in seen]
     rows = [_operator_row(name, seen) for name in names]
-    head = ["operator", "records/s (median)", "of the yardstick, worst", "median", "spread", "asked"]
+    head = ["operator", "records/s (median)", "of the yardstick, worst", "median", "asked"]
     return [
         *picture("operators", "Rates of operators, compared with a ValueState count"),
         *table(head, rows),
@@ -183,10 +173,9 @@ def _operator_row(name: str, seen: dict[str, Figure]) -> list[str]:
     rate, ratio = seen[f"{name}_records_per_s"], seen.get(f"ratio_{name}")
     cells = [OPERATORS[name], shown(rate.median)]
     if ratio is None:
-        return [*cells, "1", "1", "", ""]
-    mark = mark_of("operators", f"ratio_{name}")
-    asked_for = _bound(mark) if mark else ""
-    return [*cells, shown(ratio.worst), shown(ratio.median), percent(ratio.spread), asked_for]
+        return [*cells, "1", "1", ""]
+    bound = _asked(mark_of("operators", f"ratio_{name}"), ratio)
+    return [*cells, shown(ratio.worst), shown(ratio.median), bound]
 
 
 def nexmark(results: Results) -> list[str]:
@@ -194,15 +183,14 @@ def nexmark(results: Results) -> list[str]:
         return [NOT_YET]
     seen = results["nexmark"].figures()
     rows = [_query_row(number, seen) for number in QUERIES if f"q{number}_right" in seen]
-    head = ["query", "", "result", "records/s per core, worst", "median", "spread"]
+    head = ["query", "", "records/s per core, worst", "median"]
     return [*picture("nexmark", "Nexmark, records/s per core"), *table(head, rows)]
 
 
 def _query_row(number: int, seen: dict[str, Figure]) -> list[str]:
     rate = seen[f"q{number}_records_per_s_per_core"]
-    right = "right" if seen[f"q{number}_right"].worst else "**wrong**"
-    cells = [shown(rate.worst), shown(rate.median), percent(rate.spread)]
-    return [str(number), QUERIES[number], right, *cells]
+    name = QUERIES[number] if seen[f"q{number}_right"].worst else f"{QUERIES[number]}: **wrong**"
+    return [str(number), name, shown(rate.worst), shown(rate.median)]
 
 
 # --- peers -------------------------------------------------------------------------------------------------
@@ -237,11 +225,11 @@ def _workload_rows(workload: str, result: Result) -> Iterator[list[str]]:
 def _times_cells(mark: Mark | None, times: Figure | None) -> list[str]:
     if times is None:
         return ["", "", ""]
-    return [shown(times.worst), shown(times.median), _bound(mark) if mark else ""]
+    return [shown(times.worst), shown(times.median), _asked(mark, times)]
 
 
 def faster_peers(results: Results) -> list[str]:
-    """Say which engine was faster, at what."""
+    """Return a line for each engine that was faster at some work."""
     works = works_of_peers(results)
     if not works:
         return [NOT_YET]
@@ -273,7 +261,7 @@ def readme(results: Results) -> list[str]:
 
 
 def _cell(results: Results, benchmark: str, key: str) -> str:
-    """Return the worst of a figure, or nothing."""
+    """Return the worst of a figure; empty if it was not recorded."""
     result = results.get(benchmark)
     figure = result.figures().get(key) if result else None
     return shown(figure.worst) if figure else ""
@@ -288,7 +276,7 @@ def _one(benchmark: str, key: str, unit: str = "{}") -> Callable[[Results], str]
 
 
 def _several(benchmark: str, keys: dict[str, str]) -> Callable[[Results], str]:
-    """Return what makes a cell of several figures, each with a word before it."""
+    """Return a function that makes a cell of several figures, each with a word before it."""
     return lambda results: _with_words({text: _cell(results, benchmark, key) for text, key in keys.items()})
 
 
@@ -378,7 +366,7 @@ _PLAIN = (
     "state_access",
     "live_state",
 )
-#: What makes each drawn part of the documents.
+#: How each part of the documents is drawn.
 PARTS: dict[str, Callable[[Results], list[str]]] = {
     "readme": readme,
     "conditions": conditions,

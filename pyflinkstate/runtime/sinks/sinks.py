@@ -31,7 +31,7 @@ class SinkWriter(Protocol):
 class Sink(Protocol):
     """The half of a sink that runs in the driver.
 
-    ``docs/checkpoints.md`` has the contract in ten lines, and an example.
+    ``docs/checkpoints.md`` shows the order of the calls, and an example.
     """
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
