@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -33,8 +33,11 @@ from pyflinkstate.runtime.settings import (
     choice_of,
     read_restart_strategy,
 )
-from pyflinkstate.runtime.storage import AnyPath, absolute, path_text
+from pyflinkstate.runtime.storage import absolute, path_text
 from pyflinkstate.runtime.wire import HeartbeatSettings
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.spark import python_files
 
 _log = logging.getLogger("pyflinkstate.configuration")
 
@@ -45,22 +48,6 @@ class RuntimeExecutionMode(enum.Enum):
     STREAMING = 0
     BATCH = 1
     AUTOMATIC = 2
-
-
-class CodeShipper(Protocol):
-    """Ships what a program brings along to where its functions run."""
-
-    def add_file(self, path: AnyPath) -> None:
-        """Ship a module, a zip of modules, or a folder that holds them."""
-        ...
-
-    def add_archive(self, path: AnyPath, target_dir: str | None) -> None:
-        """Ship an archive, which is unpacked in the working directory of functions."""
-        ...
-
-    def add_requirements(self, file_path: AnyPath, cache_dir: AnyPath | None) -> None:
-        """Install packages with pip, and ship them."""
-        ...
 
 
 # --- what is accepted, and how it is read ----------------------------------------------------------------
@@ -270,7 +257,7 @@ class EnvironmentSettings:
         shown="on",
         meaning="whether an operator with state may do without `uid()`",
     ).field()
-    code_shipper: CodeShipper | None = None
+    code_shipper: python_files.PythonFiles | None = None
     epochs_ahead: int = Setting(
         key="pyflinkstate.epochs-ahead",
         read=Reader.number,
@@ -324,7 +311,7 @@ class EnvironmentSettings:
         )
         return attrs.evolve(self.state_backend, snapshot_compression=compression)
 
-    def required_code_shipper(self) -> CodeShipper:
+    def required_code_shipper(self) -> python_files.PythonFiles:
         """Return what ships Python code."""
         if self.code_shipper is None:
             raise ConfigurationError("functions run in this process, so there is nowhere to ship code to")
