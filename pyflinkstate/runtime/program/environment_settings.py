@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -27,6 +27,7 @@ from pyflinkstate.runtime.settings import (
     Reader,
     RestartStrategy,
     Setting,
+    SettingsGroup,
     a_switch,
     a_value_of,
     check_set,
@@ -127,7 +128,7 @@ def _ports(key: str, text: str) -> tuple[int, ...] | range:
 
 
 @attrs.define(eq=False, on_setattr=check_set)
-class EnvironmentSettings:
+class EnvironmentSettings(SettingsGroup):
     """The settings that an environment and its ``ExecutionConfig`` share.
 
     A value that is assigned is checked as its row says.
@@ -274,11 +275,6 @@ class EnvironmentSettings:
     idle: IdleExecutionSettings = attrs.field(factory=IdleExecutionSettings)
     idle_streams: IdleStreamSettings = attrs.field(factory=IdleStreamSettings)
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
-
-    def put(self, **values: Any) -> None:
-        """Check and set fields."""
-        for name, value in values.items():
-            setattr(self, name, value)
 
     @property
     def keeps_journal(self) -> bool:
