@@ -299,7 +299,15 @@ class EnvironmentSettings(SettingsGroup):
             )
 
     def chosen_state_backend(self) -> HashMapStateBackend:
-        """Return the state backend, with the compression that the execution config asks for."""
+        """Return the state backend, with the compression that the execution config asks for.
+
+        Raises:
+            ConfigurationError: it does not go together with incremental checkpoints.
+        """
+        if self.checkpoints.is_incremental() and not self.state_backend.async_snapshots:
+            raise ConfigurationError(
+                "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
+            )
         if self.snapshot_compression is None:
             return self.state_backend
         compression = (
