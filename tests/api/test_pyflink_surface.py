@@ -140,6 +140,24 @@ def test_the_table_is_read_up_to_the_next_heading() -> None:
     assert [rows[1].covers(Finding("a", f"Any.{name}")) for name in "cd"] == [True, False]
 
 
+#: What users of an environment find here and not in PyFlink. Streams use its ``jobs``, which is no method.
+OWN_METHODS = {
+    *("from_batch_reader", "from_dataframe", "from_files", "from_rate", "from_rdd", "from_streaming"),
+    *("read_text_file", "restore_from", "add_listener", "add_metric_reporter"),
+    *("enable_web_page", "get_web_page_address", "set_journal", "set_progress"),
+    *("set_default_job_name", "set_heartbeat", "set_restart_strategy", "set_slot_memory_limit"),
+    "set_state_backend",
+}
+
+
+def test_an_environment_has_pyflinks_methods_and_those_for_users_of_spark() -> None:
+    reference = REFERENCE["modules"]["pyflink.datastream.stream_execution_environment"]
+    pyflinks = set(reference["StreamExecutionEnvironment"]["members"])
+    public = {name for name in vars(StreamExecutionEnvironment) if not name.startswith("_")}
+    assert StreamExecutionEnvironment.__bases__ == (object,)
+    assert public - pyflinks == OWN_METHODS
+
+
 def test_the_environment_is_loaded_when_it_is_asked_for() -> None:
     assert StreamExecutionEnvironment.__module__ == "pyflinkstate.runtime.program.environment"
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):

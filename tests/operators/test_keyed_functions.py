@@ -20,7 +20,6 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     FieldReduce,
     RecordChoice,
     RollingReduce,
-    check_field,
 )
 
 RECORDS = [("a", 3, "x"), ("a", 1, "y"), ("b", 7, "z"), ("a", 1, "w"), ("a", 5, "v"), ("a", 5, "u")]
@@ -129,7 +128,7 @@ def test_another_field_of_a_plain_value_is_refused_at_the_second_record(func: An
 @pytest.mark.parametrize("position", [1.0, None, True, (1,)])
 def test_a_position_is_an_index_or_a_name(position: Any) -> None:
     with pytest.raises(ConfigurationError, match="take the index"):
-        check_field(position)
+        FieldReduce(position, operator.add)
 
 
 def test_a_field_may_be_named() -> None:

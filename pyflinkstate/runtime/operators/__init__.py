@@ -23,7 +23,6 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     Projection,
     RecordChoice,
     RollingReduce,
-    check_field,
 )
 from pyflinkstate.runtime.operators.keyed_map import KeyedMap, KeyState, MapKey
 from pyflinkstate.runtime.operators.keyless import KINDS, KeylessOperator, lives_in_slot
@@ -62,7 +61,6 @@ __all__ = [
     "TwoInputOperator",
     "WrappingFunction",
     "awaits",
-    "check_field",
     "close_after_error",
     "close_all",
     "close_function",

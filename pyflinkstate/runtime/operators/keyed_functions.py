@@ -58,7 +58,7 @@ def no_combination(reduce: Callable[[Record, Record], Record]) -> FunctionResult
     return FunctionResultError(f"{name} returned None: return what its two arguments make", function=name)
 
 
-def check_field(position: object) -> None:
+def _check_field(position: object) -> None:
     """Raise ``ConfigurationError`` unless ``position`` is the index or the name of a field."""
     if isinstance(position, bool) or not isinstance(position, (int, str)):
         raise ConfigurationError(
@@ -76,6 +76,7 @@ class FieldReduce(ReduceFunction):
     """
 
     def __init__(self, position: int | str, combine: Callable[[Record, Record], Record]) -> None:
+        _check_field(position)
         self._position = position
         self._combine = combine
 
@@ -91,6 +92,7 @@ class RecordChoice(ReduceFunction):
     """Chooses one of two records by one of their fields; the first one if the fields are equal."""
 
     def __init__(self, position: int | str, prefers_second: Callable[[Record, Record], bool]) -> None:
+        _check_field(position)
         self._position = position
         self._prefers_second = prefers_second
 

@@ -455,12 +455,10 @@ class DataStream(Generic[T_co]):
         check_function("partition_custom()", key_selector, (KeySelector,), arguments=1)
         for function in (partitioner, key_selector):
             refuse_checkpointed(function, _ROUTING)
-        name = Partitioning.CUSTOM.value
-        node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
-        return DataStream(self._env, node)
+        return self._partitioned(Partitioning.CUSTOM, partitioner, key_selector)
 
-    def _partitioned(self, partitioning: Partitioning) -> DataStream:
-        return DataStream(self._env, PartitionNode(self._node, partitioning, partitioning.value))
+    def _partitioned(self, partitioning: Partitioning, *functions: UserFunction) -> DataStream:
+        return self._append(PartitionNode(self._node, partitioning, partitioning.value, *functions))
 
     # --- chaining ----------------------------------------------------------------------------------------
 

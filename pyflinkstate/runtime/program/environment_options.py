@@ -7,7 +7,8 @@ it is probably misspelled.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -47,33 +48,16 @@ class Option:
 _OWNERS: tuple[tuple[type, str], ...] = (
     (EnvironmentSettings, ""),
     (CheckpointConfig, "checkpoints"),
+    (CheckpointSettings, "checkpoints"),
     (IdleCheckpointSettings, "checkpoints.idle"),
     (IdleExecutionSettings, "idle"),
     (IdleStreamSettings, "idle_streams"),
 )
 
 
-def _fields() -> Iterator[Option]:
-    for cls, path in _OWNERS:
-        for name, row in rows_of(cls).items():
-            yield Option(row, _assignment(path, name, row))
-    for name, row in rows_of(CheckpointSettings).items():
-        yield Option(row, _checkpoint_assignment(name, row))
-
-
-def _assignment(path: str, name: str, row: Setting) -> _Apply:
-    def apply(settings: EnvironmentSettings, reader: Reader) -> None:
-        owner = attrgetter(path)(settings) if path else settings
-        setattr(owner, name, row.read(attrs.evolve(reader, now=getattr(owner, name))))
-
-    return apply
-
-
-def _checkpoint_assignment(name: str, row: Setting) -> _Apply:
-    def apply(settings: EnvironmentSettings, reader: Reader) -> None:
-        settings.checkpoints.put(**{name: row.read(reader)})
-
-    return apply
+def _put(path: str, name: str, row: Setting, settings: EnvironmentSettings, reader: Reader) -> None:
+    owner = attrgetter(path)(settings) if path else settings
+    owner.put(**{name: row.read(attrs.evolve(reader, now=getattr(owner, name, None)))})
 
 
 # --- options that are no field ---------------------------------------------------------------------------
@@ -187,8 +171,11 @@ _OTHERS = (
     ),
 )
 
+_FIELDS = [
+    Option(row, partial(_put, path, name, row)) for cls, path in _OWNERS for name, row in rows_of(cls).items()
+]
 #: All settings; those that no ``Configuration`` has come without a key.
-TABLE = (*_fields(), *_OTHERS)
+TABLE = (*_FIELDS, *_OTHERS)
 _OPTIONS = {option.row.key: option for option in TABLE if option.row.key}
 _USED = {key for key, option in _OPTIONS.items() if not option.row.why_idle}
 #: The option that an older name, or one that counts before its own, is about.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -27,14 +27,18 @@ from pyflinkstate.runtime.settings import (
     Reader,
     RestartStrategy,
     Setting,
+    SettingsGroup,
     a_switch,
     a_value_of,
     check_set,
     choice_of,
     read_restart_strategy,
 )
-from pyflinkstate.runtime.storage import AnyPath, absolute, path_text
+from pyflinkstate.runtime.storage import absolute, path_text
 from pyflinkstate.runtime.wire import HeartbeatSettings
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.spark import python_files
 
 _log = logging.getLogger("pyflinkstate.configuration")
 
@@ -45,22 +49,6 @@ class RuntimeExecutionMode(enum.Enum):
     STREAMING = 0
     BATCH = 1
     AUTOMATIC = 2
-
-
-class CodeShipper(Protocol):
-    """Ships what a program brings along to where its functions run."""
-
-    def add_file(self, path: AnyPath) -> None:
-        """Ship a module, a zip of modules, or a folder that holds them."""
-        ...
-
-    def add_archive(self, path: AnyPath, target_dir: str | None) -> None:
-        """Ship an archive, which is unpacked in the working directory of functions."""
-        ...
-
-    def add_requirements(self, file_path: AnyPath, cache_dir: AnyPath | None) -> None:
-        """Install packages with pip, and ship them."""
-        ...
 
 
 # --- what is accepted, and how it is read ----------------------------------------------------------------
@@ -140,7 +128,7 @@ def _ports(key: str, text: str) -> tuple[int, ...] | range:
 
 
 @attrs.define(eq=False, on_setattr=check_set)
-class EnvironmentSettings:
+class EnvironmentSettings(SettingsGroup):
     """The settings that an environment and its ``ExecutionConfig`` share.
 
     A value that is assigned is checked as its row says.
@@ -270,7 +258,7 @@ class EnvironmentSettings:
         shown="on",
         meaning="whether an operator with state may do without `uid()`",
     ).field()
-    code_shipper: CodeShipper | None = None
+    code_shipper: python_files.PythonFiles | None = None
     epochs_ahead: int = Setting(
         key="pyflinkstate.epochs-ahead",
         read=Reader.number,
@@ -287,11 +275,6 @@ class EnvironmentSettings:
     idle: IdleExecutionSettings = attrs.field(factory=IdleExecutionSettings)
     idle_streams: IdleStreamSettings = attrs.field(factory=IdleStreamSettings)
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
-
-    def put(self, **values: Any) -> None:
-        """Check and set fields."""
-        for name, value in values.items():
-            setattr(self, name, value)
 
     @property
     def keeps_journal(self) -> bool:
@@ -316,7 +299,15 @@ class EnvironmentSettings:
             )
 
     def chosen_state_backend(self) -> HashMapStateBackend:
-        """Return the state backend, with the compression that the execution config asks for."""
+        """Return the state backend, with the compression that the execution config asks for.
+
+        Raises:
+            ConfigurationError: it does not go together with incremental checkpoints.
+        """
+        if self.checkpoints.is_incremental() and not self.state_backend.async_snapshots:
+            raise ConfigurationError(
+                "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
+            )
         if self.snapshot_compression is None:
             return self.state_backend
         compression = (
@@ -324,7 +315,7 @@ class EnvironmentSettings:
         )
         return attrs.evolve(self.state_backend, snapshot_compression=compression)
 
-    def required_code_shipper(self) -> CodeShipper:
+    def required_code_shipper(self) -> python_files.PythonFiles:
         """Return what ships Python code."""
         if self.code_shipper is None:
             raise ConfigurationError("functions run in this process, so there is nowhere to ship code to")

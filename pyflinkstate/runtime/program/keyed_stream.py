@@ -25,7 +25,6 @@ from pyflinkstate.runtime.operators import (
     FieldReduce,
     RecordChoice,
     RollingReduce,
-    check_field,
 )
 from pyflinkstate.runtime.plan import Input, Node, Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
@@ -76,33 +75,12 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """Refuse it, like all calls that distribute records, because the key decides where they go."""
         self._refuse("broadcast")
 
-    def partition_custom(self, partitioner: object, key_selector: object) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("partition_custom")
-
     def cache(self) -> NoReturn:
         """Refuse it: a cached stream has no keys."""
         self._refuse("cache")
 
-    def forward(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("forward")
-
-    def rebalance(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("rebalance")
-
-    def rescale(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("rescale")
-
-    def shuffle(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("shuffle")
-
-    def global_(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("global_")
+    def _partitioned(self, partitioning: Partitioning, *functions: UserFunction) -> NoReturn:
+        self._refuse(partitioning.value)
 
     def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
         self, func: KeyedProcessFunction[K_co, T_co, T], output_type: OutputType[T] | None = None
@@ -129,27 +107,22 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         Args:
             position_to_sum: the index or name of the field; for plain values 0, the value itself.
         """
-        check_field(position_to_sum)
         return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
         """Emit the least value of a field so far; the other fields are the first record's."""
-        check_field(position_to_min)
         return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
         """Emit the greatest value of a field so far; the other fields are the first record's."""
-        check_field(position_to_max)
         return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
         """Emit the record with the least value of a field so far, the first one if several are equal."""
-        check_field(position_to_min_by)
         return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
         """Emit the record with the greatest value of a field so far, the first one if several are equal."""
-        check_field(position_to_max_by)
         return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
 
     def _reduce(

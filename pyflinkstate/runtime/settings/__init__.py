@@ -26,6 +26,7 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.settings.setting import (
     Setting,
+    SettingsGroup,
     a_switch,
     a_value_of,
     check_set,
@@ -50,6 +51,7 @@ __all__ = [
     "RestartStrategy",
     "RestartTracker",
     "Setting",
+    "SettingsGroup",
     "a_switch",
     "a_value_of",
     "check_set",

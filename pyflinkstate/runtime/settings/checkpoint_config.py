@@ -105,10 +105,13 @@ class CheckpointConfig:
         return self._settings
 
     def put(self, **values: Any) -> CheckpointConfig:
-        """Check and set fields of :class:`CheckpointSettings`."""
-        rows = rows_of(CheckpointSettings)
-        checked = {name: rows[name].checked(self, f"checkpoints: {name}", values[name]) for name in values}
-        self._settings = attrs.evolve(self._settings, **checked)
+        """Check and set fields, and those of :class:`CheckpointSettings`."""
+        for name, value in values.items():
+            row = rows_of(CheckpointSettings).get(name)
+            if row is None:
+                setattr(self, name, value)
+            else:
+                self._settings = attrs.evolve(self._settings, **{name: row.checked(self, value)})
         return self
 
     def _keep(self, **values: Any) -> CheckpointConfig:
@@ -149,8 +152,7 @@ class CheckpointConfig:
 
     def set_checkpoint_storage(self, storage: AnyPath | CheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
-        self._storage = storage  # type: ignore[assignment] # check_set() converts a path
-        return self
+        return self.put(_storage=storage)
 
     def set_checkpoint_storage_dir(self, checkpoint_path: AnyPath) -> CheckpointConfig:
         """Set the directory for checkpoints."""
@@ -258,7 +260,7 @@ class CheckpointConfig:
         """
         if materialization_interval is None:
             return self.put(incremental=enabled)
-        return self.put(incremental=enabled, materialization_interval=materialization_interval)
+        return self.put(materialization_interval=materialization_interval, incremental=enabled)
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
         """Return what happens to checkpoints when the job ends, or None if they stay."""
@@ -268,8 +270,7 @@ class CheckpointConfig:
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
         """Set what happens to checkpoints when the job ends. By default the newest ones always stay."""
-        self._retention = retention_mode
-        return self
+        return self.put(_retention=retention_mode)
 
     def is_externalized_checkpoints_enabled(self) -> bool:
         """Return whether checkpoints outlive a job that fails."""
@@ -285,8 +286,7 @@ class CheckpointConfig:
         The records after that are processed again, and sinks take back their output if they can. This is off
         by default, because damage in the storage should not go unnoticed.
         """
-        self._fall_back = enabled
-        return self
+        return self.put(_fall_back=enabled)
 
 
 def deletes_checkpoints(retention: ExternalizedCheckpointRetention | None, status: JobStatus) -> bool:

@@ -21,6 +21,7 @@ class CheckpointSettings:
         meaning="the minimum time from one checkpoint to the next; 0 takes a checkpoint after every "
         "epoch, unless the previous one is still being written",
         least=0,
+        named="checkpoints: interval_ms",
         drawn=(0, 0, 5, 20, 60),
     ).field()
     timeout_ms: int = Setting(
@@ -31,6 +32,7 @@ class CheckpointSettings:
         meaning="how long a checkpoint may take to be written, from the alignment of its barrier, before "
         "it is abandoned",
         least=1,
+        named="checkpoints: timeout_ms",
         drawn=(60, 60, 250, 10_000),
     ).field()
     tolerable_failures: int = Setting(
@@ -40,6 +42,7 @@ class CheckpointSettings:
         setter="set_tolerable_checkpoint_failure_number",
         meaning="how many checkpoints in a row may fail before the job fails",
         least=0,
+        named="checkpoints: tolerable_failures",
         drawn=(0, 0, 1, 5),
     ).field()
     num_retained: int = Setting(
@@ -50,6 +53,7 @@ class CheckpointSettings:
         setter="set_max_retained_checkpoints",
         meaning="how many completed checkpoints are kept",
         least=1,
+        named="checkpoints: num_retained",
         drawn=(1, 2, 3),
     ).field()
     min_pause_ms: int = Setting(
@@ -59,6 +63,7 @@ class CheckpointSettings:
         setter="set_min_pause_between_checkpoints",
         meaning="the minimum time from the completion of one checkpoint to the trigger of the next",
         least=0,
+        named="checkpoints: min_pause_ms",
         drawn=(0, 0, 15),
     ).field()
     max_concurrent: int = Setting(
@@ -68,6 +73,7 @@ class CheckpointSettings:
         setter="set_max_concurrent_checkpoints",
         meaning="how many checkpoints may be written at the same time",
         least=1,
+        named="checkpoints: max_concurrent",
         drawn=(1, 2),
     ).field()
     incremental: bool = Setting(
@@ -85,5 +91,6 @@ class CheckpointSettings:
         setter="enable_incremental_checkpoints(materialization_interval=...)",
         meaning="after how many incremental checkpoints all state is written again, in the background",
         least=1,
+        named="checkpoints: materialization_interval",
         drawn=(1, 2, 3, 10),
     ).field()

@@ -12,6 +12,7 @@ from pyflinkstate.api.time import Duration
 from pyflinkstate.runtime.settings.reading import Reader
 from pyflinkstate.runtime.settings.setting import (
     Setting,
+    SettingsGroup,
     a_switch,
     a_value_of,
     check_set,
@@ -32,15 +33,15 @@ class CheckpointingMode(enum.Enum):
 
 
 @attrs.define(on_setattr=check_set)
-class IdleSettings:
+class IdleSettings(SettingsGroup):
     """The base of settings that change nothing."""
 
     _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
     def keep(self, **values: Any) -> None:
         """Set fields; log of each once that it changes nothing, if the value is not the default."""
-        for name, value in values.items():
-            setattr(self, name, value)
+        self.put(**values)
+        for name in values:
             row = rows_of(type(self))[name]
             if getattr(self, name) != row.default and name not in self._told:
                 self._told.add(name)

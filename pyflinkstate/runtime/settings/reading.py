@@ -56,6 +56,10 @@ class Reader:
     given: Configuration
     now: Any = None
 
+    def is_set(self) -> bool:
+        """Return whether this call or one before gives it."""
+        return self.configuration.contains_key(self.key)
+
     def is_given(self, key: str | None = None) -> bool:
         """Return whether this call gives it, and not only one before."""
         return self.given.contains_key(key or self.key)
@@ -68,24 +72,21 @@ class Reader:
         """Read a word, in lower case and with ``-`` for ``_``."""
         return self.text().strip().lower().replace("_", "-")
 
-    def number(self, key: str | None = None, default: int = 0) -> int:
+    def number(self) -> int:
         """Read a whole number."""
-        return self.configuration.get_integer(key or self.key, default)
+        return self.configuration.get_integer(self.key, 0)
 
-    def real(self, key: str, default: float) -> float:
+    def real(self) -> float:
         """Read a number."""
-        return self.configuration.get_float(key, default)
+        return self.configuration.get_float(self.key, 0.0)
 
     def switch(self, key: str | None = None, default: bool = False) -> bool:
         """Read a truth value."""
         return self.configuration.get_boolean(key or self.key, default)
 
-    def milliseconds(self, key: str | None = None, default: int = 0) -> int:
+    def milliseconds(self, key: str | None = None) -> int:
         """Read a length of time."""
-        key = key or self.key
-        if not self.configuration.contains_key(key):
-            return default
-        return _measure(key, self.text(key), _UNITS_MS, _A_TIME)
+        return _measure(key or self.key, self.text(key), _UNITS_MS, _A_TIME)
 
     def size_bytes(self, key: str, default: int) -> int:
         """Read a size."""

@@ -13,9 +13,9 @@ from datetime import timedelta
 
 import attrs
 
-from pyflinkstate.api.checks import at_least
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.settings.reading import Reader
+from pyflinkstate.runtime.settings.setting import Setting, rows_of
 
 
 class RestartTracker(ABC):
@@ -82,11 +82,6 @@ class FallbackRestart(RestartStrategy):
         return "Cluster level default restart strategy"
 
 
-def _whole(name: str, least: int = 0, default: int = attrs.NOTHING) -> int:  # type: ignore[assignment]
-    number: int = attrs.field(default=default, converter=lambda value: at_least(name, value, least))
-    return number
-
-
 @attrs.frozen
 class FixedDelayRestart(RestartStrategy):
     """Allows up to ``attempts`` restarts, each after ``delay_ms``.
@@ -95,8 +90,22 @@ class FixedDelayRestart(RestartStrategy):
     end a job that makes progress.
     """
 
-    attempts: int = _whole("FixedDelayRestart: attempts")
-    delay_ms: int = _whole("FixedDelayRestart: delay_ms")
+    attempts: int = Setting(
+        key="restart-strategy.fixed-delay.attempts",
+        read=Reader.number,
+        default=1,
+        meaning="how many restarts there are",
+        least=0,
+        named="FixedDelayRestart: attempts",
+    ).field()
+    delay_ms: int = Setting(
+        key="restart-strategy.fixed-delay.delay",
+        read=Reader.milliseconds,
+        default=1_000,
+        meaning="the time from a failure to the restart",
+        least=0,
+        named="FixedDelayRestart: delay_ms",
+    ).field()
 
     def tracker(self) -> RestartTracker:
         """See :class:`RestartStrategy`."""
@@ -158,9 +167,30 @@ class _Default(_FixedDelay):
 class FailureRateRestart(RestartStrategy):
     """Restarts ``delay_ms`` after a failure, up to ``failure_rate`` times in ``interval_ms``."""
 
-    failure_rate: int = _whole("FailureRateRestart: failure_rate")
-    interval_ms: int = _whole("FailureRateRestart: interval_ms")
-    delay_ms: int = _whole("FailureRateRestart: delay_ms")
+    failure_rate: int = Setting(
+        key="restart-strategy.failure-rate.max-failures-per-interval",
+        read=Reader.number,
+        default=1,
+        meaning="how many failures in the interval the job survives",
+        least=0,
+        named="FailureRateRestart: failure_rate",
+    ).field()
+    interval_ms: int = Setting(
+        key="restart-strategy.failure-rate.failure-rate-interval",
+        read=Reader.milliseconds,
+        default=60_000,
+        meaning="the interval in which failures are counted",
+        least=0,
+        named="FailureRateRestart: interval_ms",
+    ).field()
+    delay_ms: int = Setting(
+        key="restart-strategy.failure-rate.delay",
+        read=Reader.milliseconds,
+        default=1_000,
+        meaning="the time from a failure to the restart",
+        least=0,
+        named="FailureRateRestart: delay_ms",
+    ).field()
 
     def tracker(self) -> RestartTracker:
         """See :class:`RestartStrategy`."""
@@ -198,36 +228,65 @@ class _FailureRate(RestartTracker):
         return self._strategy.delay_ms if len(self._failed_ms) <= self._strategy.failure_rate else None
 
 
-def _attempts(number: int) -> int:
-    return at_least("attempts", number, 0)
+def _check_factor(strategy: object, field: attrs.Attribute[float], factor: float) -> None:
+    least, most = (0.0, 1.0) if field.name == "jitter_factor" else (1.0, float("inf"))
+    if not isinstance(factor, (int, float)) or not least <= factor <= most:
+        raise ConfigurationError(f"{field.name} must be a number from {least} to {most}, not {factor!r}")
 
 
 @attrs.frozen
 class ExponentialDelayRestart(RestartStrategy):
-    """Restarts after a delay that grows with each failure and is reset after a time without failures.
+    """Restarts after a delay that grows with each failure and is reset after a time without failures."""
 
-    Attributes:
-        initial_backoff_ms: the first delay.
-        max_backoff_ms: the longest delay.
-        backoff_multiplier: the factor from one delay to the next.
-        reset_threshold_ms: the time without failures after which the delay is the first one again.
-        jitter_factor: the fraction by which a delay is randomly made longer or shorter, so that jobs that
-            failed together do not restart together.
-        attempts: how many restarts are allowed before the delay is reset; with None there is no limit.
-    """
-
-    initial_backoff_ms: int = _whole("initial_backoff_ms", 1, 1_000)
-    max_backoff_ms: int = _whole("max_backoff_ms", 1, 60_000)
-    backoff_multiplier: float = attrs.field(default=1.5, validator=attrs.validators.ge(1.0))
-    reset_threshold_ms: int = _whole("reset_threshold_ms", 1, 3_600_000)
-    jitter_factor: float = attrs.field(
-        default=0.1, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)]
-    )
-    attempts: int | None = attrs.field(default=None, converter=attrs.converters.optional(_attempts))
+    initial_backoff_ms: int = Setting(
+        key="restart-strategy.exponential-delay.initial-backoff",
+        read=Reader.milliseconds,
+        default=1_000,
+        meaning="the first delay",
+        least=1,
+        named="initial_backoff_ms",
+    ).field()
+    max_backoff_ms: int = Setting(
+        key="restart-strategy.exponential-delay.max-backoff",
+        read=Reader.milliseconds,
+        default=60_000,
+        meaning="the longest delay",
+        least=1,
+        named="max_backoff_ms",
+    ).field()
+    backoff_multiplier: float = Setting(
+        key="restart-strategy.exponential-delay.backoff-multiplier",
+        read=Reader.real,
+        default=1.5,
+        meaning="the factor from one delay to the next",
+    ).field(validator=_check_factor)
+    reset_threshold_ms: int = Setting(
+        key="restart-strategy.exponential-delay.reset-backoff-threshold",
+        read=Reader.milliseconds,
+        default=3_600_000,
+        meaning="the time without failures after which the delay is the first one again",
+        least=1,
+        named="reset_threshold_ms",
+    ).field()
+    jitter_factor: float = Setting(
+        key="restart-strategy.exponential-delay.jitter-factor",
+        read=Reader.real,
+        default=0.1,
+        meaning="the fraction by which a delay is randomly made longer or shorter, so that jobs that failed "
+        "together do not restart together",
+    ).field(validator=_check_factor)
+    attempts: int | None = Setting(
+        key="restart-strategy.exponential-delay.attempts-before-reset-backoff",
+        read=lambda reader: reader.number() or None,
+        shown="no limit",
+        meaning="how many restarts are allowed before the delay is reset",
+        least=0,
+        named="attempts",
+    ).field()
 
     def __attrs_post_init__(self) -> None:
         if self.max_backoff_ms < self.initial_backoff_ms:
-            raise ValueError(f"max_backoff {self.max_backoff_ms} is less than the initial backoff")
+            raise ConfigurationError(f"max_backoff {self.max_backoff_ms} is less than the initial backoff")
 
     def tracker(self, rng: random.Random | None = None) -> RestartTracker:
         """See :class:`RestartStrategy`; ``rng`` produces the jitter."""
@@ -318,58 +377,29 @@ class RestartStrategies:
 
         The defaults are those of Flink's ``restart-strategy.exponential-delay.*``.
         """
-        try:
-            return ExponentialDelayRestart(
-                initial_backoff,
-                max_backoff,
-                backoff_multiplier,
-                reset_backoff_threshold,
-                jitter_factor,
-                attempts,
-            )
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"exponential delay restart: {error}") from error
+        return ExponentialDelayRestart(
+            initial_backoff,
+            max_backoff,
+            backoff_multiplier,
+            reset_backoff_threshold,
+            jitter_factor,
+            attempts,
+        )
 
 
-#: The parts of ``restart-strategy.*`` that belong to each type, whose names may be written without the ``-``.
-_PARTS = {
-    "fixed-delay": ("attempts", "delay"),
-    "failure-rate": ("max-failures-per-interval", "failure-rate-interval", "delay"),
-    "exponential-delay": (
-        "initial-backoff",
-        "max-backoff",
-        "backoff-multiplier",
-        "reset-backoff-threshold",
-        "jitter-factor",
-        "attempts-before-reset-backoff",
-    ),
+#: The types of ``restart-strategy.type`` that have settings of their own.
+RESTART_TYPES: dict[str, type[RestartStrategy]] = {
+    "fixed-delay": FixedDelayRestart,
+    "failure-rate": FailureRateRestart,
+    "exponential-delay": ExponentialDelayRestart,
 }
-RESTART_PARTS = {f"restart-strategy.{kind}.{name}": kind for kind, names in _PARTS.items() for name in names}
-_TYPES = dict.fromkeys(("none", "off", "disable"), "none")
-_TYPES |= {word: kind for kind in _PARTS for word in (kind, kind.replace("-", ""))}
+RESTART_PARTS = {row.key: kind for kind, cls in RESTART_TYPES.items() for row in rows_of(cls).values()}
+_TYPES = dict.fromkeys(("none", "off", "disable"), NoRestart) | RESTART_TYPES
+_TYPES |= {kind.replace("-", ""): cls for kind, cls in RESTART_TYPES.items()}
 
 
 def read_restart_strategy(reader: Reader) -> RestartStrategy:
-    """Return the strategy that ``restart-strategy.type`` names, with the parts of that type."""
-    kind: str = reader.one_of(_TYPES)
-    prefix = f"restart-strategy.{kind}"
-    if kind == "fixed-delay":
-        return RestartStrategies.fixed_delay_restart(
-            reader.number(f"{prefix}.attempts", 1), reader.milliseconds(f"{prefix}.delay", 1000)
-        )
-    if kind == "failure-rate":
-        return RestartStrategies.failure_rate_restart(
-            reader.number(f"{prefix}.max-failures-per-interval", 1),
-            reader.milliseconds(f"{prefix}.failure-rate-interval", 60_000),
-            reader.milliseconds(f"{prefix}.delay", 1000),
-        )
-    if kind == "exponential-delay":
-        return RestartStrategies.exponential_delay_restart(
-            reader.milliseconds(f"{prefix}.initial-backoff", 1000),
-            reader.milliseconds(f"{prefix}.max-backoff", 60_000),
-            reader.real(f"{prefix}.backoff-multiplier", 1.5),
-            reader.milliseconds(f"{prefix}.reset-backoff-threshold", 3_600_000),
-            reader.real(f"{prefix}.jitter-factor", 0.1),
-            reader.number(f"{prefix}.attempts-before-reset-backoff") or None,
-        )
-    return RestartStrategies.no_restart()
+    """Return the strategy that ``restart-strategy.type`` names, with the settings of that type."""
+    cls: type[RestartStrategy] = reader.one_of(_TYPES)
+    readers = {name: (row, attrs.evolve(reader, key=row.key)) for name, row in rows_of(cls).items()}
+    return cls(**{name: row.read(own) for name, (row, own) in readers.items() if own.is_set()})

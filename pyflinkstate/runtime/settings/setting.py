@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -38,7 +39,7 @@ class Setting:
         meaning: for the documents, with the default in words in ``shown`` if the value alone does not say it.
         why_idle: why it changes nothing here; it is kept and given back all the same.
         least: the least of whole numbers that are accepted.
-        named: what error messages call it. Default: the name of the field.
+        named: what error messages call it.
         takes: checks and converts a value that a program sets.
         older: older names of the key. If both are set, the newer name counts.
         instead: a name that counts before the key itself.
@@ -62,20 +63,33 @@ class Setting:
     parts: Mapping[str, str | None] = attrs.field(factory=dict)
     drawn: tuple[Value, ...] | float = ()
 
-    def checked(self, owner: object, name: str, value: Value) -> Value:
+    def checked(self, owner: object, value: Value) -> Value:
         """Return the value to keep of ``owner`` for the one that a program sets."""
         if self.least is not None:
-            return at_least(self.named or name, value, self.least)
+            return at_least(self.named, value, self.least)
         return value if self.takes is None else self.takes(owner, value)
 
-    def field(self, init: bool = True) -> Any:
-        """Return the attrs field of the row; ``init`` is that of ``attrs.field``."""
-        least = None if self.least is None else attrs.validators.optional(attrs.validators.ge(self.least))
-        return attrs.field(default=self.default, validator=least, metadata={_ROW: self}, init=init)
+    def field(self, init: bool = True, **more: Any) -> Any:
+        """Return the attrs field of the row; what is more is for ``attrs.field``."""
+        if self.least is not None:
+            check = partial(self.checked, None)
+            more["converter"] = attrs.converters.optional(check) if self.default is None else check
+        return attrs.field(default=self.default, metadata={_ROW: self}, init=init, **more)
 
     def names(self) -> list[str]:
         """Return the keys under which it may be set; if it is under several, the first counts."""
         return [*self.instead, self.key, *self.older]
+
+
+class SettingsGroup:
+    """The base of mutable classes whose fields are settings."""
+
+    __slots__ = ()
+
+    def put(self, **values: Value) -> None:
+        """Check and set fields."""
+        for name, value in values.items():
+            setattr(self, name, value)
 
 
 def rows_of(cls: type) -> dict[str, Setting]:
@@ -86,7 +100,7 @@ def rows_of(cls: type) -> dict[str, Setting]:
 def check_set(owner: object, field: attrs.Attribute[Any], value: Value) -> Value:
     """Check a value that is assigned to a field: what ``on_setattr`` of classes with settings is."""
     row = field.metadata.get(_ROW)
-    return value if row is None else row.checked(owner, field.name, value)
+    return value if row is None else row.checked(owner, value)
 
 
 def a_value_of(kind: type) -> Takes:

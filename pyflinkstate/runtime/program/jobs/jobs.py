@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import Job, JobExecutionResult, JobObserver, JobSettings, ProgressLine
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
@@ -224,7 +225,7 @@ class Jobs:
         """Make a job. It uses up what to restore from, unless it cannot be made."""
         name = self._name_of(job_name)
         plan = make_plan(sinks, self._settings.get_parallelism(), self._settings.max_parallelism)
-        self._check_backend()
+        state_backend = self._settings.chosen_state_backend()
         self._check_uids(plan)
         for node in plan.sources:
             if isinstance(node.source, CachedSource):
@@ -239,7 +240,7 @@ class Jobs:
         observer = self.monitoring.observer()
         job = Job(
             plan,
-            self._job_settings(name, storage is not None, observer),
+            self._job_settings(name, state_backend, storage is not None, observer),
             on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
             lambda secret, events, deployments: ControlServer(
                 endpoint, secret, events, deployments, heartbeat
@@ -253,11 +254,16 @@ class Jobs:
         return job
 
     def _job_settings(
-        self, name: str, has_checkpoints: bool, observer: JobObserver | None = None
+        self,
+        name: str,
+        state_backend: HashMapStateBackend,
+        has_checkpoints: bool,
+        observer: JobObserver | None,
     ) -> JobSettings:
         default = (
             DefaultRestart(attempts=3, delay_ms=1000) if has_checkpoints else RestartStrategies.no_restart()
         )
+        encrypts = self._settings.is_encrypted
         listeners = [*self._settings.listeners, *filter(None, [observer])]
         if self._settings.progress or (self._settings.progress is None and sys.stderr.isatty()):
             listeners.append(ProgressLine(sys.stderr, SystemClock()))
@@ -266,20 +272,16 @@ class Jobs:
             checkpoints=self._settings.checkpoints.settings,
             restart=self._settings.restart or default,
             listeners=tuple(listeners),
-            state_backend=self._settings.chosen_state_backend(),
+            state_backend=state_backend,
             retention=self._settings.checkpoints.get_externalized_checkpoint_retention(),
             allow_non_restored_state=self._settings.allows_non_restored_state,
             fall_back=self._settings.checkpoints.is_fall_back_enabled(),
             slot_memory_bytes=self._settings.slot_memory_bytes,
             job_parameters=dict(self._settings.job_parameters),
             epochs_ahead=self._settings.epochs_ahead,
-            is_encrypted=self._is_encrypted(),
+            is_encrypted=on_spark.is_encrypted(self._context.getConf()) if encrypts is None else encrypts,
             page=self.monitoring.page(),
         )
-
-    def _is_encrypted(self) -> bool:
-        chosen = self._settings.is_encrypted
-        return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
 
     def _check_uids(self, plan: JobPlan) -> None:
         missing = [operator.name for operator in plan.operators if operator.node.uid is None]
@@ -288,10 +290,4 @@ class Jobs:
                 f"operator {missing[0]!r} has state and no uid(), and disable_auto_generated_uids() asks for "
                 f"one: call uid() on it",
                 operator=missing[0],
-            )
-
-    def _check_backend(self) -> None:
-        if self._settings.checkpoints.is_incremental() and not self._settings.state_backend.async_snapshots:
-            raise ConfigurationError(
-                "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
             )
