@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -301,6 +303,20 @@ def test_a_closed_page_lets_go_of_all_connections_and_of_its_port(monitor: Monit
             pass
     Monitor(WebPageSettings((browser.port,))).close()
     assert [thread for thread in threading.enumerate() if thread.name == "pyflinkstate page"] == []
+
+
+def test_a_connection_that_comes_in_the_last_moment_is_closed(monitor: Monitor, browser: Browser) -> None:
+    page, goes_on = monitor._server, threading.Event()
+    assert page is not None
+    page._loop.call_soon_threadsafe(goes_on.wait, PATIENCE_S)
+    with connected(browser) as late, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        page._loop.call_soon_threadsafe(page._ended.set)
+        goes_on.set()
+        page._thread.join(PATIENCE_S)
+        gc.collect()
+        assert told == []
+        assert is_ended(late)
 
 
 def test_a_port_that_is_taken_is_said_and_the_next_one_is_tried() -> None:

@@ -35,6 +35,9 @@ ANSWER_S = 20.0
 #: How long closing a server waits for its thread, which a request that is being answered can hold up.
 END_TIMEOUT_S = 5.0
 
+#: How many turns of its loop asyncio takes from accepting a connection until that is known here.
+_STEPS_OF_ACCEPT = 3
+
 #: What every answer says: it is not to be kept, guessed, framed, or read by other sites, and loads nothing.
 _ALWAYS = [
     ("Cache-Control", "no-store"),
@@ -110,10 +113,13 @@ class PageServer:
         )
         self._has_begun.set()
         await self._ended.wait()
+        self._loop.remove_reader(self._listener)
         self._listener.shutdown(socket.SHUT_RDWR)  # a forked process may have it too
-        server.close()
+        for _ in range(_STEPS_OF_ACCEPT):
+            await asyncio.sleep(0)
         for connection in [*state.connections]:
             connection.transport.abort()
+        server.close()
 
 
 class _Connection(H11Protocol):
