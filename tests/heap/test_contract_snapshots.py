@@ -6,6 +6,7 @@ import pytest
 from backend_support import (
     PICKLED,
     MemoryStreams,
+    entries,
     make_backend,
     prepare,
     rescale,
@@ -20,7 +21,7 @@ from tiers import cases
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys.key_groups import key_group_range, operator_index
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range, operator_index
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
@@ -301,6 +302,15 @@ class TestRescaling:
                 number
             ]
         assert sum(harness.num_keyed_state_entries() for harness in new) == len(KEYS)
+
+    def test_g22_max_parallelism_may_be_anything(self):
+        whole = make_backend(STRING, KeyGroupRange(0, 999), 1000)
+        for number in range(300):
+            state_of(whole, SPEND, f"key-{number}").update(number)
+        backends = rescale([take_snapshot(whole)], 7, STRING, 1000)
+        found = [dict(entries(backend, "spend")) for backend in backends]
+        assert all(found)
+        assert sorted(key for part in found for key in part) == sorted(whole.get_keys("spend"))
 
     @pytest.mark.parametrize("way", cases(["15 77 3 128 2 1", "3 1"], quick=["3 1"]))
     def test_g22_there_and_back_again_nothing_is_lost_or_doubled(self, way):

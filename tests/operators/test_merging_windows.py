@@ -230,10 +230,6 @@ class TestSessions:
         with pytest.raises(BadRecordError, match="positive"):
             harness.process("a", gap, 0)
 
-    def test_a_record_without_timestamp_is_an_error(self):
-        with pytest.raises(BadRecordError, match="EventTimeSessionWindows"):
-            collecting(GAP).process("a", 1)
-
     @pytest.mark.parametrize(
         ("contents", "result"),
         [(lambda old, new: f"{old}{new}", "13245"), (Mean(), 3.0)],

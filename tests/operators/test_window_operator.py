@@ -34,7 +34,7 @@ from pyflinkstate.api.windows import (
     GlobalWindowSerializer,
     TimeWindow,
 )
-from pyflinkstate.errors import BadRecordError, ConfigurationError
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 LATE = OutputTag("late")
@@ -90,10 +90,6 @@ class TestTumbling:
         assert harness.operator.next_processing_time_ms() is None
         harness.process("a", 1)
         assert harness.operator.next_processing_time_ms() == 9
-
-    def test_a_record_without_timestamp_is_an_error(self):
-        with pytest.raises(BadRecordError, match="assign_timestamps_and_watermarks"):
-            collecting(TEN).process("a", 1, None)
 
 
 class TestSliding:

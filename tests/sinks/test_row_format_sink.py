@@ -70,49 +70,6 @@ class TestEpochs:
         assert not list((tmp_path / OWN_FOLDER).rglob("pending/*"))
         assert not list((tmp_path / OWN_FOLDER).rglob("dropped/*"))
 
-    def test_an_epoch_that_is_run_again_takes_the_place_of_its_first_run(self, tmp_path: Path) -> None:
-        sink = opened(tmp_path)
-        prepare(sink, 1, ["one"])
-        sink.commit(1)
-        prepare(sink, 2, ["first"])
-        sink.rewind(1)
-        prepare(sink, 2, ["second"])
-        sink.commit(2)
-        assert lines(tmp_path) == ["one", "second"]
-
-    def test_a_job_that_goes_back_takes_back_what_it_committed(self, tmp_path: Path) -> None:
-        sink = opened(tmp_path)
-        for epoch in (1, 2, 3):
-            prepare(sink, epoch, [str(epoch)])
-            sink.commit(epoch)
-        opened(tmp_path, restored=1)
-        assert lines(tmp_path) == ["1"]
-
-    def test_a_restore_commits_what_its_checkpoint_covers(self, tmp_path: Path) -> None:
-        sink = opened(tmp_path)
-        prepare(sink, 1, ["covered"])
-        prepare(sink, 2, ["not covered"])
-        opened(tmp_path, restored=1)
-        assert lines(tmp_path) == ["covered"]
-
-    def test_a_commit_that_was_interrupted_is_carried_on(self, tmp_path: Path) -> None:
-        sink = opened(tmp_path)
-        prepare(sink, 1, ["a"], ["b"], ["c"])
-        first = sorted((tmp_path / OWN_FOLDER).rglob("pending/epoch=1/*"))[0]
-        first.rename(tmp_path / first.name)
-        opened(tmp_path, restored=1)
-        assert lines(tmp_path) == ["a", "b", "c"]
-
-    def test_jobs_leave_each_other_alone(self, tmp_path: Path) -> None:
-        first = opened(tmp_path)
-        prepare(first, 1, ["mine"])
-        first.commit(1)
-        second = opened(tmp_path, "b" * 32)
-        prepare(second, 1, ["other"])
-        second.commit(1)
-        opened(tmp_path, "b" * 32, restored=0)
-        assert lines(tmp_path) == ["mine"]
-
     @pytest.mark.parametrize("rest", ["/out/", "/out?user=etl", "/out/?user=etl"])
     def test_a_sink_on_a_uri(self, tmp_path: Path, rest: str) -> None:
         sink = opened(f"file://{tmp_path}{rest}")
@@ -121,12 +78,6 @@ class TestEpochs:
         sink.commit(1)
         assert lines(tmp_path / "out") == ["a"]
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-    def test_an_epoch_without_records_leaves_nothing(self, tmp_path: Path) -> None:
-        sink = opened(tmp_path)
-        prepare(sink, 1, [])
-        sink.commit(1)
-        assert lines(tmp_path) == []
 
 
 class TestNames:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,17 +115,6 @@ def test_epochs_are_ordered_as_numbers(sink: FileSink, out: Path) -> None:
     assert sorted(visible(out)) == [9, 10]
 
 
-def test_an_epoch_without_records_leaves_nothing(sink: FileSink, out: Path) -> None:
-    before = tree(out)
-    assert write(sink, 1, [], []) == []
-    sink.prepare(1, [])
-    sink.commit(1)
-    assert tree(out) == before
-    prepare(sink, 2, [], ["a"])
-    sink.commit(2)
-    assert visible(out) == {2: ["a"]}
-
-
 def test_records_are_one_line_each(sink: FileSink, out: Path) -> None:
     records = [{"a": 1, "b": [None, True]}, "with\nnewline", "käse \U0001f600", 1.5, None, []]
     prepare(sink, 1, records)
@@ -142,16 +130,6 @@ def test_a_partition_that_begins_with_none_is_not_empty(sink: FileSink, out: Pat
     prepare(sink, 1, [None, 1])
     sink.commit(1)
     assert visible(out) == {1: [None, 1]}
-
-
-def test_text_is_the_str_of_each_record(out: Path) -> None:
-    sink = FileSink(str(out), format="text")
-    sink.open(JOB, None)
-    prepare(sink, 1, ["a", 5, ("x", 1.0)])
-    sink.commit(1)
-    (file,) = (out / "epoch=1").iterdir()
-    assert file.suffix == ".txt"
-    assert file.read_text() == "a\n5\n('x', 1.0)\n"
 
 
 @pytest.mark.parametrize("rest", ["/out/", "/out?user=etl", "/out/?user=etl"])
@@ -201,18 +179,6 @@ def test_a_rewind_clears_away_what_late_task_attempts_have_written(sink: FileSin
     sink.rewind(2)
     assert epochs(area(out) / "pending") == epochs(area(out) / "dropped") == []
     assert visible(out) == {1: [1], 2: [2]}
-
-
-def test_a_replayed_epoch_takes_the_place_of_its_first_run(sink: FileSink, out: Path) -> None:
-    prepare(sink, 1, ["a"])
-    sink.commit(1)
-    prepare(sink, 2, ["first run"])
-    write(sink, 3, ["first run"])
-    sink.rewind(1)
-    prepare(sink, 2, ["second run"])
-    prepare(sink, 3, ["second run"])
-    sink.commit(3)
-    assert visible(out) == {1: ["a"], 2: ["second run"], 3: ["second run"]}
 
 
 # --- opening -----------------------------------------------------------------------------------------
@@ -281,45 +247,6 @@ def test_the_jobs_own_output_is_refused_without_a_restore(sink: FileSink, out: P
     with pytest.raises(SinkError, match="another run"):
         FileSink(str(out)).open(JOB, None)
     assert tree(out) == before
-
-
-def test_a_restored_job_commits_what_its_checkpoint_covers_and_drops_the_rest(
-    sink: FileSink, out: Path
-) -> None:
-    prepare(sink, 1, [1])
-    sink.commit(1)
-    for number in (2, 3, 4):
-        prepare(sink, number, [number])
-    write(sink, 5, ["half"])
-    again = FileSink(str(out))
-    again.open(JOB, 3)
-    assert visible(out) == {1: [1], 2: [2], 3: [3]}
-    assert epochs(area(out) / "prepared") == epochs(area(out) / "pending") == []
-
-
-def test_a_job_restored_from_an_older_checkpoint_takes_back_later_epochs(sink: FileSink, out: Path) -> None:
-    for number in (1, 2, 3):
-        prepare(sink, number, [number])
-    sink.commit(3)
-    FileSink(str(out)).open(JOB, 1)
-    assert visible(out) == {1: [1]}
-
-
-def test_a_restored_job_may_begin_in_a_new_directory(out: Path) -> None:
-    sink = FileSink(str(out))
-    sink.open(JOB, 7)
-    prepare(sink, 8, ["a"])
-    sink.commit(8)
-    assert visible(out) == {8: ["a"]}
-
-
-def test_an_interrupted_commit_is_carried_on_by_the_next(sink: FileSink, out: Path) -> None:
-    for number in (1, 2, 3):
-        prepare(sink, number, [number])
-    shutil.move(area(out) / "prepared" / "epoch=1", out / "epoch=1")  # as far as the first process got
-    FileSink(str(out)).open(JOB, 2)
-    assert visible(out) == {1: [1], 2: [2]}
-    assert epochs(area(out) / "prepared") == []
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------

@@ -264,29 +264,6 @@ class TestRelease:
         resources.release()
         assert_nothing_is_copied_any_more(backend, copied)
 
-    def test_key_groups_are_released_one_by_one_as_they_are_written(self):
-        """Flink: ``CopyOnWriteStateTableTest.testReleaseForSuccessfulSnapshot``."""
-        table = filled().registered_kv_states["visits"]
-        snapshot = table.snapshot()
-        for index, group in enumerate(snapshot.key_groups()):
-            assert [part.is_released for part in snapshot._maps] == [True] * index + [False] * (128 - index)
-            assert group.key_group == index
-            assert len(group) == table.map_of(index).size()
-        assert index == 127
-        assert all(part.is_released for part in snapshot._maps)
-
-    def test_what_was_not_read_is_released_too(self):
-        """Flink: ``CopyOnWriteStateTableTest.testReleaseForFailedSnapshot``."""
-        backend = filled()
-        lists = live_lists(backend)
-        snapshot = backend.registered_kv_states["visits"].snapshot()
-        groups = snapshot.key_groups()
-        for _ in range(10):
-            next(groups)
-        groups.close()
-        snapshot.release()
-        assert_nothing_is_copied_any_more(backend, lists)
-
 
 def test_the_reader_of_these_tests_refuses_what_is_not_there(handle):
     with pytest.raises(CorruptCheckpointError):

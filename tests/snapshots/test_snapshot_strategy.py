@@ -327,17 +327,6 @@ kinds = pytest.mark.parametrize("kind", [Keyed, Operator])
 
 
 @kinds
-def test_a_later_snapshot_may_finish_before_an_earlier_one(kind: Any) -> None:
-    subject, tasks = kind(), []
-    for number in range(4):
-        subject.append(number)
-        tasks.append(subject.snapshot(MemoryCheckpoint()))
-    subject.append(99)
-    for number in (2, 0, 3, 1):
-        assert subject.restored(finish(tasks[number])) == list(range(number + 1))
-
-
-@kinds
 def test_a_later_snapshot_may_finish_while_an_earlier_one_is_blocked_in_storage(kind: Any) -> None:
     subject, pause = kind(), Pause(at=2)
     subject.append(1)
@@ -352,52 +341,3 @@ def test_a_later_snapshot_may_finish_while_an_earlier_one_is_blocked_in_storage(
     pause.go_on()
     join(writer)
     assert subject.restored(earlier.result()) == [1]
-
-
-@kinds
-def test_disposing_of_a_backend_cancels_its_snapshots_and_takes_no_more(kind: Any) -> None:
-    subject, pause = kind(), Pause(at=2)
-    subject.append(1)
-    streams = HookedStreams(MemoryCheckpoint(), pause.pass_through)
-    writing, waiting = subject.snapshot(streams), subject.snapshot(MemoryCheckpoint())
-    writer = in_thread(writing.run)
-    pause.await_reached()
-    subject.backend.dispose()
-    subject.backend.dispose()
-    pause.go_on()
-    join(writer)
-    for task in (writing, waiting):
-        with pytest.raises(SnapshotCancelledError):
-            task.result()
-    assert streams.writes == 2, "nothing is written after the one that was under way"
-    with pytest.raises(SnapshotCancelledError, match="the backend is closed"):
-        subject.snapshot(MemoryCheckpoint())
-
-
-@pytest.mark.parametrize("end", ["cancelled", "written", "refused by storage", "refused by a closed backend"])
-def test_values_are_no_longer_copied_once_a_keyed_snapshot_has_ended(end: str) -> None:
-    def fail(_: int) -> None:
-        raise CheckpointStorageError("no space left")
-
-    subject = Keyed()
-    kept = subject.state(subject.backend).value()
-    if end == "refused by a closed backend":
-        subject.backend.dispose()
-        with pytest.raises(SnapshotCancelledError):
-            subject.snapshot(MemoryCheckpoint())
-    else:
-        failing = HookedStreams(MemoryCheckpoint(), fail)
-        task = subject.snapshot(failing if end == "refused by storage" else MemoryCheckpoint())
-        if end == "cancelled":
-            task.cancel()
-        task.run()
-        assert task.is_done
-    assert subject.state(subject.backend).value() is kept
-
-
-def test_values_are_copied_while_a_keyed_snapshot_is_open() -> None:
-    subject = Keyed()
-    kept = subject.state(subject.backend).value()
-    task = subject.snapshot(MemoryCheckpoint())
-    assert subject.state(subject.backend).value() is not kept
-    assert subject.restored(finish(task)) == []

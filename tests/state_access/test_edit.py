@@ -13,7 +13,7 @@ from increment_support import Snapshot, chained
 from read_support import COUNT, JOB_ID, UID, checkpoint_of, state_file, write
 from support_runtime import tree
 from tiers import cases
-from write_support import DESCRIPTORS, checkpoint_with, content, filled, restored
+from write_support import checkpoint_with, content, filled, restored
 
 from pyflinkstate import (
     ListStateDescriptor,
@@ -109,17 +109,6 @@ def test_whole_maps_are_put(tmp_path):
     table = pa.table({"key": ["k1"], "value": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
     written = edit(filled(range(3))).put(UID, "map", table).write(tmp_path / "s")
     assert content(restored(written), "k1")[2] == {"a": 1}
-
-
-def test_what_entries_returns_can_be_put_back(tmp_path):
-    checkpoint = filled(range(30))
-    changed = edit(checkpoint)
-    for name in DESCRIPTORS:
-        changed.put(UID, name, checkpoint.entries(UID, name).to_arrow())
-    written = changed.write(tmp_path / "s")
-    for number in range(30):
-        key = f"k{number}"
-        assert content(restored(written), key) == content(restored_in_memory(checkpoint), key)
 
 
 def test_a_pandas_frame_and_a_state_table_are_tables(tmp_path):

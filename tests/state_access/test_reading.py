@@ -318,7 +318,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize("one", ["count", b"count", 1], ids=repr)
     def test_a_single_key_or_state_is_no_list(self, checkpoint, one):
-        for call in (checkpoint.keyed, partial(checkpoint.entries, state="count")):
+        for call in (checkpoint.keyed, checkpoint.timers, partial(checkpoint.entries, state="count")):
             with pytest.raises(ConfigurationError, match=rf"keys is a list, not {one!r}: give \[{one!r}\]"):
                 call("counter", keys=one)
         with pytest.raises(ConfigurationError, match=rf"states is a list, not {one!r}: give \[{one!r}\]"):
@@ -334,13 +334,6 @@ class TestBadInput:
         with pytest.raises(UnknownStateError, match="no operator state None; it has none"):
             checkpoint.operator_state("counter")
         assert rows(checkpoint.timers("counter")) == []
-
-
-def test_a_single_text_is_no_list_of_keys():
-    checkpoint = checkpoint_of(take_snapshot(counted(("a", 1), key_type=Types.STRING())))
-    for read in (checkpoint.keyed, checkpoint.timers):
-        with pytest.raises(ConfigurationError, match=r"give \['ab'\]"):
-            read(UID, keys="ab")
 
 
 # --- loaded pickles ----------------------------------------------------------------------------------------

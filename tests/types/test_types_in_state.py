@@ -77,7 +77,8 @@ KEYS = [
     (PERSON, [ANN, NOBODY, DELETED]),
     (Types.ROW([Types.TUPLE([LONG, STRING]), Types.ROW([LONG])]), [Row(f0=(1, None), f1=Row(f0=1))]),
     (ExternalTypeInfo(STRING), ["a", "é"]),
-    (PICKLED, [Row(1, "a"), Row(a=1), ANN, Instant(1, 2)]),
+    (Types.TUPLE([LONG, STRING]), [(1, "a"), (1, None)]),
+    (PICKLED, [Row(1, "a"), Row(a=1), ANN, Instant(1, 2), "k", 1, 1.5, (1, "a"), b"b", "\ud800", 2**80]),
 ]
 
 
