@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
@@ -279,7 +280,8 @@ class EnvironmentSources(StreamEnvironment):
         def open_log() -> QueryLog:
             return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
 
-        return self._stream(StreamingSource(start, open_log, arrow.epoch_of), "streaming")
+        gone = partial(on_spark.gone, sdf.sparkSession)
+        return self._stream(StreamingSource(start, open_log, arrow.epoch_of, gone), "streaming")
 
     def _default_location(self) -> str:
         storage = self._settings.checkpoints.checkpoint_directory()
