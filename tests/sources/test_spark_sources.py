@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, raising
 from support_slots import in_thread, outcome
 from test_sources import as_kept
 
@@ -539,6 +539,11 @@ class TestSparkHasEnded:
         self, ended: StreamingSource, query: Query, failure: Exception | None
     ) -> None:
         query.end(failure)
+        with pytest.raises(SparkUnavailableError, match="the application ended"):
+            ended.latest_offset(start_of(4), False)
+
+    def test_so_does_a_jvm_that_does_not_answer(self, ended: StreamingSource, query: Query) -> None:
+        query.before_answer = raising(ConnectionRefusedError(111))
         with pytest.raises(SparkUnavailableError, match="the application ended"):
             ended.latest_offset(start_of(4), False)
 

@@ -313,13 +313,22 @@ class StreamingSource(Source):
         )
 
     def _is_over(self) -> bool:
-        if self._query.isActive:
+        try:
+            is_active = self._query.isActive
+        except Exception:  # of Py4J or the socket, if the JVM has ended
+            self._check_spark()
+            raise
+        if is_active:
             return False
-        if (gone := self._gone()) is not None:  # what the query says of it is about Spark's own code
-            raise gone
+        self._check_spark()
         self._raise_failure()
         with self._changed:
             return self._batch is None
+
+    def _check_spark(self) -> None:
+        """Raise the error if Spark has ended. What the query says then is about code of Spark's."""
+        if (gone := self._gone()) is not None:
+            raise gone from None
 
     def _raise_failure(self) -> None:
         failure = self._query.exception()
