@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from support_runtime import PATIENCE_S
 
 from pyflinkstate.runtime.spark import job_failure
@@ -30,3 +31,13 @@ def test_a_query_that_always_has_more_to_read_is_ended_nevertheless(
     assert stopped.is_set()
     assert causes == [False]
     assert "query 42 still reads" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111), Py4JNetworkError("empty")])
+def test_nothing_is_raised_where_the_jvm_has_gone_with_all_queries(error: Exception) -> None:
+    session = MagicMock()
+    session.streams.addListener.side_effect = session.streams.removeListener.side_effect = error
+    queries = ResultQueries(session, "file:/out")
+    queries.fail("job 'sums' has failed")
+    queries._listens = True
+    queries.forget()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import mmap
+import re
 import resource
 
-import attrs
 import pytest
-from slot_functions import Echo
-from support_runtime import raising
-from support_slots import SLOT, deployment, frames_for
+from slot_functions import Echo, FillsMemory
+from support_runtime import next_event
+from support_slots import Driver
 
-from pyflinkstate.errors import SlotMemoryError
+from pyflinkstate.errors import SlotLostError, SlotMemoryError
+from pyflinkstate.runtime.slots.control import SlotLost
 from pyflinkstate.runtime.slots.memory import (
     CHECK_INTERVAL_S,
     FILL_BYTES_PER_S,
@@ -22,32 +23,26 @@ from pyflinkstate.runtime.slots.memory import (
     available_room,
     resident_bytes,
 )
-from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.wire.messages import BeginEpoch
 
 MIB = 1024**2
 GIB = 1024**3
-NOTHING_TO_TELL = raising(AssertionError("the slot told the driver something"))
 
 
 class Machine:
-    """What the guard is told, to be changed by the test; it counts how often it is asked."""
+    """What the guard is told, to be changed by the test."""
 
     def __init__(self) -> None:
         self.used = 100 * MIB
         self.room: Room | None = Room(8 * GIB, 16 * GIB)
-        self.now_s = 1_000.0
-        self.looks = 0
 
     def read_used(self) -> int:
         return self.used
 
     def read_room(self) -> Room | None:
-        self.looks += 1
         return self.room
 
     def guard(self, limit_bytes: int | None = None) -> MemoryGuard:
-        return MemoryGuard("slot p-1[0]", limit_bytes, self.read_used, self.read_room, lambda: self.now_s)
+        return MemoryGuard("slot p-1[0]", limit_bytes, self.read_used, self.read_room)
 
 
 @pytest.fixture
@@ -100,64 +95,28 @@ class TestRoom:
 
 
 class TestWhenItLooks:
-    def test_the_first_check_looks(self, machine: Machine) -> None:
-        machine.guard().check()
-        assert machine.looks == 1
+    def test_at_an_interval(self, machine: Machine) -> None:
+        assert machine.guard().check() == CHECK_INTERVAL_S
 
-    def test_then_not_before_the_interval_has_passed(self, machine: Machine) -> None:
-        guard = machine.guard()
-        guard.check()
-        for _ in range(5):
-            machine.now_s += CHECK_INTERVAL_S / 8
-            guard.check()
-        assert machine.looks == 1
-        machine.now_s += CHECK_INTERVAL_S / 2
-        guard.check()
-        guard.check()
-        assert machine.looks == 2
+    def test_also_where_the_machine_does_not_tell(self, machine: Machine) -> None:
+        machine.room = None
+        assert machine.guard().check() == CHECK_INTERVAL_S
 
     @pytest.mark.parametrize("left", [64 * MIB, 300 * MIB])
     def test_little_room_cannot_be_filled_between_two_looks(self, machine: Machine, left: int) -> None:
         machine.room = Room(left, GIB)
-        guard = machine.guard()
-        guard.check()
-        machine.now_s += left / FILL_BYTES_PER_S * 0.9
-        guard.check()
-        assert machine.looks == 1
-        machine.now_s += left / FILL_BYTES_PER_S * 0.2
-        guard.check()
-        assert machine.looks == 2
+        assert machine.guard().check() == left / FILL_BYTES_PER_S < CHECK_INTERVAL_S
 
-    def test_much_room_is_not_looked_at_less_often(self, machine: Machine) -> None:
-        machine.room = Room(64 * GIB, 64 * GIB)
-        guard = machine.guard()
-        guard.check()
-        machine.now_s += CHECK_INTERVAL_S * 1.1
-        guard.check()
-        assert machine.looks == 2
+    def test_it_looks_until_there_is_too_little(self, machine: Machine) -> None:
+        waited: list[float] = []
 
-    def test_what_is_gone_at_the_next_look_is_forgiven(self, machine: Machine) -> None:
-        guard = machine.guard(200 * MIB)
-        guard.check()
-        machine.used = GIB
-        guard.check()
-        machine.now_s += 1
-        machine.used = 100 * MIB
-        guard.check()
+        def wait(seconds: float) -> None:
+            waited.append(seconds)
+            machine.used += 40 * MIB
 
-    def test_what_is_still_there_is_not(self, machine: Machine) -> None:
-        guard = machine.guard(200 * MIB)
-        guard.check()
-        machine.used = GIB
-        guard.check()
-        machine.now_s += 1
-        with pytest.raises(SlotMemoryError):
-            guard.check()
-
-    def test_a_clock_that_begins_at_nothing_is_looked_at_too(self, machine: Machine) -> None:
-        machine.now_s = 0.0
-        machine.guard().check()
-        assert machine.looks == 1
+        error = machine.guard(200 * MIB).watch(wait)
+        assert str(error).startswith("slot p-1[0] uses 220 MiB, and its limit is 200 MiB: ")
+        assert waited == [CHECK_INTERVAL_S] * 3
 
 
 class TestMessage:
@@ -189,21 +148,22 @@ class TestMessage:
         assert isinstance(SlotMemoryError("full"), MemoryError)
 
 
+@pytest.mark.timeout(60)
 class TestInASlot:
-    def slot(self, memory_bytes: int | None) -> SlotService:
-        made = SlotService(SLOT, 0, SlotHost(NOTHING_TO_TELL, lambda run: run(), lambda: 0))
-        assert made.deploy(attrs.evolve(deployment(Echo()), memory_bytes=memory_bytes)) is None
-        made.begin(BeginEpoch(0, 1, None))
-        return made
+    """A real process, whose function is in the middle of a record when the limit is passed."""
 
-    def test_its_limit_comes_with_the_deployment(self) -> None:
-        slot = self.slot(memory_bytes=1)
-        with pytest.raises(SlotMemoryError, match=r"slot count-1\[0\] uses .* and its limit is 0 MiB"):
-            list(slot.process(frames_for([("a", 1)])[0][0]))
+    def test_it_ends_in_the_middle_of_a_record(self, driver: Driver) -> None:
+        """The memory was checked after a frame only: a record that needs too much could fill the host."""
+        slot = driver.start_slot(FillsMemory(), memory_bytes=400 * MIB)
+        with pytest.raises(SlotLostError):
+            slot.feed(1, [("a", 500 * MIB)])
+        error = next_event(driver.events, SlotLost).error
+        assert isinstance(error, SlotMemoryError)
+        assert re.match(r"slot count-1\[0\] uses .* MiB, and its limit is 400 MiB: ", str(error))
 
-    def test_none_leaves_it_to_the_host(self) -> None:
-        slot = self.slot(memory_bytes=None)
-        assert len(list(slot.process(frames_for([("a", 1)])[0][0]))) == 1
+    def test_it_goes_on_below_its_limit(self, driver: Driver) -> None:
+        slot = driver.start_slot(Echo(), memory_bytes=4 * GIB)
+        assert slot.feed(1, [("a", 1)])[0] == [("a", 1)]
 
 
 class TestRealReaders:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from pyflinkstate.errors import (
     SlotMemoryError,
     StaleSlotError,
 )
+from pyflinkstate.runtime.slots.control import SlotLost
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
@@ -146,14 +149,17 @@ def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
     assert last.feed(3, [("a", 0), ("b", 0)])[0] == [("a", 3), ("b", 1)]
 
 
-def test_a_slot_whose_memory_does_not_hold_the_state_fails_while_it_restores(
+def test_a_slot_whose_memory_does_not_hold_the_restored_state_fails(
     driver: Driver, storage: CheckpointFolders
 ) -> None:
     slot = driver.start_slot(Count(), storage=storage.settings)
     slot.feed(1, RECORDS, barrier=barrier(storage))
     made = next_event(driver.events, CheckpointAck)
-    with pytest.raises(SlotMemoryError, match=r"slot small\[0\] uses .*, and its limit is 0 MiB"):
+    with suppress(SlotMemoryError):  # there is little to restore, so it may be ready before it looks
         start_restored(driver, storage, made, slot=SlotId("small", 0), memory_bytes=1)
+    error = next_event(driver.events, SlotLost).error
+    assert isinstance(error, SlotMemoryError)
+    assert re.match(r"slot small\[0\] uses .*, and its limit is 0 MiB", str(error))
 
 
 DAMAGES: dict[str, tuple[dict[str, Any], type, str]] = {

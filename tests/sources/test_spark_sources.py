@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, raising
 from support_slots import in_thread, outcome
 from test_sources import as_kept
 
@@ -17,6 +17,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     SlotLostError,
     SourceError,
+    SparkUnavailableError,
 )
 from pyflinkstate.runtime.sources.query_log import NextBatch, QueryLog, position_of
 from pyflinkstate.runtime.sources.sources import Available, RddEpoch
@@ -521,6 +522,34 @@ class TestEnd:
         query.end(ConnectionResetError("no brokers"))
         with pytest.raises(SourceError, match="streaming query failed: no brokers"):
             source.latest_offset(start_of(4), False)
+
+
+class TestSparkHasEnded:
+    @pytest.fixture
+    def ended(self, query: Query, log: CutOnce) -> StreamingSource:
+        """A source whose query was ended by the end of Spark."""
+        source = StreamingSource(
+            query.start, lambda: log, gone=lambda: SparkUnavailableError("the application ended")
+        )
+        source.open(query.wake_up)
+        return source
+
+    @pytest.mark.parametrize("failure", [None, AttributeError("dagScheduler() is null")])
+    def test_it_fails_the_job_and_is_not_the_end_of_the_input(
+        self, ended: StreamingSource, query: Query, failure: Exception | None
+    ) -> None:
+        query.end(failure)
+        with pytest.raises(SparkUnavailableError, match="the application ended"):
+            ended.latest_offset(start_of(4), False)
+
+    def test_so_does_a_jvm_that_does_not_answer(self, ended: StreamingSource, query: Query) -> None:
+        query.before_answer = raising(ConnectionRefusedError(111))
+        with pytest.raises(SparkUnavailableError, match="the application ended"):
+            ended.latest_offset(start_of(4), False)
+
+    def test_nobody_asks_the_query_to_stop(self, ended: StreamingSource, query: Query) -> None:
+        ended.close(None)
+        assert query.stops == 0
 
 
 @pytest.fixture

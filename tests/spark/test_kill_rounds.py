@@ -21,6 +21,7 @@ ROUNDS = {
     "frozen": ("local[2]", Plan((FREEZE_SLOT, "slot"))),
     "context": ("local[2]", Plan((CONTEXT, CONTEXT))),
     "cluster": (CLUSTER, Plan(("executor", "slot"))),
+    "dataframe": ("local[2]", Plan((CONTEXT, "slot"), is_dataframe=True)),
 }
 
 
@@ -29,4 +30,5 @@ def test_whatever_happens_the_output_is_right_and_nothing_is_left(tmp_path: Path
     master, plan = ROUNDS[name]
     this = KillRound(list(ROUNDS).index(name), tmp_path, master, plan)
     assert not this.run().problems(), this.log
-    assert any("epoch 10" in line for line in this.log)
+    # A streaming query that was killed may read two files in one batch.
+    assert plan.is_dataframe or any("epoch 10" in line for line in this.log)

@@ -7,6 +7,7 @@ import signal
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from pyflinkstate import (
     FileSystemCheckpointStorage,
     JobExecutionResult,
     JobListener,
+    MapStateDescriptor,
     PyFlinkStateError,
     RestartStrategies,
     StreamExecutionEnvironment,
+    Types,
     errors,
 )
 from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
@@ -35,6 +38,7 @@ RECORDS = [(f"key-{n * 7 % 23}", n) for n in range(1000)]
 #: So many keys that state is written into files of its own, not into ``_metadata``.
 MANY_KEYS = [(f"key-{n}", n) for n in range(1000)]
 EPOCHS = 10
+MIB = 1024**2
 
 
 class Recorder(JobListener):
@@ -76,6 +80,7 @@ class Runs:
         restarts: int = 3,
         max_parallelism: int | None = None,
         records: list[Any] = RECORDS,
+        slot_memory_bytes: int | None = None,
     ) -> JobExecutionResult:
         env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
         env.enable_checkpointing(0)
@@ -83,6 +88,7 @@ class Runs:
             FileSystemCheckpointStorage(str(self.checkpoints), self.threshold)
         )
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
+        env.set_slot_memory_limit(slot_memory_bytes)
         if max_parallelism is not None:
             env.set_max_parallelism(max_parallelism)
         if listener is not None:
@@ -185,6 +191,43 @@ def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: 
     assert metadata.epoch < 6, "the failed epoch is in no checkpoint"
     assert sum(runs.rows().values()) == metadata.epoch * 100, "committed is what the checkpoint covers"
     runs.run(restore="latest", parallelism=3)
+    assert runs.rows() == EXPECTED
+
+
+class Hoards(RunningSum):
+    """Keeps a few bytes for most records, and many for some."""
+
+    def __init__(self, sizes: dict[int, int]) -> None:
+        self.sizes = sizes
+
+    def open(self, runtime_context: Any) -> None:
+        super().open(runtime_context)
+        self.kept = runtime_context.get_map_state(
+            MapStateDescriptor("kept", Types.LONG(), Types.PRIMITIVE_ARRAY(Types.BYTE()))
+        )
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.kept.put(value[1], bytes([1]) * self.sizes.get(value[1], 1))
+        yield from super().process_element(value, ctx)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [dict.fromkeys(range(420, 1000, 6), 3 * MIB), {555: 300 * MIB}],
+    ids=["state that grows", "a single record"],
+)
+def test_state_that_a_slot_cannot_hold_ends_the_job_and_a_run_without_the_limit_goes_on(
+    runs: Runs, sizes: dict[int, int]
+) -> None:
+    recorder = Recorder()
+    with pytest.raises(errors.SlotMemoryError, match=r"^slot sums\[[01]\] uses .*, and its limit is 200 MiB"):
+        runs.run(function=Hoards(sizes), slot_memory_bytes=200 * MIB, listener=recorder)
+    assert recorder.restarts == [], "each attempt would end the same way"
+    metadata, _ = load_checkpoint(str(runs.only_checkpoint()))
+    assert metadata.epoch is not None
+    assert 0 < metadata.epoch < EPOCHS
+    assert sum(runs.rows().values()) == metadata.epoch * 100, "committed is what the checkpoint covers"
+    runs.run(function=Hoards(sizes), restore="latest", parallelism=3)
     assert runs.rows() == EXPECTED
 
 
@@ -328,3 +371,26 @@ def test_a_checkpoint_directory_that_is_full(spark: Any, tmp_path: Path) -> None
         assert not list(runs.output.glob("epoch=*"))
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_two_jobs_with_one_directory_of_checkpoints_each_go_on_from_their_own(
+    runs: Runs, tmp_path: Path
+) -> None:
+    other = Runs(runs.spark, tmp_path / "other")
+    other.checkpoints = runs.checkpoints
+    jobs = {"first": (runs, 555), "second": (other, 720)}
+
+    def fail(name: str) -> None:
+        job, number = jobs[name]
+        with pytest.raises(errors.JobFailedError):
+            job.run(name=name, function=Failing(number, job.output), restarts=1)
+
+    def go_on(name: str) -> str:
+        return jobs[name][0].run(name=name, restore="latest").job_id
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(fail, jobs))
+        folders = {folder.parent.name for folder in runs.checkpoints.glob("*/chk-*")}
+        assert len(folders) == 2
+        assert {*pool.map(go_on, jobs)} == folders
+    assert [job.rows() for job, _ in jobs.values()] == [EXPECTED] * 2

@@ -18,6 +18,8 @@ THAWS = ("soon", "while the newer one runs", "when the newer one has ended")
 
 LOCAL_KINDS = ("slot", "worker", "jvm", "driver", CONTEXT, FREEZE_SLOT, SECOND_DRIVER)
 CLUSTER_KINDS = ("executor", *LOCAL_KINDS)
+#: The share of rounds that run ``keyed_process``.
+DATAFRAME_SHARE = 0.3
 
 
 @attrs.frozen
@@ -35,6 +37,8 @@ class Plan:
         heartbeat_timeout_ms: as for the job.
         thaws: when a driver goes on that was frozen as a second one was started.
         waits: each trouble waits for a checkpoint to go back to.
+        is_dataframe: the job is a ``keyed_process`` over a streaming DataFrame, with ``initial_state``. It
+            takes no savepoint, because a streaming query does not go back.
     """
 
     troubles: tuple[str, ...] = ()
@@ -45,13 +49,14 @@ class Plan:
     heartbeat_timeout_ms: int = SHORT_HEARTBEAT_MS
     thaws: str = "soon"
     waits: bool = False
+    is_dataframe: bool = False
 
     @classmethod
     def drawn(cls, seed: int, kinds: tuple[str, ...] = LOCAL_KINDS) -> Plan:
         """Draw a plan. Rounds with consecutive seeds take consecutive lines for their failures."""
         rng = random.Random(f"plan {seed}")
         troubles = tuple(rng.choice(kinds) for _ in range(rng.choice([1, 2])))
-        return cls(
+        made = cls(
             troubles,
             tuple(who for who in ("driver", "slot") if rng.random() < 0.25),
             rng.random() < 0.5,
@@ -60,6 +65,8 @@ class Plan:
             SHORT_HEARTBEAT_MS if FREEZE_SLOT in troubles else rng.choice([SHORT_HEARTBEAT_MS, 50_000]),
             rng.choice(THAWS),
         )
+        is_dataframe = rng.random() < DATAFRAME_SHARE
+        return attrs.evolve(made, savepoint_after=None, is_dataframe=True) if is_dataframe else made
 
     def options(self) -> list[str]:
         """Return the program's options for what it does to itself."""
@@ -70,4 +77,5 @@ class Plan:
             made += ["--inject", *map(str, self.injection)]
         if self.savepoint_after is not None:
             made += ["--savepoint-after", str(self.savepoint_after)]
+        made += ["--dataframe"] * self.is_dataframe
         return made

@@ -4,6 +4,10 @@
 
 It says ``epoch <n>`` whenever an epoch has run, and ``savepoint <path>`` when one is complete. Output is in
 ``out``, checkpoints are in ``checkpoints``, and ``children`` has a file for each process that was forked.
+
+With ``--dataframe`` the records are the files of a streaming DataFrame, which ``keyed_process`` reads one
+file a batch after the rows of ``initial_state``. Checkpoints and output are then below ``state``.
+
 ``SIGUSR1`` makes it write to standard error where each thread is, and ``SIGUSR2`` stops its SparkContext
 inside the JVM, which goes on.
 """
@@ -12,8 +16,10 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +28,7 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 from fast_jvm import QUICK
 from injections import LINES, Injection
 from pyspark.sql import SparkSession
@@ -33,6 +40,7 @@ from pyflinkstate import (
     JobClient,
     JobListener,
     KeyedProcessFunction,
+    KeyedStep,
     ListStateDescriptor,
     MapStateDescriptor,
     RestartStrategies,
@@ -40,6 +48,8 @@ from pyflinkstate import (
     StreamExecutionEnvironment,
     Types,
     ValueStateDescriptor,
+    keyed_process,
+    keyed_process_queries,
 )
 
 EPOCHS = 10
@@ -48,6 +58,13 @@ KEYS = 37
 MAX_HISTORY = 5
 
 RECORDS = [(number * 7919 % KEYS, number) for number in range(EPOCHS * RECORDS_PER_EPOCH)]
+#: The rows of a DataFrame. Files that follow each other have no key in common: a query that was killed may
+#: read two files in one batch, and Spark does not say in which order.
+ROWS = [(number * 7919 % 8 * 5 + number // RECORDS_PER_EPOCH % 5, number) for _, number in RECORDS]
+#: The rows of ``initial_state``. Some keys have several, and the last ones do not occur in ``ROWS``.
+INITIAL = [(number * 7 % 45, 1000 + number) for number in range(60)]
+RECORD_SCHEMA = "key long, number long"
+ROW_SCHEMA = "key long, number long, total long, last array<long>, same long"
 
 Row = tuple[int, int, int, list[int], int]
 
@@ -95,19 +112,42 @@ class Remember(KeyedProcessFunction):
         yield key, number, total, last, same
 
 
-def expected() -> list[Row]:
+class RememberRows(Remember):
+    """The same for Spark rows. Those of ``initial_state`` are records that come first and emit nothing."""
+
+    def handle_initial_state(self, value: Any, ctx: Any) -> None:
+        for _ in self.process_element(value, ctx):
+            pass
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Row]:
+        yield from super().process_element((value.key, value.number), ctx)
+
+
+def expected(of_dataframe: bool = False) -> list[Row]:
     """Return the rows by a plain loop, sorted."""
+    before, records = (INITIAL, ROWS) if of_dataframe else ([], RECORDS)
     sums: dict[int, int] = {}
     last: dict[int, list[int]] = {}
     parities: dict[tuple[int, int], int] = {}
     rows = []
-    for key, number in RECORDS:
+    for key, number in [*before, *records]:
         sums[key] = sums.get(key, 0) + number
         last[key] = [*last.get(key, []), number][-MAX_HISTORY:]
         parity = (key, number % 2)
         parities[parity] = parities.get(parity, 0) + 1
         rows.append((key, number, sums[key], last[key], parities[parity]))
-    return sorted(rows)
+    return sorted(rows[len(before) :])
+
+
+def output_of(directory: Path) -> list[list[Any]]:
+    """Return the rows that the program has committed."""
+    lines = [path.read_text().splitlines() for path in (directory / "out").glob("epoch=*/part-*")]
+    tables = [
+        pyarrow.parquet.read_table(path).to_pylist()
+        for path in (directory / "state").glob("*-output/epoch=*/part-*")
+    ]
+    rows = [json.loads(line) for each in lines for line in each]
+    return rows + [list(row.values()) for table in tables for row in table]
 
 
 class Teller(JobListener):
@@ -160,6 +200,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--inject", type=int, nargs=2, metavar=("LINE", "PASSAGES"))
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=50_000)
     parser.add_argument("--files", action="store_true", help="keep state in files, however little it is")
+    parser.add_argument("--dataframe", action="store_true", help="run keyed_process with initial_state")
     parser.add_argument("--java-options", default=QUICK)
     return parser.parse_args()
 
@@ -196,19 +237,64 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     again.sink_to(FileSink(f"{args.directory}/out"))
 
 
+def write_input(directory: Path) -> None:
+    """Write a file for each epoch, unless an earlier program has. All are there at once."""
+    folder, unfinished = directory / "input", directory / "unfinished-input"
+    if folder.exists():
+        return
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    for epoch in range(EPOCHS):
+        records = ROWS[epoch * RECORDS_PER_EPOCH :][:RECORDS_PER_EPOCH]
+        path = unfinished / f"{epoch}.json"
+        path.write_text("".join(json.dumps({"key": key, "number": n}) + "\n" for key, n in records))
+        os.utime(path, (1_700_000_000 + epoch, 1_700_000_000 + epoch))  # Spark reads the oldest first
+    unfinished.rename(folder)
+
+
+def start_dataframe(session: SparkSession, args: argparse.Namespace, teller: Teller) -> JobClient:
+    """Start ``keyed_process``, which goes on by itself from what is below its checkpoint directory."""
+    directory = Path(args.directory)
+    write_input(directory)
+    reader = session.readStream.schema(RECORD_SCHEMA).option("maxFilesPerTrigger", 1)
+    keyed_process(
+        reader.json(str(directory / "input")),
+        key="key",
+        function=RememberRows(directory / "children" if "slot" in args.forks else None),
+        schema=ROW_SCHEMA,
+        key_type=Types.LONG(),
+        parallelism=args.parallelism,
+        initial_state=session.createDataFrame(INITIAL, RECORD_SCHEMA).coalesce(1),
+        then=[KeyedStep(key=lambda row: row[1] % 5, function=Passing(), schema=ROW_SCHEMA)],
+        checkpoint_directory=directory / "state",
+        on_failure=RestartStrategies.fixed_delay_restart(100, 0),
+        listener=teller,
+        trigger={"availableNow": True},
+        job_name="kill round",
+    )
+    return keyed_process_queries()[-1].client
+
+
+def start(session: SparkSession, args: argparse.Namespace, teller: Teller) -> JobClient:
+    """Start the job."""
+    if args.dataframe:
+        return start_dataframe(session, args, teller)
+    env = StreamExecutionEnvironment(session)
+    env.add_listener(teller)
+    build(env, args)
+    return env.execute_async("kill round")
+
+
 def main() -> None:
     faulthandler.register(signal.SIGUSR1)
     args = parsed()
     session = session_of(args.master, args.java_options)
     watch_for_stop(session.sparkContext._jsc.sc().stop)
     say("session")
-    env = StreamExecutionEnvironment(session)
-    env.add_listener(teller := Teller(args))
-    build(env, args)
     if args.inject:
         line, passages = args.inject
         Injection(*LINES[line % len(LINES)], passages, say).install()
-    client = env.execute_async("kill round")
+    client = start(session, args, teller := Teller(args))
     teller.client.set_result(client)
     client.get_job_execution_result().result()
     session.stop()

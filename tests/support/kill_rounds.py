@@ -236,10 +236,8 @@ class KillRound:
 
     def outcome(self, hang: str | None = None) -> Outcome:
         """Compare the output and look for processes that were left; these are ended then."""
-        rows: Counter[str] = Counter()
-        for path in (self.directory / "out").glob("epoch=*/part-*"):
-            rows.update(json.dumps(json.loads(line)) for line in path.read_text().splitlines())
-        expected = Counter(json.dumps(row) for row in kill_program.expected())
+        rows = Counter(json.dumps(row) for row in kill_program.output_of(self.directory))
+        expected = Counter(json.dumps(row) for row in kill_program.expected(self.plan.is_dataframe))
         left = () if hang else tuple(f"{each.pid} {command_of(each)[:300]}" for each in self._left())
         for process in (rest := marked(MARK, self.mark)):
             with suppress(psutil.NoSuchProcess):
@@ -250,11 +248,12 @@ class KillRound:
 
     def troubles(self) -> list[str]:
         """Return what has happened so far, in order, without process ids; each begins with its kind."""
-        always = [f"{who} forks" for who in self.plan.forks] + ["slowed"] * self.plan.is_slowed
+        always = ["dataframe"] * self.plan.is_dataframe + ["slowed"] * self.plan.is_slowed
+        always += [f"{who} forks" for who in self.plan.forks]
         return always + [told for line in self.log if (told := _trouble_of(line))]
 
     def has_checkpoint(self) -> bool:
-        return any((self.directory / "checkpoints").glob("*/chk-*/_metadata"))
+        return any(self.directory.rglob("chk-*/_metadata"))
 
     @contextmanager
     def _slowed(self) -> Iterator[None]:

@@ -47,6 +47,14 @@ class Echo(KeyedProcessFunction):
         return (value,)
 
 
+class FillsMemory(KeyedProcessFunction):
+    """Keeps as many bytes as a record says, and never returns."""
+
+    def process_element(self, value: tuple[str, int], ctx: KeyedProcessFunction.Context) -> None:
+        self.kept = bytearray(b"\x01") * value[1]
+        threading.Event().wait()
+
+
 class TellOfCollector(KeyedProcessFunction):
     """Gives the thresholds of Python's garbage collector at the time when it was opened."""
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pyarrow
+import pytest
 
 from pyflinkstate.errors import StateValueError, UserFunctionError
 from pyflinkstate.runtime.wire.failures import user_failure
@@ -196,3 +200,15 @@ class TestSpark:
         assert "\tat " not in str(cause)
         assert cause.__context__ is error
         assert cause.__suppress_context__
+
+
+@pytest.mark.parametrize("limit", [700 << 20, resource.RLIM_INFINITY])
+def test_what_limits_the_address_space_is_named_where_memory_lacks(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Arrow says only ``realloc of size 512 failed``, on a host with gigabytes left."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    text = str(user_failure(pyarrow.ArrowMemoryError("realloc of size 512 failed"), "sums", 1))
+    assert text.startswith("ArrowMemoryError: realloc of size 512 failed")
+    named = "may have 700 MiB of address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
+    assert (named in text) == (limit != resource.RLIM_INFINITY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 
@@ -45,12 +45,10 @@ class HeapRestoreOperation:
     Attributes:
         backend: is filled.
         reader: reads the files.
-        check: is called before each key group of a state, if given, and raises an error to stop.
     """
 
     backend: HeapKeyedStateBackend
     reader: StateReader
-    check: Callable[[], None] | None = None
 
     def restore(self, handles: Iterable[KeyGroupsStateHandle | None]) -> None:
         """Load the backend's own key groups from ``handles``, which may have any ranges.
@@ -133,8 +131,6 @@ class HeapRestoreOperation:
         self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
     ) -> Iterator[KeyGroupEntries]:
         for key_group, data in read_sections(self.reader, handle.stream, sections):
-            if self.check is not None:
-                self.check()
             yield codec.decode(key_group, data, sections[key_group].checksum, what)
 
     def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:

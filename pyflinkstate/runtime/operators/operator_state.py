@@ -5,7 +5,7 @@ Flink: ``StreamOperatorStateHandler``, with the contexts of a ``CheckpointedFunc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import attrs
 
@@ -70,18 +70,9 @@ class StreamOperatorState:
     raw_keyed: tuple[tuple[int, bytes], ...] = ()
     raw_operator: tuple[bytes, ...] = ()
 
-    def restore(
-        self, assignment: StateAssignment, reader: StateReader, check: Callable[[], None] | None = None
-    ) -> None:
-        """Load the state that was assigned to the subtask; see the restore operations for errors.
-
-        Args:
-            assignment: what to load.
-            reader: reads the files.
-            check: is called before each key group of managed keyed state, if given, and raises an error to
-                stop.
-        """
-        HeapRestoreOperation(self.keyed, reader, check).restore(assignment.managed_keyed)
+    def restore(self, assignment: StateAssignment, reader: StateReader) -> None:
+        """Load the state that was assigned to the subtask; see the restore operations for errors."""
+        HeapRestoreOperation(self.keyed, reader).restore(assignment.managed_keyed)
         OperatorStateRestoreOperation(self.operator, reader).restore(assignment.managed_operator)
         owned = self.keyed.key_group_range
         self.raw_keyed = tuple(read_raw_keyed_state(assignment.raw_keyed, owned, reader))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -123,7 +124,7 @@ def query_source(
     def open_log() -> QueryLog:
         return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
 
-    return StreamingSource(start, open_log, arrow.epoch_of)
+    return StreamingSource(start, open_log, arrow.epoch_of, partial(on_spark.gone, sdf.sparkSession))
 
 
 def query_location(chosen: str | None, checkpoints: CheckpointConfig, jobs: Jobs) -> str:

@@ -105,41 +105,38 @@ class MemoryGuard:
         limit_bytes: int | None,
         used: Callable[[], int] = resident_bytes,
         room: Callable[[], Room | None] = available_room,
-        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._who = who
         self._limit_bytes = limit_bytes
         self._used = used
         self._room = room
-        self._clock_s = clock_s
-        self._next_s = 0.0
 
-    @property
-    def limit_bytes(self) -> int | None:
-        """How much the process may use; None if only the machine limits it."""
-        return self._limit_bytes
+    def watch(self, wait: Callable[[float], object] = time.sleep) -> SlotMemoryError:
+        """Look at the memory again and again; return the error when there is too little.
 
-    def used_bytes(self) -> int:
-        """Return how much the process uses."""
-        return self._used()
+        This is for a thread of its own: one call of a user's function can store any amount of state.
+        """
+        while True:
+            try:
+                wait(self.check())
+            except SlotMemoryError as error:
+                return error
 
-    def check(self) -> None:
-        """Check the memory, if it is time to.
+    def check(self) -> float:
+        """Check the memory, and return after how many seconds to check it again.
 
         Raises:
             SlotMemoryError: the limit is passed, or too little memory is left.
         """
-        now = self._clock_s()
-        if now < self._next_s:
-            return
         room = self._room()
-        lasts_s = CHECK_INTERVAL_S if room is None else room.left_bytes / FILL_BYTES_PER_S
-        self._next_s = now + min(CHECK_INTERVAL_S, lasts_s)
         if self._limit_bytes is not None and self._used() > self._limit_bytes:
             raise self._error(f"its limit is {_mebibytes(self._limit_bytes)}")
-        if room is not None and room.spare_bytes() < 0:
+        if room is None:
+            return CHECK_INTERVAL_S
+        if room.spare_bytes() < 0:
             left, total = _mebibytes(room.left_bytes), _mebibytes(room.total_bytes)
             raise self._error(f"its {room.of} has {left} of {total} left")
+        return min(CHECK_INTERVAL_S, room.left_bytes / FILL_BYTES_PER_S)
 
     def _error(self, reason: str) -> SlotMemoryError:
         return SlotMemoryError(

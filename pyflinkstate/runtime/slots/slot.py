@@ -5,10 +5,11 @@ worker. The first task that needs a slot starts it, and it ends with the applica
 connection to the driver, and exits when that breaks, no matter how the driver ended. If the driver is silent
 for too long, the watchdog ends the process, even while user code blocks every thread.
 
-Threads: one only listens to the driver, so that its end is noticed no matter what user code is doing. The
-main thread restores, opens and finally closes the function. Each task that feeds an epoch has a thread of its
-own, and only one epoch can be open at a time. Each snapshot is written, and each question to the state is
-answered, on a thread of its own as well.
+Threads: one only listens to the driver, so that its end is noticed no matter what user code is doing. Another
+one watches the memory, so that the slot ends with a clear error before the system kills it. The main thread
+restores, opens and finally closes the function. Each task that feeds an epoch has a thread of its own, and
+only one epoch can be open at a time. Each snapshot is written, and each question to the state is answered, on
+a thread of its own as well.
 
 Everything except connections and threads is in ``slot_service``.
 """
@@ -31,6 +32,7 @@ import attrs
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
 from pyflinkstate.runtime.slots.brought_path import put_on_path_of_slot
+from pyflinkstate.runtime.slots.memory import MemoryGuard
 from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.stdout import OutputForwarder
@@ -124,6 +126,8 @@ class StateSlot:
             self._listening.start()
             self._output.install()
             gc.set_threshold(*GC_THRESHOLDS)
+            guard = MemoryGuard(f"slot {self._bootstrap.slot}", deployment.memory_bytes)
+            threading.Thread(target=self._watch_memory, args=(guard,), daemon=True).start()
             failure = self._service.deploy(deployment)
             if failure is not None:
                 self._output.flush()
@@ -152,6 +156,15 @@ class StateSlot:
 
     def _lost(self) -> EOFError | None:
         return None if self._listening.is_alive() else EOFError("nobody listens to the driver any more")
+
+    def _watch_memory(self, guard: MemoryGuard) -> None:
+        """End the slot, and tell the driver why, when there is too little memory."""
+        try:
+            error = guard.watch()
+            self._output.flush()
+            self._tell_driver(SlotFailed(error))
+        finally:
+            self._exit()
 
     def _take_streams(self) -> None:
         for target, stream in enumerate(self._bootstrap.streams, start=1):

@@ -37,7 +37,7 @@ from pyflinkstate.runtime.operators import (
     closed_at_end,
 )
 from pyflinkstate.runtime.slots.frozen_state import freeze
-from pyflinkstate.runtime.slots.memory import MemoryGuard
+from pyflinkstate.runtime.slots.memory import resident_bytes
 from pyflinkstate.runtime.slots.questions import Outcome, Question
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointFolders, open_folder
@@ -131,7 +131,6 @@ class SlotService:
         """Restore the state and open the function; return the error to report if that fails."""
         try:
             self._deployment = deployment
-            self._memory = MemoryGuard(f"slot {self._slot}", deployment.memory_bytes)
             settings = deployment.storage
             self._storage = None if settings is None else self._host.open_storage(settings)
             self._subtask = self._make_subtask(deployment)
@@ -156,7 +155,7 @@ class SlotService:
         )
         if deployment.restore_uri is not None:
             reader = self._host.open_folder(deployment.restore_uri)
-            state.restore(deployment.state, reader, self._memory.check)
+            state.restore(deployment.state, reader)
         context = OperatorContext(
             deployment.name,
             self._slot.subtask,
@@ -244,7 +243,6 @@ class SlotService:
         else:
             self._merger.advance(frame.time)
             return
-        self._memory.check()
         self._counts[0] += len(frame.values)
         yield from self._encoded(output)
 
@@ -265,7 +263,6 @@ class SlotService:
         assert self._epoch is not None
         waiting = self._subtask.finish_epoch()
         while (results := self._next_of(waiting)) is not None:
-            self._memory.check()
             yield from self._encoded(results)
         output = Output()
         with self._user_code:
@@ -340,8 +337,8 @@ class SlotService:
 
     def _status(self) -> SubtaskStatus:
         self._shares.processed()
-        used, timers = self._memory.used_bytes(), self._subtask.pending_timers()
-        return SubtaskStatus(*self._shares.take(), used, self._memory.limit_bytes, timers)
+        limit, timers = self._deployment.memory_bytes, self._subtask.pending_timers()
+        return SubtaskStatus(*self._shares.take(), resident_bytes(), limit, timers)
 
     def abandon(self) -> None:
         """Give up an epoch half-way; the slot cannot be used any more."""

@@ -148,6 +148,7 @@ class StreamingSource(Source):
         start_query: starts the query with a function for ``foreachBatch`` and returns it.
         open_log: opens Spark's log of the query.
         epoch_of: returns the epoch of a DataFrame's rows.
+        gone: returns the error if the Spark application has ended, and the query with it.
     """
 
     commits_every_epoch = True
@@ -158,8 +159,10 @@ class StreamingSource(Source):
         start_query: Callable[[Callable[[SparkObject, int], None]], SparkObject],
         open_log: Callable[[], QueryLog],
         epoch_of: EpochOfFrame = _rows_of,
+        gone: Callable[[], PyFlinkStateError | None] = lambda: None,
     ) -> None:
         self._epoch_of = epoch_of
+        self._gone = gone
         self._start_query = start_query
         self._open_log = open_log
         self._changed = threading.Condition()
@@ -240,7 +243,7 @@ class StreamingSource(Source):
         with self._changed:
             self._closed, self._error = True, error
             self._changed.notify_all()
-        if self._query is not None and self._query.isActive:
+        if self._query is not None and self._gone() is None and self._query.isActive:
             self._query.stop()
 
     def initial_offset(self) -> Offset:
@@ -310,11 +313,22 @@ class StreamingSource(Source):
         )
 
     def _is_over(self) -> bool:
-        if self._query.isActive:
+        try:
+            is_active = self._query.isActive
+        except Exception:  # of Py4J or the socket, if the JVM has ended
+            self._check_spark()
+            raise
+        if is_active:
             return False
+        self._check_spark()
         self._raise_failure()
         with self._changed:
             return self._batch is None
+
+    def _check_spark(self) -> None:
+        """Raise the error if Spark has ended. What the query says then is about code of Spark's."""
+        if (gone := self._gone()) is not None:
+            raise gone from None
 
     def _raise_failure(self) -> None:
         failure = self._query.exception()

@@ -42,6 +42,8 @@ _log = logging.getLogger("pyflinkstate.job")
 #: Queries with these triggers end by themselves when they have read what there is.
 _ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 _ERROR_CLASS = "STREAM_FAILED"
+#: What is raised if the session has ended: by Spark, by Py4J, and by the socket if the JVM is gone too.
+_SESSION_ENDED = (PySparkException, Py4JError, OSError)
 #: How often a query that waits looks whether it was stopped.
 _LOOK_S = 1
 #: How long a query may go on to read what the job has committed.
@@ -86,15 +88,16 @@ class ResultQueries(StreamingQueryListener):
     def fail(self, text: str) -> None:
         """Have every query fail with ``text``; also those that start from now on. Returns at once."""
         self._text = text
-        self._listen()
-        for query in self._session.streams.active:
-            self._look_at(query)
+        with suppress(*_SESSION_ENDED):  # and its queries with it
+            self._listen()
+            for query in self._session.streams.active:
+                self._look_at(query)
 
     def forget(self) -> None:
         """Let queries that start from now on run, as when there is a new run of the job."""
         listens, self._listens = self._listens, False
         if listens:
-            with suppress(PySparkException, Py4JError):  # the session has ended
+            with suppress(*_SESSION_ENDED):
                 self._session.streams.removeListener(self)
 
     def _listen(self) -> None:
@@ -109,7 +112,7 @@ class ResultQueries(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:
         """Spark calls this before the query reads anything."""
-        with suppress(PySparkException, Py4JError):  # it is not there any more
+        with suppress(*_SESSION_ENDED):  # it is not there any more
             query = self._session.streams.get(str(event.id))
             if query is not None:
                 self._wait_with(query)
@@ -160,7 +163,7 @@ class ResultQueries(StreamingQueryListener):
             _log.warning(
                 "query %s still reads %d s after the job has failed, and is ended", query.id, READ_TIMEOUT_S
             )
-        with suppress(PySparkException, Py4JError):
+        with suppress(*_SESSION_ENDED):
             if query.isActive:
                 self._set_cause(query)
                 query.stop()
@@ -187,7 +190,7 @@ def _end_listening() -> None:
     for queries in list(_listeners):
         queries.release()
         queries.forget()
-        with suppress(PySparkException, Py4JError, AttributeError):  # the session has ended
+        with suppress(*_SESSION_ENDED, AttributeError):
             bus = queries._session.sparkContext._jsc.sc().listenerBus()
             bus.waitUntilEmpty(_TOLD_TIMEOUT_MS)
 
@@ -197,7 +200,7 @@ def _ends_by_itself(query: SparkObject) -> bool:
 
 
 def _read_all(query: SparkObject) -> None:
-    with suppress(PySparkException, Py4JError):
+    with suppress(*_SESSION_ENDED):
         query.processAllAvailable()
 
 

@@ -146,6 +146,11 @@ def is_encrypted(conf: SparkConf) -> bool:
     return any(str(conf.get(name, "false")).lower() == "true" for name in names)
 
 
+def gone(session: SparkSession) -> PyFlinkStateError | None:
+    """Return the error if the Spark application of a session has ended; its JVM is asked now."""
+    return Application(session.sparkContext).gone()
+
+
 def batch_handler(
     process_batch: Callable[[SparkObject, int], None],
 ) -> Callable[[SparkObject, int], None]:

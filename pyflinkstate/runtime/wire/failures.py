@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,9 +58,21 @@ def user_failure(
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
         return "<its str() raised>"
+    return text + _limit_of_space() if isinstance(error, MemoryError) else text
+
+
+def _limit_of_space() -> str:
+    """Return what limits the address space of this process; allocators reserve much more than they use."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return (
+        f"; its process may have {limit >> 20:,} MiB of address space (limited by "
+        f"spark.executor.pyspark.memory, or by ulimit -v)"
+    )
 
 
 def user_frames(error: BaseException) -> str:
