@@ -139,14 +139,11 @@ def figures(name: str) -> Callable[[Results], list[str]]:
 
 
 def _figure_rows(result: Result) -> Iterator[list[str]]:
+    """Yield a row for each figure that has a meaning; others are in the results alone."""
     for key, figure in result.figures().items():
-        yield [
-            MEANINGS.get(key, ""),
-            f"`{key}`",
-            shown(figure.worst),
-            shown(figure.median),
-            _asked(mark_of(result.benchmark, key), figure),
-        ]
+        if key in MEANINGS:
+            mark = _asked(mark_of(result.benchmark, key), figure)
+            yield [MEANINGS[key], f"`{key}`", shown(figure.worst), shown(figure.median), mark]
 
 
 def keyed_count(results: Results) -> list[str]:
@@ -226,21 +223,6 @@ def _times_cells(mark: Mark | None, times: Figure | None) -> list[str]:
     if times is None:
         return ["", "", ""]
     return [shown(times.worst), shown(times.median), _asked(mark, times)]
-
-
-def faster_peers(results: Results) -> list[str]:
-    """Return a line for each engine that was faster at some work."""
-    works = works_of_peers(results)
-    if not works:
-        return [NOT_YET]
-    lines = [
-        f"- {ENGINES[engine]} was faster at {WORKLOADS[work]}: pyflinkstate reached {shown(times.worst)} "
-        f"times its rate in the worst run, and {shown(times.median)} times in the median."
-        for work, result in works.items()
-        for engine in ENGINES
-        if (times := result.figures().get(f"{work}_times_{engine}")) is not None and times.worst < 1
-    ]
-    return lines or ["No engine was faster in any of these runs."]
 
 
 # --- README ------------------------------------------------------------------------------------------------
@@ -375,6 +357,5 @@ PARTS: dict[str, Callable[[Results], list[str]]] = {
     "operators": operators,
     "nexmark": nexmark,
     "peers": peers,
-    "faster peers": faster_peers,
     **{name: figures(name) for name in _PLAIN},
 }

@@ -131,15 +131,6 @@ def test_a_wrong_query_is_seen() -> None:
     assert [mark.key for mark, _ in missed(result)] == ["all_right"]
 
 
-def test_a_faster_peer_is_named() -> None:
-    result = result_of("peers_session", {"session_times_bytewax": 0.8, "session_times_dict": 1.2})
-    lines = PARTS["faster peers"]({"peers_session": result})
-    assert lines == [
-        "- bytewax was faster at session windows: pyflinkstate reached 0.800 times its rate in the worst "
-        "run, and 0.800 times in the median."
-    ]
-
-
 def test_of_peers_some_work_may_not_be_recorded() -> None:
     lines = PARTS["peers"]({"peers_timers": WHOLE["peers_timers"]})
     assert lines[-1] == "Not recorded yet: count per key, tumbling windows, session windows."
