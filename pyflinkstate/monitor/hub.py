@@ -16,7 +16,7 @@ from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.monitor.web.pages import Pages
 from pyflinkstate.monitor.web.server import PageServer
-from pyflinkstate.runtime.job import Job, JobObserver, WebPageSettings
+from pyflinkstate.runtime.master import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
 
 _log = logging.getLogger("pyflinkstate.monitor")

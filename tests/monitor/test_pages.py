@@ -27,8 +27,8 @@ from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.monitor.web.http import Request
 from pyflinkstate.monitor.web.pages import Pages
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 
 SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\\\|\\"|\\n)*",?)*)\} (-?[\d.e+-]+)')
 

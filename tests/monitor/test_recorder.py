@@ -24,10 +24,10 @@ from pyflinkstate.monitor.journal import Journal, read_journal
 from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.reports.description import JobDescription, JobEdge, JobVertex, describe
-from pyflinkstate.runtime.job.reports.observe import EpochReport, EpochStats, JobObserver
-from pyflinkstate.runtime.job.reports.timeline import PHASES
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.description import JobDescription, JobEdge, JobVertex, describe
+from pyflinkstate.runtime.master.reports.observe import EpochReport, EpochStats, JobObserver
+from pyflinkstate.runtime.master.reports.timeline import PHASES
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -171,7 +171,7 @@ def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobR
     recorder = Recorder(run.clock)
     run.listeners = (recorder,)
     job = run.job()
-    sink = next(one for one in describe(job._plan, "", "").vertices if one.kind == "sink")
+    sink = next(one for one in describe(job._actions.plan, "", "").vertices if one.kind == "sink")
     job.sample(sink.id, 60_000)
     list(job.run())
     records = recorder.story.samples[sink.id]["records"]

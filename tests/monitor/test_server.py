@@ -20,7 +20,7 @@ from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.web import server
 from pyflinkstate.monitor.web.http import Request, Response
 from pyflinkstate.monitor.web.server import PageServer
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 
 SEED = 20_240_601
 REQUESTS = 2_000
@@ -265,7 +265,7 @@ def test_a_port_is_checked(ports: Any) -> None:
 def test_the_page_ends_with_its_program() -> None:
     program = (
         "from pyflinkstate.monitor import Monitor\n"
-        "from pyflinkstate.runtime.job import WebPageSettings\n"
+        "from pyflinkstate.runtime.master import WebPageSettings\n"
         "print(Monitor(WebPageSettings(), False).address)\n"
     )
     done = subprocess.run(

@@ -12,7 +12,7 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 
 JOB_ID = "a" * 32
 LATE = "numLateRecordsDropped"

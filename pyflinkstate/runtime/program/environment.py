@@ -19,8 +19,7 @@ from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.checkpoints import RestorePoint
-from pyflinkstate.runtime.job import (
+from pyflinkstate.runtime.master import (
     Job,
     JobExecutionResult,
     JobListener,
@@ -28,6 +27,7 @@ from pyflinkstate.runtime.job import (
     JobSettings,
     MonitorOfProgram,
     ProgressLine,
+    RestorePoint,
     WebPageSettings,
     load_monitor,
 )

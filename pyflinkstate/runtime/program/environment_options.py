@@ -14,7 +14,7 @@ from typing import Any
 from pyflinkstate.api.configuration import Configuration, parse_map_value
 from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.job import LOOPBACK, WebPageSettings
+from pyflinkstate.runtime.master import LOOPBACK, WebPageSettings
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.settings import (
     CheckpointingMode,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pyflinkstate.api.values import Record, SparkSchema
-from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.master import JobExecutionResult
 from pyflinkstate.runtime.plan import Node, SinkNode
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient

@@ -11,7 +11,7 @@ from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import SparkObject, SparkSchema
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import JobListener
+from pyflinkstate.runtime.master import JobListener
 from pyflinkstate.runtime.operators import KeyedMap, MapKey
 from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.program.dataframes.event_time import Length

@@ -18,8 +18,7 @@ from pyflinkstate.api.values import ArrowObject, SparkObject, SparkSchema
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.checkpoints import CheckpointStats
-from pyflinkstate.runtime.job import JobExecutionResult, JobListener
+from pyflinkstate.runtime.master import CheckpointStats, JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import Node
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
