@@ -1,4 +1,4 @@
-"""The machine of a job: what it asks for in each phase, what cannot happen, and random lives of jobs."""
+"""The script of a job: what it asks for in each phase, what cannot happen, and random lives of jobs."""
 
 from __future__ import annotations
 
@@ -6,29 +6,7 @@ import random
 from collections import Counter
 from typing import Any, get_args
 
-import attrs
 import pytest
-from pyflinkstate.runtime.job.events import (
-    AttemptBegun,
-    AttemptEnded,
-    BarrierSet,
-    CheckpointCompleted,
-    CheckpointsSettled,
-    ConsumerLeft,
-    EpochStarted,
-    Failed,
-    InstructionFailed,
-    JobClaimed,
-    JobStarted,
-    JobTakenOver,
-    OutputCommitted,
-    OutputPrepared,
-    PauseEnded,
-    ShuffledAhead,
-    SlotsClosed,
-    SourceAsked,
-    WentBack,
-)
 
 from pyflinkstate.errors import (
     CheckpointError,
@@ -40,36 +18,47 @@ from pyflinkstate.errors import (
     JobFailedError,
     JobSupersededError,
     PyFlinkStateError,
-    RuntimeFailure,
     SlotLostError,
     SparkJobError,
     SparkUnavailableError,
     UserFunctionError,
 )
 from pyflinkstate.runtime.engine import EpochEnded
-from pyflinkstate.runtime.master import SavepointRequest, events, instructions, job, machine
+from pyflinkstate.runtime.master import instructions, loop, machine
+from pyflinkstate.runtime.master.epochs import Epoch, EpochsInFlight, SavepointRequest, Stage
 from pyflinkstate.runtime.master.instructions import (
+    AlignBarrier,
+    Announce,
+    AskSource,
+    AttemptEnded,
     BeginAttempt,
     CancelEpoch,
+    CheckpointCompleted,
+    Claim,
     ClaimJob,
     CloseSlots,
     CommitOutput,
+    ConfirmCheckpoint,
+    ConsumerLeft,
     CountReport,
     EndAttempt,
+    Failed,
+    Found,
     GoBack,
     LogLateFailure,
     Pause,
+    PhaseOver,
     PlanEmptyEpoch,
     PrepareOutput,
-    RefuseSavepoint,
-    Rest,
     RunEpoch,
     SetBarrier,
     ShuffleAhead,
+    ShuffledAhead,
     StartSlots,
     TakeOver,
+    Wait,
 )
-from pyflinkstate.runtime.master.machine import JobFacts, JobMachine, Phase
+from pyflinkstate.runtime.master.machine import TABLE, JobFacts, JobMachine, Phase
 from pyflinkstate.runtime.master.planner import Step
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -78,13 +67,10 @@ from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, SlotId, Task
 
 BROKEN = SparkJobError("the epoch has failed")
 NEXT, LAST, EMPTY = Step(None, False), Step(None, True), Step(None, True)
+NOTHING = Found(None)
 TRIGGER = CheckpointTrigger(1, 0, "chk-1")
-ATTEMPT_ENDED = AttemptEnded(BROKEN, falls_back=False, now_ms=0)
-NO_BARRIER = BarrierSet(None)
-#: Events that can come in one phase only, and not between two epochs.
-OUT_OF_PLACE = [JobStarted(), WentBack(), OutputPrepared(), SlotsClosed(), PauseEnded()]
-#: What must have happened in each block of random lives.
-REMARKABLE = {"FINISHED", "CANCELED", "FAILED", "CancelEpoch", "GoBack", "StartSlots", "RefuseSavepoint"}
+DONE = CheckpointCompleted(1, 1)
+OVER = PhaseOver()
 
 
 def made(restarts: int = 1, delay_ms: int = 50, **facts: Any) -> JobMachine:
@@ -92,582 +78,844 @@ def made(restarts: int = 1, delay_ms: int = 50, **facts: Any) -> JobMachine:
     return JobMachine(JobFacts("orders", **settings), FixedDelayRestart(restarts, delay_ms).tracker())
 
 
-def walked(machine: JobMachine, *walk: Any) -> list[Any]:
-    """Tell a machine one event after the other; returns what the last one led to."""
-    asked: list[Any] = []
-    for event in walk:
-        asked = machine.handle(event)
-    return asked
+class Driven:
+    """A job whose script runs until it waits, with the answers that a test has chosen.
+
+    ``answers`` has an answer or a failure by the kind of an instruction; a list has one for each time.
+    """
+
+    def __init__(self, job: JobMachine, **answers: Any) -> None:
+        self.job = job
+        self.flight = job.flight
+        self.answers: dict[str, Any] = {
+            "BeginAttempt": 0,
+            "ClaimJob": Claim(0, restores=False),
+            "AskSource": Found(NEXT),
+            "PlanEmptyEpoch": EMPTY,
+            "ShuffleAhead": True,
+            **answers,
+        }
+        self.asked: list[Any] = []
+        #: What ``SetBarrier`` notes at the epoch.
+        self.trigger: CheckpointTrigger | None = None
+        self.takes_savepoints = True
+        self._script = job.life()
+        self._go_on(None)
+
+    def tell(self, *events: Any) -> list[Any]:
+        """Tell the script one event after the other; return what it asks for because of the last one."""
+        for event in events:
+            self._go_on(event)
+        return self.asked
+
+    @property
+    def run(self) -> int:
+        """The request that the engine runs."""
+        running = self.flight.running
+        return 0 if running is None else running.run
+
+    def ended(self, error: PyFlinkStateError | None = None) -> EpochEnded:
+        return EpochEnded(None if error else [], error, self.run)
+
+    def _go_on(self, answer: Any) -> None:
+        self.asked = []
+        instruction = self._next(answer)
+        while not isinstance(instruction, (Wait, type(None))):
+            self.asked.append(instruction)
+            instruction = self._next(self._answer(instruction))
+
+    def _next(self, answer: Any) -> Any:
+        try:
+            is_failure = isinstance(answer, PyFlinkStateError)
+            return self._script.throw(answer) if is_failure else self._script.send(answer)
+        except StopIteration:
+            return None
+
+    def _answer(self, instruction: Any) -> Any:
+        name = type(instruction).__name__
+        if name in self.answers:
+            answer = self.answers[name]
+            return answer.pop(0) if isinstance(answer, list) else answer
+        if isinstance(instruction, SetBarrier):
+            instruction.epoch.trigger = self.trigger
+            instruction.epoch.savepoint = instruction.savepoint if self.takes_savepoints else None
+        if isinstance(instruction, EndAttempt):
+            return AttemptEnded(instruction.error)
+        return [] if isinstance(instruction, (SetBarrier, AlignBarrier, ConfirmCheckpoint)) else None
 
 
-BEGINNING = (JobStarted(), AttemptBegun(0), JobClaimed(0, restores=False), JobTakenOver())
+def names(asked: list[Any]) -> list[str]:
+    return [type(instruction).__name__ for instruction in asked]
 
 
-def idle(**facts: Any) -> JobMachine:
-    machine = made(**facts)
-    walked(machine, *BEGINNING)
-    return machine
+def idle(answers: dict[str, Any] | None = None, **facts: Any) -> Driven:
+    driven = Driven(made(**facts), **(answers or {}))
+    driven.tell(OVER)
+    assert driven.job.phase is Phase.IDLE
+    return driven
 
 
-def running(step: Step = NEXT, barrier: BarrierSet = NO_BARRIER, **facts: Any) -> JobMachine:
-    machine = idle(**facts)
-    walked(machine, SourceAsked(step))
-    if step.is_last:
-        machine.handle(CheckpointsSettled())
-    machine.handle(barrier)
-    return machine
+def running(step: Step = NEXT, trigger: CheckpointTrigger | None = None, **facts: Any) -> Driven:
+    driven = idle({"AskSource": Found(step)}, **facts)
+    driven.trigger = trigger
+    driven.tell(OVER, *([OVER] if step.is_last else []))
+    assert driven.job.phase is Phase.RUNNING
+    return driven
 
 
-def ended(machine: JobMachine, error: PyFlinkStateError | None = None) -> EpochEnded:
-    return EpochEnded(None if error else [], error, machine.run)
+def restoring(epoch: int = 7, **facts: Any) -> Driven:
+    claim = Claim(epoch, restores=True)
+    return Driven(made(**facts), BeginAttempt=epoch, ClaimJob=claim)
 
 
 class TestTheBeginning:
     def test_nothing_is_taken_over_before_the_slots_have_restored(self) -> None:
-        machine = made()
-        assert machine.handle(JobStarted()) == [BeginAttempt(0)]
-        assert machine.handle(AttemptBegun(7)) == [ClaimJob()]
-        assert machine.handle(JobClaimed(8, restores=True)) == [StartSlots(1)]
-        assert (machine.epoch, machine.committed, machine.is_running) == (8, 8, True)
-        assert machine.handle(ended(machine)) == [TakeOver()]
-        assert machine.handle(JobTakenOver()) == []
-        assert (machine.phase, machine.status) == (Phase.IDLE, JobStatus.RUNNING)
+        driven = Driven(made(), BeginAttempt=7, ClaimJob=Claim(8, restores=True))
+        asked = driven.tell(OVER)
+        assert names(asked) == ["BeginAttempt", "ClaimJob", "StartSlots"]
+        assert asked[0] == BeginAttempt(0, is_final=False)
+        assert (driven.job.epoch, driven.flight.committed, driven.run) == (8, 8, 1)
+        assert driven.job.phase is Phase.RESTORING
+        assert driven.tell(driven.ended()) == [TakeOver(8)]
+        assert (driven.job.phase, driven.job.status) == (Phase.IDLE, JobStatus.RUNNING)
 
     def test_slots_that_cannot_restore_end_the_attempt_and_nothing_was_touched(self) -> None:
-        machine = made(restarts=0)
-        walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
+        driven = restoring(restarts=0)
+        driven.tell(OVER)
         error = CorruptCheckpointError("damaged")
-        assert machine.handle(ended(machine, error)) == [EndAttempt(error)]
-        assert not machine.has_taken_over
-        assert machine.handle(AttemptEnded(error, falls_back=False, now_ms=0)) == []
-        assert (machine.phase, machine.status, machine.error) == (Phase.ENDED, JobStatus.FAILED, error)
-        assert not machine.has_begun
+        driven.tell(driven.ended(error))
+        assert driven.tell(OVER) == [EndAttempt(error)]
+        job = driven.job
+        assert not job.has_taken_over
+        assert (job.phase, job.status, job.error) == (Phase.ENDED, JobStatus.FAILED, error)
+        assert not job.has_begun
 
     def test_after_falling_back_the_job_is_claimed_anew(self) -> None:
-        machine = made()
-        walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
+        driven = restoring()
         error = CorruptCheckpointError("damaged")
-        machine.handle(ended(machine, error))
-        assert machine.handle(AttemptEnded(error, falls_back=True, now_ms=0)) == [Pause(1, 0, error)]
-        assert machine.handle(PauseEnded()) == [BeginAttempt(1)]
-        assert machine.handle(AttemptBegun(5)) == [ClaimJob()]
+        driven.answers["EndAttempt"] = AttemptEnded(error, falls_back=True)
+        driven.tell(OVER)
+        driven.tell(driven.ended(error))
+        assert driven.tell(OVER) == [EndAttempt(error), Pause(1, 0, error)]
+        assert names(driven.tell(OVER))[:2] == ["BeginAttempt", "ClaimJob"]
+
+    def test_slots_that_do_not_start_are_not_waited_for(self) -> None:
+        driven = restoring()
+        driven.answers["StartSlots"] = BROKEN
+        driven.tell(OVER)
+        assert driven.job.phase is Phase.STOPPING
+        assert not driven.flight.is_busy
 
 
 class TestEpochs:
     def test_the_way_of_an_epoch(self) -> None:
-        machine = idle()
-        assert machine.handle(SourceAsked(NEXT)) == [SetBarrier(1, None, is_needed=False)]
-        assert machine.handle(BarrierSet(None)) == [RunEpoch(1, 1, NEXT, None, is_final=False)]
-        assert machine.handle(EpochEnded([["a"]], None, 1)) == [PrepareOutput(1, [["a"]])]
-        assert machine.handle(OutputPrepared()) == []
-        assert (machine.phase, machine.epoch, machine.committed) == (Phase.IDLE, 1, 0)
+        driven = idle()
+        asked = driven.tell(OVER)
+        assert names(asked) == ["AskSource", "SetBarrier", "RunEpoch"]
+        epoch = asked[1].epoch
+        assert asked[1] == SetBarrier(epoch, None, is_needed=False)
+        assert (epoch.number, epoch.stage, epoch.run, epoch.is_final) == (1, Stage.RUNNING, 1, False)
+        asked = driven.tell(EpochEnded([["a"]], None, 1))
+        assert asked == [PrepareOutput(epoch), AlignBarrier(epoch)]
+        assert (epoch.stage, epoch.results) == (Stage.PREPARED, [["a"]])
+        assert (driven.job.phase, driven.job.epoch, driven.flight.committed) == (Phase.IDLE, 1, 0)
+        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1)]
+        assert (epoch.stage, driven.flight.committed) == (Stage.COMMITTED, 1)
 
     def test_without_checkpoints_an_epoch_is_committed_as_it_ends(self) -> None:
-        machine = running(has_checkpoints=False)
-        assert walked(machine, ended(machine), OutputPrepared()) == [CommitOutput(1)]
-        machine.handle(OutputCommitted(1))
-        assert (machine.take_announced(), machine.take_announced()) == ([1], [])
+        driven = running(has_checkpoints=False)
+        assert driven.tell(driven.ended())[1:] == [CommitOutput(1)]
+        assert driven.tell(OVER)[0] == Announce(range(1, 2))
+        driven.tell(driven.ended())
+        assert driven.tell(OVER)[0] == Announce(range(2, 3))
 
     def test_the_last_epoch_waits_until_nothing_is_under_way_and_then_for_its_checkpoint(self) -> None:
-        machine = idle()
-        assert machine.handle(SourceAsked(LAST)) == []
-        assert machine.phase is Phase.DRAINING
-        assert machine.handle(CheckpointsSettled()) == [SetBarrier(1, None, is_needed=True)]
-        walked(machine, BarrierSet(TRIGGER), ended(machine))
-        walked(machine, EpochEnded([], None, machine.run), OutputPrepared())
-        assert machine.phase is Phase.COMMITTING
-        assert machine.handle(CheckpointCompleted(1, stops_job=False)) == [CommitOutput(1)]
-        assert walked(machine, OutputCommitted(1), CheckpointsSettled()) == []
-        assert machine.handle(SourceAsked(None, is_over=True)) == [CloseSlots()]
-        machine.handle(SlotsClosed())
-        assert (machine.phase, machine.status) == (Phase.ENDED, JobStatus.FINISHED)
+        driven = idle({"AskSource": [Found(LAST), Found(None, is_over=True)]})
+        driven.trigger = TRIGGER
+        assert driven.tell(OVER) == [AskSource(0)]
+        assert driven.job.phase is Phase.DRAINING
+        asked = driven.tell(OVER)
+        assert asked[0] == SetBarrier(asked[0].epoch, None, is_needed=True)
+        assert asked[0].epoch.is_final
+        driven.tell(driven.ended())
+        assert driven.job.phase is Phase.COMMITTING
+        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1)]
+        driven.tell(OVER)
+        assert driven.tell(OVER) == [Announce(range(1, 2)), AskSource(1), CloseSlots()]
+        driven.tell(OVER)
+        assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FINISHED)
+
+    def test_a_barrier_that_fails_the_job_ends_the_attempt_before_the_epoch_runs(self) -> None:
+        driven = idle({"SetBarrier": [Failed(BROKEN)]})
+        driven.answers["SetBarrier"] = [[Failed(BROKEN)]]
+        assert names(driven.tell(OVER)) == ["AskSource", "SetBarrier"]
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
 
     def test_what_is_committed_is_not_committed_again(self) -> None:
-        machine = idle()
-        walked(machine, CheckpointCompleted(3, stops_job=False), OutputCommitted(3))
-        assert machine.handle(CheckpointCompleted(3, stops_job=False)) == []
+        driven = running()
+        driven.tell(driven.ended(), DONE)
+        assert driven.tell(CheckpointCompleted(2, 1)) == [ConfirmCheckpoint(2)]
+
+    def test_a_commit_that_fails_ends_the_attempt_but_what_follows_is_done(self) -> None:
+        driven = running()
+        driven.tell(driven.ended())
+        driven.answers["CommitOutput"] = BROKEN
+        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1, BROKEN)]
+        assert driven.job.phase is Phase.STOPPING
+        assert driven.flight.committed == 0
 
     @pytest.mark.parametrize(
-        ("facts", "asked", "wanted"),
+        ("facts", "found", "wanted"),
         [
-            ({}, SourceAsked(None), False),
-            ({}, SourceAsked(None, is_over=True, has_pending=True), False),
-            ({}, SourceAsked(None, is_over=True), True),
-            ({}, SourceAsked(None, is_due=True), True),
-            ({"commits_every_epoch": True}, SourceAsked(None), True),
-            ({"has_checkpoints": False}, SourceAsked(None, is_due=True), False),
-            ({"has_checkpoints": False}, SourceAsked(None, timers_are_due=True), True),
+            ({}, Found(None), False),
+            ({}, Found(None, is_over=True, has_pending=True), False),
+            ({}, Found(None, is_over=True), True),
+            ({}, Found(None, is_due=True), True),
+            ({"commits_every_epoch": True}, Found(None), True),
+            ({"has_checkpoints": False}, Found(None, is_due=True), False),
+            ({"has_checkpoints": False}, Found(None, timers_are_due=True), True),
         ],
     )
     def test_when_an_epoch_of_nothing_is_worth_its_barrier(
-        self, facts: dict[str, Any], asked: SourceAsked, wanted: bool
+        self, facts: dict[str, Any], found: Found, wanted: bool
     ) -> None:
-        machine = running(**facts)
-        walked(machine, ended(machine), OutputPrepared())
-        assert machine.committed == 0
-        assert machine.handle(asked) == [PlanEmptyEpoch()] if wanted else [Rest()]
+        driven = running(**facts)
+        driven.tell(driven.ended())
+        driven.answers["AskSource"] = found
+        asked = driven.tell(OVER)
+        assert (PlanEmptyEpoch(1) in asked) is wanted
+        assert (driven.job.phase is Phase.IDLE) is not wanted
+
+    def test_a_source_with_nothing_is_asked_again_after_a_rest(self) -> None:
+        driven = idle({"AskSource": NOTHING})
+        script = driven._script
+        assert script.send(OVER) == AskSource(0)
+        assert script.send(NOTHING) == Wait(rests=True)
+        assert script.send(TaskReport(5, 1, "of another attempt")) == Wait(rests=False)
+        assert script.send(OVER) == AskSource(0)
 
     def test_timers_fire_once_more_at_the_end(self) -> None:
-        machine = idle(uses_timers=True)
-        assert machine.handle(SourceAsked(None, is_over=True)) == [PlanEmptyEpoch()]
-        walked(machine, SourceAsked(EMPTY), CheckpointsSettled(), BarrierSet(None))
-        walked(machine, ended(machine), OutputPrepared(), CheckpointCompleted(1, stops_job=False))
-        walked(machine, OutputCommitted(1), CheckpointsSettled())
-        assert machine.handle(SourceAsked(None, is_over=True)) == [CloseSlots()]
+        driven = idle({"AskSource": Found(None, is_over=True)}, uses_timers=True)
+        assert driven.tell(OVER) == [AskSource(0), PlanEmptyEpoch(0)]
+        driven.tell(OVER)
+        driven.tell(driven.ended(), DONE, OVER)
+        assert driven.tell(OVER)[-1] == CloseSlots()
 
 
 class TestSavepoints:
     def test_one_goes_with_the_next_barrier(self) -> None:
-        machine = idle()
+        driven = idle({"AskSource": NOTHING})
         request = SavepointRequest("somewhere", stops_job=False)
-        machine.handle(request)
-        assert machine.handle(SourceAsked(None)) == [PlanEmptyEpoch()]
-        assert machine.handle(SourceAsked(NEXT)) == [SetBarrier(1, request, is_needed=False)]
-        assert machine.savepoints == []
+        driven.tell(request)
+        asked = driven.tell(OVER, OVER)
+        assert SetBarrier(asked[0].epoch, request, is_needed=True) == asked[0]
+        assert driven.job.savepoints == []
+
+    def test_one_whose_barrier_fails_waits_for_the_next_attempt(self) -> None:
+        driven = idle()
+        request = SavepointRequest("somewhere", stops_job=False)
+        driven.answers["SetBarrier"] = BROKEN
+        driven.tell(request, OVER)
+        assert driven.job.phase is Phase.STOPPING
+        assert driven.job.savepoints == [request]
+        assert not request.done.done()
 
     def test_a_job_that_stops_with_one_waits_for_it_and_ends_well(self) -> None:
-        request = SavepointRequest("somewhere", stops_job=True)
-        machine = running(barrier=BarrierSet(TRIGGER, request))
-        walked(machine, ended(machine), OutputPrepared())
-        assert machine.phase is Phase.COMMITTING
-        machine.handle(CheckpointCompleted(1, stops_job=True))
-        walked(machine, OutputCommitted(1), CheckpointsSettled())
-        assert machine.handle(SourceAsked(None)) == [CloseSlots()]
+        driven = idle()
+        driven.trigger = TRIGGER
+        driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
+        driven.tell(driven.ended())
+        assert driven.job.phase is Phase.COMMITTING
+        driven.tell(CheckpointCompleted(1, 1, stops_job=True), OVER)
+        assert driven.tell(OVER) == [Announce(range(1, 2)), CloseSlots()]
 
     def test_where_it_fails_a_job_whose_time_has_ended_goes_back(self) -> None:
-        request = SavepointRequest("somewhere", stops_job=True, drains=True)
-        machine = running(barrier=BarrierSet(TRIGGER, request))
-        walked(machine, ended(machine), OutputPrepared())
-        (end,) = machine.handle(CheckpointsSettled())
+        driven = idle()
+        driven.tell(SavepointRequest("somewhere", stops_job=True, drains=True), OVER)
+        driven.tell(driven.ended(), OVER)
+        end = driven.tell(OVER)[0]
         assert isinstance(end, EndAttempt)
         assert "event time had ended" in str(end.error)
 
+    def test_where_its_commit_fails_the_next_attempt_ends_the_job(self) -> None:
+        driven = idle()
+        driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
+        driven.tell(driven.ended())
+        driven.answers["CommitOutput"] = BROKEN
+        driven.tell(CheckpointCompleted(1, 1, stops_job=True))
+        driven.answers["BeginAttempt"] = 1
+        assert names(driven.tell(OVER, OVER)) == ["BeginAttempt", "GoBack"]
+        assert driven.tell(OVER) == [Announce(range(1, 2)), CloseSlots()]
+
     def test_without_checkpoints_it_is_refused(self) -> None:
-        (refused,) = idle(has_checkpoints=False).handle(SavepointRequest("somewhere", stops_job=False))
-        assert isinstance(refused, RefuseSavepoint)
-        assert isinstance(refused.error, ConfigurationError)
+        request = SavepointRequest("somewhere", stops_job=False)
+        idle(has_checkpoints=False).tell(request)
+        assert isinstance(request.done.exception(), ConfigurationError)
 
 
 class TestFailures:
     def test_what_runs_is_cancelled_and_its_end_awaited(self) -> None:
-        machine = running()
-        assert machine.handle(Failed(BROKEN)) == [CancelEpoch()]
-        assert machine.status is JobStatus.RESTARTING
-        assert machine.handle(EpochEnded(None, None, machine.run - 1)) == [], "of another run"
-        assert machine.handle(ended(machine, SparkJobError("cancelled"))) == [EndAttempt(BROKEN)]
-        assert machine.handle(ATTEMPT_ENDED) == [Pause(1, 50, BROKEN)]
-        assert machine.handle(PauseEnded()) == [BeginAttempt(1)]
-        assert machine.handle(AttemptBegun(0)) == [GoBack(0)]
-        assert machine.handle(WentBack()) == []
-        assert machine.phase is Phase.IDLE
+        driven = running()
+        assert driven.tell(Failed(BROKEN)) == [CancelEpoch()]
+        assert driven.job.status is JobStatus.RESTARTING
+        assert driven.tell(EpochEnded(None, None, driven.run - 1)) == [], "of another run"
+        assert driven.flight.is_busy
+        driven.tell(driven.ended(SparkJobError("cancelled")))
+        assert driven.tell(OVER) == [EndAttempt(BROKEN), Pause(1, 50, BROKEN)]
+        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(0)]
+        assert driven.job.phase is Phase.IDLE
 
-    @pytest.mark.parametrize("begun", [(), (AttemptBegun(0),)], ids=["beginning", "going back"])
-    def test_an_attempt_that_fails_while_it_begins_is_followed_by_a_pause(self, begun: Any) -> None:
-        machine = idle(restarts=2)
-        walked(machine, Failed(BROKEN), ATTEMPT_ENDED, PauseEnded(), *begun)
+    @pytest.mark.parametrize("name", ["BeginAttempt", "GoBack"])
+    def test_an_attempt_that_fails_while_it_begins_is_followed_by_a_pause(self, name: str) -> None:
+        driven = idle(restarts=2)
+        driven.tell(Failed(BROKEN), OVER)
         away = CheckpointStorageError("the storage is away")
-        assert machine.handle(InstructionFailed(away)) == [EndAttempt(away)], "its own failure counts"
-        told = AttemptEnded(away, falls_back=False, now_ms=0)
-        assert machine.handle(told) == [Pause(2, 50, away)]
+        driven.answers[name] = away
+        driven.tell(OVER)
+        assert driven.job.phase is Phase.STOPPING
+        assert driven.tell(OVER) == [EndAttempt(away), Pause(2, 50, away)], "its own failure counts"
 
     def test_what_going_back_commits_is_told_of(self) -> None:
-        machine = idle()
-        walked(machine, Failed(BROKEN), ATTEMPT_ENDED, PauseEnded())
-        assert machine.handle(AttemptBegun(3)) == [GoBack(3)]
-        assert machine.take_announced() == [1, 2, 3]
+        driven = idle()
+        driven.tell(Failed(BROKEN), OVER)
+        driven.answers["BeginAttempt"] = 3
+        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(3)]
+        assert driven.tell(OVER)[0] == Announce(range(1, 4))
 
     def test_before_the_job_is_taken_over_nothing_is_committed_and_told_of(self) -> None:
-        machine = made()
-        walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
-        walked(machine, ended(machine, BROKEN), ATTEMPT_ENDED, PauseEnded())
-        assert machine.handle(AttemptBegun(7)) == [ClaimJob()]
-        assert machine.take_announced() == []
+        driven = restoring()
+        driven.tell(OVER)
+        driven.tell(driven.ended(BROKEN), OVER)
+        driven.tell(OVER)
+        driven.tell(driven.ended())
+        assert not any(isinstance(instruction, Announce) for instruction in driven.tell(OVER))
 
     def test_the_first_failure_counts(self) -> None:
-        machine = running()
-        walked(machine, Failed(BROKEN), Failed(SlotLostError("a slot died of it")))
-        assert machine.handle(ended(machine)) == [EndAttempt(BROKEN)]
+        driven = running()
+        driven.tell(Failed(BROKEN), Failed(SlotLostError("a slot died of it")), driven.ended())
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
+
+    def test_that_nothing_could_be_cancelled_does_not_count(self) -> None:
+        driven = running()
+        driven.answers["CancelEpoch"] = SparkUnavailableError("gone")
+        driven.tell(Failed(BROKEN))
+        assert driven.job.phase is Phase.STOPPING
+        driven.tell(driven.ended())
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
 
     @pytest.mark.parametrize("is_running", [False, True])
     def test_who_cancels_is_heard_before_it(self, is_running: bool) -> None:
-        machine = running() if is_running else idle()
-        walked(machine, Failed(BROKEN), CancelJob())
+        driven = running() if is_running else idle()
+        driven.tell(Failed(BROKEN), CancelJob("a signal"), CancelJob("another one"))
         if is_running:
-            machine.handle(ended(machine))
-        assert machine.handle(ATTEMPT_ENDED) == [CloseSlots()]
-        machine.handle(SlotsClosed())
-        assert machine.status is JobStatus.CANCELED
-        assert isinstance(machine.error, JobCancelledError)
+            driven.tell(driven.ended())
+        assert names(driven.tell(OVER)) == ["EndAttempt", "CloseSlots"]
+        driven.tell(OVER)
+        assert driven.job.status is JobStatus.CANCELED
+        assert isinstance(driven.job.error, JobCancelledError)
+        assert driven.job.error.context["by"] == "a signal"
 
     def test_one_who_was_followed_ends_as_failed_also_when_cancelled(self) -> None:
-        machine = idle()
-        machine.handle(CancelJob())
-        machine.handle(AttemptEnded(JobSupersededError("newer"), falls_back=False, now_ms=0))
-        assert (machine.phase, machine.status) == (Phase.ENDED, JobStatus.FAILED)
+        driven = idle({"EndAttempt": AttemptEnded(JobSupersededError("newer"))})
+        driven.tell(CancelJob(), OVER)
+        assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FAILED)
 
     def test_when_no_restart_is_left_the_job_says_how_often_it_was_tried(self) -> None:
-        machine = idle(restarts=1)
-        for _ in range(2):
-            machine.handle(Failed(BROKEN))
-            machine.handle(ATTEMPT_ENDED)
-            if machine.phase is not Phase.ENDED:
-                walked(machine, PauseEnded(), AttemptBegun(0), WentBack())
-        assert isinstance(machine.error, JobFailedError)
-        assert machine.error.__cause__ is BROKEN
-        assert "after 1 restarts" in str(machine.error)
+        driven = idle(restarts=1)
+        driven.tell(Failed(BROKEN), OVER, OVER, Failed(BROKEN), OVER)
+        assert isinstance(driven.job.error, JobFailedError)
+        assert driven.job.error.__cause__ is BROKEN
+        assert "after 1 restarts" in str(driven.job.error)
+
+    def test_the_end_of_an_attempt_may_fail_itself(self) -> None:
+        driven = idle({"EndAttempt": SparkUnavailableError("gone")})
+        driven.tell(Failed(BROKEN), OVER)
+        assert driven.job.phase is Phase.ENDED
+        assert isinstance(driven.job.error, SparkUnavailableError)
 
     def test_what_came_before_the_end_of_an_epoch_ends_the_attempt(self) -> None:
-        machine = running()
-        machine.handle(CancelJob())
-        (end,) = machine.handle(ended(machine))
+        driven = running()
+        driven.tell(CancelJob(), driven.ended())
+        end = driven.tell(OVER)[0]
         assert isinstance(end.error, JobCancelledError)
 
     @pytest.mark.parametrize("report", [TaskReport(5, 1, "a", error=BROKEN), TaskReport(5, 1, "a")])
     def test_reports_of_other_attempts_count_for_nothing(self, report: TaskReport) -> None:
-        assert running().handle(report) == []
+        assert running().tell(report) == []
 
     def test_a_task_that_asked_others_may_not_end_twice_in_an_epoch(self) -> None:
-        machine = running()
+        driven = running()
         asked = TaskReport(0, 1, "ask to sums[3]", is_only_run=True)
         for report in (asked, TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")):
-            assert machine.handle(report) == [CountReport(report)]
-        assert machine.handle(TaskReport(0, 1, "a")) == [CountReport(TaskReport(0, 1, "a"))]
-        assert machine.handle(asked) == [CancelEpoch()]
-        (end,) = machine.handle(ended(machine))
-        assert isinstance(end.error, RuntimeFailure)
-        assert "'ask to sums[3]' has ended twice in an epoch" in str(end.error)
+            assert driven.tell(report) == [CountReport(report)]
+        assert driven.tell(TaskReport(0, 1, "a")) == [CountReport(TaskReport(0, 1, "a"))]
+        assert driven.tell(asked) == [CancelEpoch()]
 
-    def test_in_the_next_epoch_it_ends_again(self) -> None:
-        machine = running()
-        machine.handle(TaskReport(0, 1, "ask to sums[3]", is_only_run=True))
-        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT), NO_BARRIER)
-        again = TaskReport(0, 2, "ask to sums[3]", is_only_run=True)
-        assert machine.handle(again) == [CountReport(again)]
-
-    def test_a_copy_of_a_task_may_fail_when_its_epoch_is_over(self) -> None:
-        machine = running()
+    def test_what_a_task_does_after_its_epoch_changes_nothing(self) -> None:
+        driven = running()
         late, real = TaskReport(0, 1, "a", error=BROKEN), TaskReport(0, 2, "a", error=BROKEN)
-        machine.handle(ended(machine))
-        assert machine.handle(late) == []
-        machine.handle(OutputPrepared())
-        assert machine.handle(late) == []
-        walked(machine, SourceAsked(NEXT), NO_BARRIER)
-        assert machine.handle(late) == []
-        assert machine.handle(real) == [CancelEpoch()]
+        driven.tell(driven.ended())
+        assert driven.tell(late) == []
+        driven.tell(OVER)
+        assert driven.tell(late) == []
+        assert driven.tell(real) == [CancelEpoch()]
 
     def test_such_a_copy_may_end_once_more_and_counts_for_nothing(self) -> None:
-        machine = running()
+        driven = running()
         asked, again = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
-        walked(machine, asked, ended(machine))
-        assert machine.handle(asked) == []
-        machine.handle(OutputPrepared())
-        assert machine.handle(asked) == []
-        walked(machine, SourceAsked(NEXT), NO_BARRIER)
-        assert machine.handle(asked) == []
-        assert machine.handle(again) == [CountReport(again)]
+        driven.tell(asked, driven.ended())
+        assert driven.tell(asked) == []
+        driven.tell(OVER)
+        assert driven.tell(asked) == []
+        assert driven.tell(again) == [CountReport(again)]
 
     def test_a_task_that_starts_a_slot_fails_the_attempt(self) -> None:
-        machine = made()
-        walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
-        assert machine.handle(TaskReport(0, 7, "count-1[0]", error=BROKEN)) == [CancelEpoch()]
+        driven = restoring()
+        driven.tell(OVER)
+        assert driven.tell(TaskReport(0, 7, "count-1[0]", error=BROKEN)) == [CancelEpoch()]
 
     def test_a_slot_of_another_attempt_is_no_loss(self) -> None:
-        machine = running()
-        assert machine.handle(SlotLost(5, SlotId("a", 0), BROKEN)) == []
-        assert machine.handle(SlotLost(0, SlotId("a", 0), BROKEN)) == [CancelEpoch()]
+        driven = running()
+        assert driven.tell(SlotLost(5, SlotId("a", 0), BROKEN)) == []
+        assert driven.tell(SlotLost(0, SlotId("a", 0), BROKEN)) == [CancelEpoch()]
 
     def test_while_it_waits_for_its_restart(self) -> None:
-        machine = idle()
-        walked(machine, Failed(BROKEN), ATTEMPT_ENDED)
-        (refused,) = machine.handle(SavepointRequest("somewhere", stops_job=True))
-        assert isinstance(refused, RefuseSavepoint)
-        assert isinstance(refused.error, CheckpointError)
-        assert machine.handle(Failed(SlotLostError("gone"))) == [], "it is gone with its attempt"
-        assert machine.handle(PauseEnded()) == [BeginAttempt(1)]
-        assert machine.handle(InstructionFailed(BROKEN)) == [EndAttempt(BROKEN)]
+        driven = idle()
+        driven.tell(Failed(BROKEN), OVER)
+        assert driven.job.phase is Phase.PAUSED
+        request = SavepointRequest("somewhere", stops_job=True)
+        assert driven.tell(request) == []
+        assert isinstance(request.done.exception(), CheckpointError)
+        assert driven.tell(Failed(SlotLostError("gone"))) == [], "it is gone with its attempt"
+        assert driven.tell(OVER)[0] == BeginAttempt(1, is_final=True)
 
-    def test_what_cannot_restart_any_more_does_not_wait_for_it(self) -> None:
-        machine = idle()
-        walked(machine, Failed(BROKEN), ATTEMPT_ENDED)
-        gone = SparkUnavailableError("gone")
-        assert machine.handle(Failed(gone)) == [EndAttempt(gone)]
-        machine.handle(AttemptEnded(gone, falls_back=False, now_ms=0))
-        assert (machine.phase, machine.error) == (Phase.ENDED, gone)
+    @pytest.mark.parametrize("event", [Failed(SparkUnavailableError("gone")), CancelJob()])
+    def test_what_cannot_restart_any_more_does_not_wait_for_it(self, event: Any) -> None:
+        driven = idle()
+        driven.tell(Failed(BROKEN), OVER, event)
+        assert driven.job.phase is Phase.STOPPING
+        end = driven.tell(OVER)[0]
+        assert isinstance(end.error, (SparkUnavailableError, JobCancelledError))
+        driven.tell(OVER) if driven.job.phase is Phase.CLOSING else None
+        assert (driven.job.phase, driven.job.error) == (Phase.ENDED, end.error)
 
     def test_an_engine_that_does_not_begin_need_not_be_waited_for(self) -> None:
-        machine = running()
-        assert machine.handle(InstructionFailed(BROKEN, begins_run=True)) == [EndAttempt(BROKEN)]
-        assert not machine.is_running
+        driven = idle({"RunEpoch": BROKEN})
+        driven.tell(OVER)
+        assert not driven.flight.is_busy
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
 
     def test_what_fails_while_the_functions_are_closed_is_logged(self) -> None:
-        machine = idle()
-        assert machine.handle(ConsumerLeft()) == [CloseSlots()]
-        late = TaskReport(0, 1, "a", error=BROKEN)
-        assert machine.handle(late) == [LogLateFailure(BROKEN)]
-        machine.handle(SlotsClosed())
-        assert (machine.status, machine.error) == (JobStatus.CANCELED, None)
+        driven = idle()
+        script = driven.job.consumer_left()
+        assert next(script) == CloseSlots()
+        assert script.send(None) == Wait()
+        late = SlotLost(0, SlotId("a", 0), BROKEN)
+        assert script.send(late) == LogLateFailure(BROKEN)
+        assert script.send(None) == Wait()
+        with pytest.raises(StopIteration):
+            script.send(OVER)
+        assert (driven.job.status, driven.job.error) == (JobStatus.CANCELED, None)
 
-    def test_that_the_slots_of_a_cancelled_job_are_gone_is_not(self) -> None:
+    def test_functions_that_cannot_be_closed_fail_the_job(self) -> None:
+        driven = idle({"AskSource": Found(None, is_over=True), "CloseSlots": BROKEN})
+        driven.tell(OVER)
+        assert (driven.job.phase, driven.job.error) == (Phase.ENDED, BROKEN)
+
+    def test_that_the_slots_of_a_cancelled_job_are_gone_is_not_logged(self) -> None:
         """What the functions raise when they are closed still is."""
-        machine = running()
-        assert machine.handle(CancelJob()) == [CancelEpoch()]
-        assert machine.is_cancelled
-        walked(machine, ended(machine), ATTEMPT_ENDED)
-        assert machine.phase is Phase.CLOSING
-        assert machine.handle(SlotLost(0, SlotId("a", 0), SlotLostError("cut off"))) == []
+        driven = running()
+        assert driven.tell(CancelJob()) == [CancelEpoch()]
+        driven.tell(driven.ended(), OVER)
+        assert driven.job.phase is Phase.CLOSING
+        assert driven.tell(SlotLost(0, SlotId("a", 0), SlotLostError("cut off"))) == []
         raised = UserFunctionError("in close()")
-        assert machine.handle(Failed(raised)) == [LogLateFailure(raised)]
+        assert driven.tell(Failed(raised)) == [LogLateFailure(raised)]
 
 
-def with_one_ahead(barrier: BarrierSet = NO_BARRIER) -> JobMachine:
+def with_one_ahead() -> Driven:
     """Return a job whose first epoch runs while the second one is shuffled."""
-    machine = running(barrier=barrier, shuffles_ahead=True)
-    machine.handle(EpochStarted())
-    return machine
+    return running(epochs_in_flight=2)
 
 
 class TestOneEpochAhead:
     def test_it_is_shuffled_while_the_one_before_runs_and_runs_in_its_turn(self) -> None:
-        machine = running(shuffles_ahead=True)
-        assert machine.handle(EpochStarted()) == [ShuffleAhead(2)]
-        assert machine.handle(ShuffledAhead(2)) == [], "there is never more than one"
-        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT))
-        assert machine.handle(NO_BARRIER) == [RunEpoch(2, 2, NEXT, None, is_final=False)]
-        assert machine.handle(EpochStarted()) == [ShuffleAhead(3)]
+        driven = idle(epochs_in_flight=2)
+        assert driven.tell(OVER)[-1] == ShuffleAhead(2)
+        ahead = driven.flight.newest
+        assert (ahead.number, ahead.stage) == (2, Stage.PLANNED)
+        assert driven.tell(ShuffledAhead(2)) == [], "there is never more than one"
+        driven.tell(driven.ended())
+        asked = driven.tell(OVER)
+        assert asked[-2:] == [RunEpoch(ahead), ShuffleAhead(3)]
+        assert ahead.stage is Stage.RUNNING
 
     def test_where_it_is_still_being_shuffled_the_next_one_waits_for_that(self) -> None:
-        machine = with_one_ahead()
-        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT), NO_BARRIER)
-        assert machine.handle(EpochStarted()) == []
-        assert machine.handle(ShuffledAhead(2)) == [ShuffleAhead(3)]
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        assert names(driven.tell(OVER))[-1] == "RunEpoch"
+        assert driven.tell(ShuffledAhead(2)) == [ShuffleAhead(3)]
 
     def test_one_that_is_shuffled_between_two_epochs_brings_nothing_about(self) -> None:
-        machine = with_one_ahead()
-        walked(machine, ended(machine), OutputPrepared())
-        assert machine.handle(ShuffledAhead(2)) == []
-        assert not machine.is_busy
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        assert driven.tell(ShuffledAhead(2)) == []
+        assert not driven.flight.is_busy
+
+    def test_one_that_the_source_does_not_have_yet_is_asked_for_in_its_turn(self) -> None:
+        driven = idle({"ShuffleAhead": False}, epochs_in_flight=2)
+        driven.tell(OVER)
+        assert not driven.flight.ahead
+        driven.tell(driven.ended())
+        assert names(driven.tell(OVER)) == ["AskSource", "SetBarrier", "RunEpoch", "ShuffleAhead"]
 
     def test_without_the_setting_there_is_none(self) -> None:
-        assert running().handle(EpochStarted()) == []
+        assert running().flight.newest.number == 1
 
     def test_there_is_none_after_the_last_one(self) -> None:
-        machine = running(LAST, shuffles_ahead=True)
-        assert machine.handle(EpochStarted()) == []
+        assert running(LAST, epochs_in_flight=2).flight.newest.number == 1
 
     def test_there_is_none_after_the_savepoint_with_which_the_job_stops(self) -> None:
-        request = SavepointRequest("somewhere", stops_job=True)
-        machine = running(barrier=BarrierSet(TRIGGER, request), shuffles_ahead=True)
-        assert machine.handle(EpochStarted()) == []
+        driven = idle(epochs_in_flight=2)
+        asked = driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
+        assert names(asked)[-1] == "RunEpoch"
 
     @pytest.mark.parametrize("epoch_ends_first", [True, False])
     def test_a_failure_waits_for_the_end_of_both(self, epoch_ends_first: bool) -> None:
-        machine = with_one_ahead()
-        assert machine.handle(Failed(BROKEN)) == [CancelEpoch()]
-        first, second = ended(machine), ShuffledAhead(2)
+        driven = with_one_ahead()
+        assert driven.tell(Failed(BROKEN)) == [CancelEpoch()]
+        first, second = driven.ended(), ShuffledAhead(2)
         if not epoch_ends_first:
             first, second = second, first
-        assert machine.handle(first) == []
-        assert machine.handle(second) == [EndAttempt(BROKEN)]
-        assert not machine.is_busy
+        driven.tell(first)
+        assert driven.flight.is_busy
+        driven.tell(second)
+        assert not driven.flight.is_busy
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
 
     def test_a_failure_between_two_epochs_waits_for_its_end(self) -> None:
-        machine = with_one_ahead()
-        walked(machine, ended(machine), OutputPrepared())
-        assert machine.handle(CancelJob()) == [CancelEpoch()]
-        (end,) = machine.handle(ShuffledAhead(2))
-        assert isinstance(end, EndAttempt)
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        assert driven.tell(CancelJob()) == [CancelEpoch()]
+        assert driven.flight.is_busy
+        driven.tell(ShuffledAhead(2))
+        assert not driven.flight.is_busy
 
     def test_the_next_attempt_shuffles_it_anew(self) -> None:
-        machine = with_one_ahead()
-        walked(machine, Failed(BROKEN), ended(machine), ShuffledAhead(2))
-        walked(machine, ATTEMPT_ENDED, PauseEnded(), AttemptBegun(0), WentBack())
-        walked(machine, SourceAsked(NEXT), NO_BARRIER)
-        assert machine.handle(EpochStarted()) == [ShuffleAhead(2)]
+        driven = with_one_ahead()
+        driven.tell(Failed(BROKEN), driven.ended(), ShuffledAhead(2), OVER, OVER)
+        assert driven.tell(OVER)[-1] == ShuffleAhead(2)
 
     def test_an_epoch_that_does_not_begin_is_not_waited_for_but_what_is_ahead_is(self) -> None:
-        machine = with_one_ahead()
-        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT), NO_BARRIER)
-        assert machine.handle(InstructionFailed(BROKEN, begins_run=True)) == [CancelEpoch()]
-        assert machine.handle(ShuffledAhead(2)) == [EndAttempt(BROKEN)]
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        driven.answers["RunEpoch"] = BROKEN
+        assert driven.tell(OVER)[-1] == CancelEpoch()
+        driven.tell(ShuffledAhead(2))
+        assert not driven.flight.is_busy
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
 
     def test_a_task_that_fails_ahead_fails_the_job_only_when_its_epoch_runs(self) -> None:
-        machine = with_one_ahead()
+        driven = with_one_ahead()
         late, counted = TaskReport(0, 2, "a", error=BROKEN), TaskReport(0, 2, "a")
-        assert machine.handle(late) == []
-        assert machine.handle(counted) == [CountReport(counted)]
-        walked(machine, ShuffledAhead(2), ended(machine), OutputPrepared())
-        assert machine.handle(late) == []
-        walked(machine, SourceAsked(NEXT), NO_BARRIER)
-        assert machine.handle(late) == [CancelEpoch()]
+        assert driven.tell(late) == []
+        assert driven.tell(counted) == [CountReport(counted)]
+        driven.tell(ShuffledAhead(2), driven.ended())
+        assert driven.tell(late) == []
+        driven.tell(OVER)
+        assert driven.tell(late) == [CancelEpoch()]
 
     def test_a_task_of_the_running_epoch_still_fails_it(self) -> None:
-        assert with_one_ahead().handle(TaskReport(0, 1, "a", error=BROKEN)) == [CancelEpoch()]
+        assert with_one_ahead().tell(TaskReport(0, 1, "a", error=BROKEN)) == [CancelEpoch()]
+
+    def test_three_epochs_may_be_in_flight(self) -> None:
+        driven = running(epochs_in_flight=3)
+        assert driven.tell(ShuffledAhead(2)) == [ShuffleAhead(3)]
+        assert driven.tell(ShuffledAhead(3)) == []
+        assert [driven.flight.get(n).stage for n in (1, 2, 3)] == [
+            Stage.RUNNING,
+            Stage.PLANNED,
+            Stage.PLANNED,
+        ]
+
+    def test_there_are_never_more_than_may_be(self) -> None:
+        flight = EpochsInFlight(1)
+        flight.plan()
+        with pytest.raises(ImpossibleEventError):
+            flight.plan()
 
 
 class TestTheTable:
     def test_every_event_can_happen(self) -> None:
-        told = {event for table in machine._TRANSITIONS.values() for event in table} | set(machine._ANYTIME)
-        assert told == set(get_args(events.Event))
+        told = {event for row in TABLE.values() for event in row} | machine.ANYTIME
+        assert told == set(get_args(instructions.Event))
+        assert set(machine._HANDLERS) == machine.ANYTIME
 
     def test_every_instruction_is_carried_out(self) -> None:
-        assert set(job._EXECUTE) == set(get_args(instructions.Instruction))
+        any_actions: Any = Anything()
+        carried_out = set(loop.executors(any_actions, any_actions))
+        assert carried_out | {Announce} == set(get_args(instructions.Instruction))
 
-    def test_every_phase_has_its_row(self) -> None:
-        assert set(machine._TRANSITIONS) == set(Phase)
+    def test_every_phase_has_its_row_and_can_be_reached(self) -> None:
+        assert set(TABLE) == set(Phase)
+        reached = {phase for row in TABLE.values() for following in row.values() for phase in following}
+        assert reached | {Phase.CREATED, Phase.STOPPING} == set(Phase)
+
+    @pytest.mark.parametrize("event", [ConsumerLeft(), PhaseOver()])
+    def test_what_cannot_happen_is_an_error_that_shows_phase_and_event(self, event: Any) -> None:
+        course = running().job.course
+        with pytest.raises(ImpossibleEventError, match=rf"running.*{type(event).__name__}"):
+            course.take(event)
+
+    @pytest.mark.parametrize("phase", [Phase.CREATED, Phase.ENDED])
+    def test_before_and_after_its_life_nothing_happens(self, phase: Phase) -> None:
+        job = made()
+        job.course.phase = phase
+        with pytest.raises(ImpossibleEventError):
+            job.course.take(CancelJob())
+
+    def test_what_cannot_follow_is_an_error_that_shows_both(self) -> None:
+        course = running().job.course
+        with pytest.raises(ImpossibleEventError, match="running cannot be idle"):
+            course.enter(Phase.IDLE)
+        course.take(EpochEnded([], None))
+        with pytest.raises(ImpossibleEventError, match="running cannot be draining after EpochEnded"):
+            course.enter(Phase.DRAINING)
+        course.enter(Phase.IDLE)
 
     @pytest.mark.parametrize(
-        "event", [JobStarted(), WentBack(), OutputPrepared(), SlotsClosed(), PauseEnded()]
+        ("phase", "after"),
+        [(Phase.RUNNING, Phase.STOPPING), (Phase.CLOSING, Phase.ENDED), (Phase.ENDED, None)],
     )
-    def test_what_cannot_happen_is_an_error_that_shows_phase_and_event(self, event: Any) -> None:
-        with pytest.raises(ImpossibleEventError, match=rf"idle.*{type(event).__name__}"):
-            idle().handle(event)
+    def test_a_failure_leads_to_one_phase_only(self, phase: Phase, after: Phase | None) -> None:
+        for following in Phase:
+            course = made().course
+            course.phase = phase
+            if following is after:
+                course.enter(following)
+                continue
+            with pytest.raises(ImpossibleEventError):
+                course.enter(following)
 
 
-# --- random lives --------------------------------------------------------------------------------
+class Anything:
+    """Has every attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
 
 
-@attrs.define
+# --- random lives ------------------------------------------------------------------------------------
+
+
+#: What never fails in a random life, or fails there in its own way.
+SURE = (Wait, Announce, CommitOutput, CountReport, EndAttempt, Pause, CloseSlots)
+
+
 class Life:
-    """Answers a machine at random as a driver loop might, and checks what must hold."""
+    """Answers a script at random as a loop might, and checks what must hold."""
 
-    rng: random.Random
-    machine: JobMachine
-    seen: Counter[str] = attrs.Factory(Counter)
-    engine: int = 0
-    ahead: int | None = None
-    restored: int = 0
-    pauses: int = 0
-    events: list[Any] = attrs.Factory(list)
+    def __init__(self, rng: random.Random, job: JobMachine) -> None:
+        self.rng = rng
+        self.job = job
+        self.flight = job.flight
+        self.seen: Counter[str] = Counter()
+        self.engine: Epoch | None = None
+        self.ahead: list[int] = []
+        self.restored = 0
+        self.pauses = 0
+        self.is_claimed = False
+        self.committed = 0
 
-    def tell(self, event: Any) -> None:
-        self.events.append(event)
-        committed = self.machine.committed
-        asked = self.machine.handle(event)
-        self.seen[type(event).__name__] += 1
-        if not isinstance(event, (AttemptBegun, JobClaimed)):
-            assert self.machine.committed >= committed
-        for instruction in asked:
-            self.carry_out(instruction)
+    def live(self) -> None:
+        """Run the script to its end."""
+        script = self.job.life()
+        instruction = next(script)
+        for _ in range(4000):
+            self.seen[type(instruction).__name__] += 1
+            answer = self.answer(instruction)
+            try:
+                is_failure = isinstance(answer, PyFlinkStateError)
+                instruction = script.throw(answer) if is_failure else script.send(answer)
+            except StopIteration:
+                return
+            self.check()
+        raise AssertionError("it does not come to an end")
 
-    def carry_out(self, instruction: Any) -> None:
-        self.seen[type(instruction).__name__] += 1
-        self.check(instruction)
-        answer = self.answer(instruction)
-        fails = answer is not None and self.rng.random() < 0.03
-        if fails and not isinstance(instruction, (EndAttempt, CloseSlots, ShuffleAhead)):
-            answer = InstructionFailed(BROKEN)
-        if isinstance(instruction, (StartSlots, RunEpoch)) and self.rng.random() < 0.03:
-            self.engine, answer = 0, InstructionFailed(BROKEN, begins_run=True)
-        if answer is not None:
-            self.tell(answer)
-
-    def check(self, instruction: Any) -> None:
-        """Check that an instruction may come now, and note what runs from now on."""
-        if isinstance(instruction, (StartSlots, RunEpoch)):
-            assert self.engine == 0, "two things run at once"
-            self.engine = instruction.run
-        if isinstance(instruction, ShuffleAhead):
-            assert self.engine, "there is nothing it could be ahead of"
-            assert (self.ahead, instruction.number) == (None, self.machine.epoch + 2)
-            self.ahead = instruction.number
-        self.pauses += isinstance(instruction, Pause)
-        if isinstance(instruction, BeginAttempt):
-            assert instruction.attempt == self.pauses, "an attempt began without a pause before it"
-        if isinstance(instruction, (StartSlots, TakeOver, BeginAttempt)):
-            assert self.ahead is None, "what was ahead in the attempt before still runs"
-        if isinstance(instruction, TakeOver):
-            assert self.engine == 0
+    def check(self) -> None:
+        """Check what holds after every step."""
+        flight = self.flight
+        epochs = flight._epochs
+        assert [epoch.number for epoch in epochs] == list(range(epochs[0].number, flight.newest.number + 1))
+        assert flight.committed <= flight.prepared
+        assert flight.last.number == flight.prepared
+        stages = [epoch.stage.value for epoch in epochs]
+        assert stages == sorted(stages, reverse=True), "an epoch has overtaken another one"
+        unprepared = [epoch for epoch in epochs if epoch.stage in (Stage.PLANNED, Stage.RUNNING)]
+        assert len(unprepared) <= self.job.facts.epochs_in_flight
+        assert sum(epoch.stage is Stage.RUNNING for epoch in epochs) <= 1
+        if self.is_claimed:
+            assert flight.committed >= self.committed, "it went back to before its last commit"
+            self.committed = flight.committed
 
     def answer(self, instruction: Any) -> Any:
-        rng, machine = self.rng, self.machine
-        if isinstance(instruction, BeginAttempt):
-            return AttemptBegun(self.restored)
-        if isinstance(instruction, ClaimJob):
-            return JobClaimed(self.restored, rng.random() < 0.5)
-        if isinstance(instruction, SetBarrier):
-            taken = instruction.savepoint if rng.random() < 0.8 else None
-            return BarrierSet(TRIGGER if rng.random() < 0.7 else None, taken)
-        if isinstance(instruction, EndAttempt):
-            assert (self.engine, self.ahead) == (0, None), "what was given up still runs"
-            return AttemptEnded(instruction.error, rng.random() < 0.1, 0)
-        if isinstance(instruction, CommitOutput):
-            assert instruction.epoch > machine.committed
-            self.restored = max(self.restored, instruction.epoch)
-            return OutputCommitted(instruction.epoch)
-        if isinstance(instruction, ShuffleAhead) and rng.random() < 0.3:
-            self.ahead = None
-            return ShuffledAhead(instruction.number)
-        simple = {
-            RunEpoch: EpochStarted(),
-            GoBack: WentBack(),
-            TakeOver: JobTakenOver(),
-            PrepareOutput: OutputPrepared(),
-            CloseSlots: SlotsClosed(),
-            PlanEmptyEpoch: SourceAsked(Step(None, rng.random() < 0.3)),
-        }
-        return simple.get(type(instruction))
+        checked = getattr(self, f"_{type(instruction).__name__}", None)
+        answer = None if checked is None else checked(instruction)
+        may_fail = not isinstance(instruction, SURE)
+        return self._failed(instruction) if may_fail and self.rng.random() < 0.02 else answer
 
-    def happen(self) -> None:
-        """Tell of something that may happen now."""
-        rng, machine = self.rng, self.machine
-        draw = rng.random()
-        if draw < 0.04:
-            self.tell(Failed(BROKEN))
-        elif draw < 0.05:
-            self.tell(CancelJob())
-        elif draw < 0.10:
-            self.tell(SavepointRequest("somewhere", rng.random() < 0.5, drains=rng.random() < 0.3))
-        elif draw < 0.25 and machine.epoch > machine.committed and machine.has_taken_over:
-            self.tell(CheckpointCompleted(machine.epoch, machine.phase is Phase.COMMITTING))
-        elif self.ahead is not None and draw < 0.5:
-            number, self.ahead = self.ahead, None
-            self.tell(ShuffledAhead(number))
-        elif self.engine and draw < 0.8:
-            run, self.engine = self.engine, 0
-            error = BROKEN if rng.random() < 0.1 else None
-            self.tell(EpochEnded(None if error else [], error, run))
-        else:
-            self.go_on()
+    def _failed(self, instruction: Any) -> PyFlinkStateError:
+        if isinstance(instruction, (StartSlots, RunEpoch)):
+            self.engine = None
+        if isinstance(instruction, ShuffleAhead) and instruction.number in self.ahead:
+            self.ahead.remove(instruction.number)
+        return SparkJobError(f"{type(instruction).__name__} has failed")
 
-    def go_on(self) -> None:
-        """Tell what the driver loop tells of itself, if there is anything."""
-        rng, phase = self.rng, self.machine.phase
-        asked = SourceAsked(NEXT if rng.random() < 0.7 else None, rng.random() < 0.2)
-        settled = CheckpointsSettled()
-        own = {
-            Phase.IDLE: asked,
-            Phase.DRAINING: settled,
-            Phase.COMMITTING: settled,
-            Phase.PAUSED: PauseEnded(),
-        }
-        if phase in own:
-            self.tell(own[phase])
+    # --- instructions ----------------------------------------------------------------------------------
+
+    def _BeginAttempt(self, instruction: BeginAttempt) -> int:
+        assert instruction.attempt == self.pauses, "an attempt began without a pause before it"
+        assert (self.engine, self.ahead) == (None, []), "what was given up still runs"
+        assert instruction.is_final == self.job.has_taken_over
+        return self.restored
+
+    def _ClaimJob(self, _: ClaimJob) -> Claim:
+        self.is_claimed = False
+        return Claim(self.restored, self.rng.random() < 0.5)
+
+    def _StartSlots(self, instruction: StartSlots) -> None:
+        self._begins(instruction.epoch)
+
+    def _RunEpoch(self, instruction: RunEpoch) -> None:
+        assert self.job.has_taken_over
+        assert instruction.epoch.number == self.flight.prepared + 1
+        self._begins(instruction.epoch)
+
+    def _begins(self, epoch: Epoch) -> None:
+        assert self.engine is None, "two things run at once"
+        self.engine = epoch
+
+    def _TakeOver(self, instruction: TakeOver) -> None:
+        assert self.engine is None, "the slots have not restored their state yet"
+        assert instruction.epoch == self.restored
+
+    def _GoBack(self, instruction: GoBack) -> None:
+        assert instruction.epoch == self.restored
+
+    def _AskSource(self, _: AskSource) -> Found:
+        self.is_claimed, self.committed = True, self.flight.committed
+        rng = self.rng
+        is_planned = self.flight.get(self.flight.prepared + 1) is not None
+        step = Step(None, rng.random() < 0.05) if is_planned or rng.random() < 0.6 else None
+        return Found(step, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.1)
+
+    def _PlanEmptyEpoch(self, _: PlanEmptyEpoch) -> Step:
+        return Step(None, self.rng.random() < 0.3)
+
+    def _SetBarrier(self, instruction: SetBarrier) -> list[Any]:
+        if self.rng.random() < 0.02:
+            return [Failed(BROKEN)]
+        taken = self.rng.random() < 0.8
+        instruction.epoch.savepoint = instruction.savepoint if taken else None
+        instruction.epoch.trigger = TRIGGER if taken or instruction.is_needed else None
+        return []
+
+    def _ShuffleAhead(self, instruction: ShuffleAhead) -> bool:
+        assert self.engine is not None, "there is nothing it could be ahead of"
+        assert instruction.number > self.engine.number
+        assert not self.ahead
+        if self.rng.random() < 0.3:
+            return False
+        self.ahead.append(instruction.number)
+        return True
+
+    def _PrepareOutput(self, instruction: PrepareOutput) -> None:
+        assert self.engine is None
+        assert instruction.epoch.number == self.flight.prepared + 1
+
+    def _AlignBarrier(self, instruction: AlignBarrier) -> list[Any]:
+        is_done = instruction.epoch.trigger is not None and self.rng.random() < 0.3
+        return [self._completes()] if is_done else []
+
+    def _CommitOutput(self, instruction: CommitOutput) -> PyFlinkStateError | None:
+        assert self.flight.committed < instruction.epoch <= self.flight.prepared
+        self.restored = max(self.restored, instruction.epoch)  # the checkpoint exists, also if this fails
+        return BROKEN if self.rng.random() < 0.03 else None
+
+    def _ConfirmCheckpoint(self, _: ConfirmCheckpoint) -> list[Any]:
+        return []
+
+    def _EndAttempt(self, instruction: EndAttempt) -> AttemptEnded:
+        assert (self.engine, self.ahead) == (None, []), "what was given up still runs"
+        assert not isinstance(instruction.error, ImpossibleEventError), instruction.error
+        falls_back = self.rng.random() < 0.1 and not isinstance(instruction.error, JobCancelledError)
+        return AttemptEnded(instruction.error, falls_back)
+
+    def _Pause(self, _: Pause) -> None:
+        self.pauses += 1
+
+    # --- events ----------------------------------------------------------------------------------------
+
+    def _Wait(self, _: Wait) -> Any:
+        event = self._event()
+        self.seen[type(event).__name__] += 1
+        return event
+
+    def _event(self) -> Any:
+        """Return something that may happen now."""
+        rng, job, draw = self.rng, self.job, self.rng.random()
+        if job.phase is Phase.CREATED or draw < 0.02:
+            return PhaseOver() if job.phase is Phase.CREATED else Failed(BROKEN)
+        if draw < 0.022:
+            return CancelJob()
+        if draw < 0.06:
+            return SavepointRequest("somewhere", rng.random() < 0.3, drains=rng.random() < 0.3)
+        if draw < 0.1:
+            late = rng.random() < 0.3
+            error = SparkJobError("a task has failed") if late else None
+            return TaskReport(job.attempt, rng.randint(0, job.epoch + 2), "a", error=error)
+        is_attempt = job.phase not in (Phase.PAUSED, Phase.CLOSING)
+        if draw < 0.2 and job.epoch > self.flight.committed and is_attempt:
+            return self._completes()
+        if draw < 0.5 and self.ahead:
+            return ShuffledAhead(self.ahead.pop())
+        if draw < 0.8 and self.engine is not None:
+            epoch, self.engine = self.engine, None
+            error = SparkJobError("it failed") if rng.random() < 0.1 else None
+            return EpochEnded(None if error else [], error, epoch.run)
+        return self._over()
+
+    def _completes(self) -> CheckpointCompleted:
+        last = self.flight.last
+        stops = self.job.phase is Phase.COMMITTING and last.savepoint is not None
+        self.restored = max(self.restored, last.number)
+        return CheckpointCompleted(1, last.number, stops and last.savepoint.stops_job)
+
+    def _over(self) -> Any:
+        """Return that the phase is over, if it is, or else something that changes nothing."""
+        phase = self.job.phase
+        is_busy = self.engine is not None or bool(self.ahead)
+        if phase in (Phase.RUNNING, Phase.RESTORING) or (phase is Phase.STOPPING and is_busy):
+            return EpochEnded(None, BROKEN, -1)
+        return PhaseOver()
 
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_lives_hold_what_the_theory_says(block: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(block * 250, (block + 1) * 250):
-        life = Life(
-            random.Random(seed), made(restarts=5, uses_timers=seed % 2 == 0, shuffles_ahead=seed % 3 > 0)
-        )
-        life.tell(JobStarted())
-        for _ in range(400):
-            if life.machine.phase is Phase.ENDED:
-                break
-            life.happen()
-        assert life.engine == 0 or life.machine.is_running, seed
-        assert life.ahead == life.machine.ahead, seed
+        job = made(restarts=5, uses_timers=seed % 2 == 0, epochs_in_flight=1 + seed % 4)
+        life = Life(random.Random(seed), job)
+        try:
+            life.live()
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+        assert job.phase is Phase.ENDED
+        assert job.flight.running is None, seed
+        assert not isinstance(job.error, ImpossibleEventError)
         seen += life.seen
-        seen[life.machine.status.name] += 1
-    assert {
-        "FINISHED",
-        "CANCELED",
-        "FAILED",
-        "CancelEpoch",
-        "GoBack",
-        "StartSlots",
-        "RefuseSavepoint",
-        "ShuffleAhead",
-        "ShuffledAhead",
-    } <= set(seen)
+        seen[job.status.name] += 1
+    assert {"FINISHED", "CANCELED", "FAILED"} <= set(seen)
+    assert {kind.__name__ for kind in get_args(instructions.Instruction)} <= set(seen)
+    own = {SlotLost, ConsumerLeft}
+    assert {kind.__name__ for kind in set(get_args(instructions.Event)) - own} <= set(seen)

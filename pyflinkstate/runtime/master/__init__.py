@@ -1,7 +1,7 @@
-"""The master of a job, in the driver: the life of the job, its epochs and checkpoints, what it tells others."""
+"""The master of a job, in the driver: its life, its epochs and checkpoints, and what it tells others."""
 
 from pyflinkstate.runtime.master.deployment import Deployments, RestorePoint, fit
-from pyflinkstate.runtime.master.instructions import SavepointRequest
+from pyflinkstate.runtime.master.epochs import SavepointRequest
 from pyflinkstate.runtime.master.job_settings import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointPart, CheckpointStats

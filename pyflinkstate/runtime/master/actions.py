@@ -20,33 +20,29 @@ from pyflinkstate.errors import (
     JobSupersededError,
     PyFlinkStateError,
 )
+from pyflinkstate.runtime import sources
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles
 from pyflinkstate.runtime.master.checkpoints import Checkpoints, EpochState
 from pyflinkstate.runtime.master.deployment import ControlFactory, Deployments, JobSlots, RestorePoint, fit
+from pyflinkstate.runtime.master.epochs import Epoch, Results
 from pyflinkstate.runtime.master.instructions import (
     AlignBarrier,
     AskSource,
     AttemptEnded,
-    Barrier,
     BeginAttempt,
     CancelEpoch,
     Claim,
     ClaimJob,
-    CloseSlots,
     CommitOutput,
     ConfirmCheckpoint,
     CountReport,
     EndAttempt,
     Found,
-    GoBack,
     Outcome,
     Pause,
-    PlanEmptyEpoch,
     PrepareOutput,
-    Results,
     RunEpoch,
-    SavepointRequest,
     SetBarrier,
     ShuffleAhead,
     ShuffledAhead,
@@ -54,14 +50,14 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
 )
 from pyflinkstate.runtime.master.job_settings import JobSettings
-from pyflinkstate.runtime.master.planner import Input, Step
+from pyflinkstate.runtime.master.planner import Input
 from pyflinkstate.runtime.master.reports.description import outline
 from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
 from pyflinkstate.runtime.master.run_claim import RunClaim
 from pyflinkstate.runtime.master.takeover import Takeover
 from pyflinkstate.runtime.plan import JobPlan, SinkNode
 from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, errors_of_sink, open_sink
-from pyflinkstate.runtime.sources import Epoch, GuardedSource
+from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import TaskLink
 from pyflinkstate.runtime.wire import Clock
@@ -167,40 +163,41 @@ class EngineRequests:
 
     def start_slots(self, instruction: StartSlots) -> None:
         """Let every slot restore its state."""
-        link = TaskLink(self._slots.link(), instruction.epoch)
+        link = TaskLink(self._slots.link(), instruction.epoch.number)
         request = SlotsRequest(link, self._slots.deployments.slots(), f"{self._name}: restore")
-        self._start(instruction.run, partial(self.runner.start_slots, request))
+        self._start(instruction.epoch, partial(self.runner.start_slots, request))
 
     def run_epoch(self, instruction: RunEpoch) -> None:
         """Run an epoch."""
-        number = instruction.number
+        epoch, number = instruction.epoch, instruction.epoch.number
         request = attrs.evolve(
-            self._request(number, instruction.step.epoch, f"epoch {number}"),
-            barrier=instruction.trigger,
-            addresses=self._slots.addresses(),
-            event_time=self._source.progress(number - 1),
-            is_final=instruction.is_final,
+            self._request(number, epoch.step.epoch, f"epoch {number}"),
+            barrier=epoch.trigger,
+            addresses=self._slots.registry.addresses(),
+            event_time=self._source.event_time.progress(number - 1),
+            is_final=epoch.is_final,
         )
-        self._reporter.epoch_started(self._slots.attempt, number)
-        self._start(instruction.run, partial(self.runner.start, request))
+        self._reporter.timeline.started(self._slots.registry.attempt, number)
+        self._start(epoch, partial(self.runner.start, request))
 
-    def _request(self, number: int, epoch: Epoch | None, what: str) -> EpochRequest:
+    def _request(self, number: int, read: sources.Epoch | None, what: str) -> EpochRequest:
         link = TaskLink(self._slots.link(), number, self._reporter.sampled_now())
         description = f"{self._name}: {what}"
-        return EpochRequest(self._plan, link, epoch, None, {}, description, self._code, about=self._about)
+        return EpochRequest(self._plan, link, read, None, {}, description, self._code, about=self._about)
 
-    def _start(self, run: int, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
+    def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
+        run = epoch.run
         begin(lambda ended: self._mailbox.put(attrs.evolve(ended, run=run)))
 
     def shuffle_ahead(self, instruction: ShuffleAhead) -> bool:
         """Begin with the next epoch; if that fails, it is planned and read in its turn, as any other."""
         number = instruction.number
         try:
-            epoch = self._source.ahead(number - 1)
-            if epoch is None:
+            read = self._source.planner.ahead(number - 1)
+            if read is None:
                 return False
-            request = self._request(number, epoch, f"ahead for epoch {number}")
+            request = self._request(number, read, f"ahead for epoch {number}")
             self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
         except PyFlinkStateError as error:
             self._reporter.log.not_ahead(number, error)
@@ -243,7 +240,7 @@ class Actions:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._program = self.plan = plan
+        self.plan = plan
         if restore is not None:
             self.plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
         self.reporter = JobReporter(self.plan, job_id, settings.name, settings.listeners, clock)
@@ -256,28 +253,37 @@ class Actions:
             settings.job_parameters,
         )
         self.slots = JobSlots(control, deployments, clock, settings.job_parameters, settings.is_encrypted)
+        self.checkpoints: Checkpoints | None = None
         self.takeover: Takeover | None = None
+        #: Raises ``JobSupersededError`` if another driver has taken the job over.
+        self._check_run: Callable[[], None] = lambda: None
         if storage is not None:
             claim = RunClaim(job_id, settings.name, storage, clock)
+            self._check_run = claim.check
             files = CheckpointFiles(job_id, settings.name, storage, claim)
-            checkpoints = Checkpoints(
+            self.checkpoints = Checkpoints(
                 self.plan, settings.checkpoints, files, self.slots, self.reporter, clock, restore
             )
-            self.takeover = Takeover(files, checkpoints)
+            self.takeover = Takeover(files, self.checkpoints)
         self.sinks = JobSinks(self.plan.sinks, job_id, self._check_run)
-        relies = self.takeover is not None and self.sinks.rely_on_numbers
         #: Where planned epochs are written down, if a sink relies on their numbers.
-        self._plans = self.takeover.files if self.takeover is not None and relies else None
+        self._plans = self.takeover.files if self.takeover and self.sinks.rely_on_numbers else None
         self.source = Input(
             self.plan,
             GuardedSource(self.plan.source.source, self.plan.source.name),
             settings.allow_non_restored_state,
-            self.takeover is None,
+            storage is None,
             clock,
             None if self._plans is None else self._plans.plan,
         )
         self.engine = EngineRequests(
-            runner, self.plan, settings, self.slots, self.source, self.reporter, mailbox
+            runner=runner,
+            plan=self.plan,
+            settings=settings,
+            slots=self.slots,
+            source=self.source,
+            reporter=self.reporter,
+            mailbox=mailbox,
         )
         self._epoch_started_ms = 0
         self._last_duration_ms = 0
@@ -285,29 +291,19 @@ class Actions:
         self._line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
 
     @property
-    def checkpoints(self) -> Checkpoints | None:
-        """The checkpoints that the job takes, if it takes any."""
-        return None if self.takeover is None else self.takeover.checkpoints
-
-    @property
     def restore(self) -> RestorePoint | None:
         """The checkpoint from which the job starts, or to which it goes back."""
-        return None if self.takeover is None else self.takeover.checkpoints.restore
+        return None if self.checkpoints is None else self.checkpoints.restore
 
     def has_pending(self) -> bool:
         """Return whether checkpoints or savepoints are pending."""
         return self.checkpoints is not None and bool(self.checkpoints.coordinator.pending)
 
-    def _check_run(self) -> None:
-        """Raise ``JobSupersededError`` if another driver has taken the job over."""
-        if self.takeover is not None:
-            self.takeover.files.claim.check()
-
     # --- the beginning of an attempt, and of a run -------------------------------------------------
 
     def begin_attempt(self, instruction: BeginAttempt) -> int:
         """Cut off previous attempts, and go to where this one begins."""
-        self.slots.begin_attempt(instruction.attempt)
+        self.slots.registry = self.slots.control.new_attempt(instruction.attempt)
         if self.takeover is not None:
             self.takeover.begin_attempt()
         return self._begin(self.restore, instruction.is_final)
@@ -316,7 +312,7 @@ class Actions:
         epoch = self.source.begin(restore, is_final)
         counters = {} if restore is None else restore.metadata.counters
         self.reporter.accumulators.reset(epoch, counters)
-        self.slots.deployments.begin_attempt(self.slots.attempt, epoch, restore)
+        self.slots.deployments.begin_attempt(self.slots.registry.attempt, epoch, restore)
         return epoch
 
     def claim(self, _: ClaimJob) -> Claim:
@@ -334,7 +330,7 @@ class Actions:
 
     def _check_fits(self, newest: RestorePoint) -> None:
         settings = self._settings
-        plan = fit(self._program, settings.name, newest.metadata, settings.allow_non_restored_state)
+        plan = fit(self.plan, settings.name, newest.metadata, settings.allow_non_restored_state)
         if [op.max_parallelism for op in plan.operators] != [
             op.max_parallelism for op in self.plan.operators
         ]:
@@ -354,43 +350,36 @@ class Actions:
         restored = None if self.restore is None else self.restore.metadata.epoch
         self.sinks.open(self._line, restored, instruction.epoch)
         if self._plans is not None and restored is not None:
-            self.source.remember(self._plans.planned(restored))
-
-    def go_back(self, instruction: GoBack) -> None:
-        """Let the sinks go back to where the attempt begins."""
-        self.sinks.go_back(instruction.epoch)
+            planned = self.source.source.planned(self._plans.planned(restored))
+            self.source.planner.remember(planned)
 
     # --- an epoch ----------------------------------------------------------------------------------
 
     def ask_source(self, instruction: AskSource) -> Found:
         """Ask the source for the next epoch."""
-        self.reporter.epoch_is_planned()
-        step = self.source.next(instruction.epoch)
+        self.reporter.timeline.begin()
+        step = self.source.planner.next(instruction.epoch)
         if step is not None:
             return Found(step)
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
             self._clock.monotonic_ms()
         )
         is_over = self.source.planner.is_over
-        return Found(None, is_over, self.has_pending(), is_due, self.source.timers_are_due())
+        return Found(
+            None, is_over, self.has_pending(), is_due, self.source.timers.are_due(self._clock.now_ms())
+        )
 
-    def plan_empty_epoch(self, instruction: PlanEmptyEpoch) -> Step:
-        """Plan an epoch without records."""
-        return self.source.planner.empty(instruction.epoch)
-
-    def set_barrier(self, instruction: SetBarrier) -> Barrier:
+    def set_barrier(self, instruction: SetBarrier) -> list[Outcome]:
         """Decide on the barrier: with a savepoint, or a checkpoint that is due by the end of the epoch."""
         self._epoch_started_ms = now_ms = self._clock.monotonic_ms()
-        checkpoints, number = self.checkpoints, instruction.number
-        if checkpoints is None:
-            return Barrier()
-        if instruction.savepoint is not None:
-            barrier = _with_savepoint(checkpoints, instruction.savepoint, number, now_ms)
-            if barrier.trigger is not None or barrier.outcomes:
-                return barrier
-        if instruction.is_needed or checkpoints.coordinator.is_due(now_ms + self._last_duration_ms):
-            return checkpoints.trigger(number, now_ms)
-        return Barrier()
+        checkpoints, epoch = self.checkpoints, instruction.epoch
+        outcomes: list[Outcome] = []
+        if checkpoints is not None and instruction.savepoint is not None:
+            outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
+        if checkpoints is None or outcomes or epoch.trigger is not None:
+            return outcomes
+        is_due = checkpoints.coordinator.is_due(now_ms + self._last_duration_ms)
+        return checkpoints.trigger(epoch, now_ms) if instruction.is_needed or is_due else []
 
     def count(self, instruction: CountReport) -> None:
         """Add the counts that a task has reported."""
@@ -399,22 +388,23 @@ class Actions:
 
     def prepare(self, instruction: PrepareOutput) -> None:
         """Let the sinks prepare the output of an epoch that has run."""
-        number = instruction.number
-        self.reporter.epoch_ran()
-        self.sinks.prepare(number, instruction.results)
+        number = instruction.epoch.number
+        self.reporter.timeline.ran()
+        self.sinks.prepare(number, instruction.epoch.results)
         self.source.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
         self.reporter.epoch_prepared(
-            number, self._last_duration_ms, self.slots.attempt, self.source.watermarks(number)
+            number, self._last_duration_ms, self.slots.registry.attempt, self.source.event_time.at(number)
         )
 
     def align(self, instruction: AlignBarrier) -> list[Outcome]:
         """Tell the checkpoints that every subtask has reached a barrier, and where the job is then."""
         assert self.checkpoints is not None
-        number = instruction.number
+        number = instruction.epoch.number
         counters = self.reporter.accumulators.total(number)
-        state = EpochState(self.source.position(number), counters, self.source.watermarks(number))
-        return self.checkpoints.barrier_aligned(instruction.checkpoint_id, state)
+        state = EpochState(self.source.planner.position(number), counters, self.source.event_time.at(number))
+        trigger = instruction.epoch.trigger
+        return [] if trigger is None else self.checkpoints.barrier_aligned(trigger, state)
 
     def commit(self, instruction: CommitOutput) -> None:
         """Let the sinks commit."""
@@ -468,17 +458,5 @@ class Actions:
 
     def pause(self, instruction: Pause) -> None:
         """End the slots of an attempt, and tell that another one follows."""
-        self.slots.end()
+        self.slots.registry.end()
         self.reporter.restarts(instruction.attempt, instruction.error, self.restore)
-
-    def close_slots(self, _: CloseSlots) -> None:
-        """Let the slots close the user functions."""
-        self.slots.close_functions()
-
-
-def _with_savepoint(checkpoints: Checkpoints, request: SavepointRequest, number: int, now_ms: int) -> Barrier:
-    try:
-        return checkpoints.trigger_savepoint(request, number, now_ms)
-    except PyFlinkStateError as error:
-        request.fail(error)
-        raise

@@ -36,13 +36,8 @@ from pyflinkstate.runtime.master.coordinator import (
     WriteMetadata,
 )
 from pyflinkstate.runtime.master.deployment import JobSlots, RestorePoint
-from pyflinkstate.runtime.master.instructions import (
-    Barrier,
-    CheckpointCompleted,
-    Failed,
-    Outcome,
-    SavepointRequest,
-)
+from pyflinkstate.runtime.master.epochs import Epoch, SavepointRequest
+from pyflinkstate.runtime.master.instructions import CheckpointCompleted, Failed, Outcome
 from pyflinkstate.runtime.master.reports.checkpoint_log import CheckpointLog
 from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
@@ -164,33 +159,31 @@ class Checkpoints:
 
     # --- barriers ----------------------------------------------------------------------------------
 
-    def trigger(self, epoch: int, now_ms: int) -> Barrier:
-        """Begin a checkpoint at the barrier of ``epoch``; there is none if its folder cannot be created.
+    def trigger(self, epoch: Epoch, now_ms: int) -> list[Outcome]:
+        """Begin a checkpoint at the barrier of an epoch; there is none if its folder cannot be created.
 
         ``now_ms`` is monotonic.
         """
         timestamp_ms = self._clock.now_ms()
-        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), timestamp_ms=timestamp_ms)
+        pending = self.coordinator.trigger(now_ms, epoch.number, self._subtasks(), timestamp_ms=timestamp_ms)
         checkpoint_id, is_incremental = pending.checkpoint_id, self.settings.incremental
         try:
             uri = self._files.storage.begin(self._files.job_id, checkpoint_id, is_incremental)
         except CheckpointError as error:
-            return Barrier(outcomes=self._tell(MetadataNotPublished(checkpoint_id, error)))
+            return self._tell(MetadataNotPublished(checkpoint_id, error))
         self._begun[checkpoint_id] = _Begun(uri)
         base_id = self.coordinator.latest_completed if is_incremental else None
-        materialize = False
-        if base_id is not None:
-            self._increments_since_full += 1
-            materialize = self._increments_since_full % self.settings.materialization_interval == 0
+        self._increments_since_full += base_id is not None
+        is_turn = self._increments_since_full % self.settings.materialization_interval == 0
+        materialize = base_id is not None and is_turn
         writer = self._files.claim.token
-        return Barrier(
-            CheckpointTrigger(
-                checkpoint_id, timestamp_ms, uri, is_incremental, base_id, materialize, writer=writer
-            )
+        epoch.trigger = CheckpointTrigger(
+            checkpoint_id, timestamp_ms, uri, is_incremental, base_id, materialize, writer=writer
         )
+        return []
 
-    def trigger_savepoint(self, request: SavepointRequest, epoch: int, now_ms: int) -> Barrier:
-        """Begin a savepoint and a checkpoint at the barrier of ``epoch``, if their folders can be created.
+    def trigger_savepoint(self, request: SavepointRequest, epoch: Epoch, now_ms: int) -> list[Outcome]:
+        """Begin a savepoint and a checkpoint at the barrier of an epoch, if their folders can be created.
 
         A savepoint that drains the job is taken alone: the job could not go on from a checkpoint after that.
         """
@@ -198,24 +191,26 @@ class Checkpoints:
             uri = self._files.storage.begin_savepoint(request.directory, self._files.job_id)
         except PyFlinkStateError as error:
             request.fail(error)
-            return Barrier()
+            return []
         if request.drains:
-            return Barrier(self._savepoint(request, uri, epoch, now_ms), request)
-        barrier = self.trigger(epoch, now_ms)
-        if barrier.trigger is None:
+            epoch.trigger, epoch.savepoint = self._savepoint(request, uri, epoch, now_ms), request
+            return []
+        outcomes = self.trigger(epoch, now_ms)
+        if epoch.trigger is None:
             why = f"the checkpoint that the savepoint comes with failed: {self.history[-1].failure}"
             request.fail(CheckpointStorageError(why))
             self._files.quietly(lambda: self._files.storage.discard(uri))
-            return barrier
-        savepoint = self._savepoint(request, uri, epoch, now_ms, barrier.trigger.checkpoint_id)
-        return Barrier(attrs.evolve(barrier.trigger, savepoint=savepoint), request)
+            return outcomes
+        savepoint = self._savepoint(request, uri, epoch, now_ms, epoch.trigger.checkpoint_id)
+        epoch.trigger, epoch.savepoint = attrs.evolve(epoch.trigger, savepoint=savepoint), request
+        return []
 
     def _savepoint(
-        self, request: SavepointRequest, uri: str, epoch: int, now_ms: int, checkpoint_id: int | None = None
+        self, request: SavepointRequest, uri: str, epoch: Epoch, now_ms: int, checkpoint_id: int | None = None
     ) -> CheckpointTrigger:
         target = SavepointTarget(uri, request.stops_job, checkpoint_id)
         timestamp_ms = self._clock.now_ms()
-        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target, timestamp_ms)
+        pending = self.coordinator.trigger(now_ms, epoch.number, self._subtasks(), target, timestamp_ms)
         self._begun[pending.checkpoint_id] = _Begun(uri, request)
         return CheckpointTrigger(pending.checkpoint_id, timestamp_ms, uri, writer=self._files.claim.token)
 
@@ -226,23 +221,24 @@ class Checkpoints:
             for subtask in range(operator.parallelism)
         ]
 
-    def barrier_aligned(self, checkpoint_id: int, state: EpochState) -> list[Outcome]:
+    def barrier_aligned(self, trigger: CheckpointTrigger, state: EpochState) -> list[Outcome]:
         """Go on after every subtask has reached the barrier and the epoch's output is prepared."""
-        if checkpoint_id in self._begun:
-            self._begun[checkpoint_id].state = state
-        return self._tell(BarrierAligned(checkpoint_id, self._clock.monotonic_ms()))
+        outcomes: list[Outcome] = []
+        for each in reversed(trigger.all()):  # a savepoint waits for its checkpoint
+            if each.checkpoint_id in self._begun:
+                self._begun[each.checkpoint_id].state = state
+            outcomes += self._tell(BarrierAligned(each.checkpoint_id, self._clock.monotonic_ms()))
+        return outcomes
 
     # --- messages ----------------------------------------------------------------------------------
 
     def handle(self, message: object) -> list[Outcome]:
         """Handle a slot's message about checkpoints; ignore any other."""
-        if isinstance(message, CheckpointAck):
-            self._note_barrier(message)
-        if isinstance(message, (CheckpointAck, CheckpointDecline)):
-            return self._tell(message)
         if isinstance(message, StateMaterialized):
             self._materialized(message)
-        return []
+        if isinstance(message, CheckpointAck):
+            self._note_barrier(message)
+        return self._tell(message) if isinstance(message, (CheckpointAck, CheckpointDecline)) else []
 
     def _note_barrier(self, ack: CheckpointAck) -> None:
         """Note when a subtask reached its barrier: its parts had this time before its message came.

@@ -16,11 +16,10 @@ from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.plan import JobPlan, SettledOperator
 from pyflinkstate.runtime.queries import LiveSlots
 from pyflinkstate.runtime.slots import Control, SlotRegistry
-from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, RunHistory, history_of
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import DriverLink
 from pyflinkstate.runtime.wire import (
     NO_WATERMARK,
-    Address,
     Clock,
     DeploySlot,
     SlotId,
@@ -28,7 +27,6 @@ from pyflinkstate.runtime.wire import (
     pickled,
 )
 
-CLOSE_TIMEOUT_S = 30
 #: How long the engine may take to end the tasks of a failed attempt before their slots are cut off.
 CUT_OFF_MS = 2_000
 
@@ -41,11 +39,6 @@ class RestorePoint:
     uri: str
     #: Whether it is "the newest" and was not named explicitly.
     is_latest: bool = False
-
-    @property
-    def history(self) -> RunHistory:
-        """The runs that led to it."""
-        return history_of(self.metadata)
 
 
 class Deployments:
@@ -127,6 +120,9 @@ ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Deployments], Contro
 class JobSlots:
     """The driver's end of a job's slots. Other threads may ask for pids, and for the slots that are live.
 
+    ``control`` is the endpoint to which tasks and slots connect, once it is open, and ``registry`` knows the
+    slots of this attempt.
+
     Args:
         make_control: makes the endpoint to which tasks and slots connect.
         deployments: decides what slots run.
@@ -134,6 +130,8 @@ class JobSlots:
         job_parameters: what tasks are told.
         is_encrypted: whether connections over TCP are encrypted.
     """
+
+    control: Control
 
     def __init__(
         self,
@@ -148,59 +146,27 @@ class JobSlots:
         self._clock = clock
         self._job_parameters = job_parameters
         self._secret = new_secret(is_encrypted)
-        self._control: Control | None = None
-        self._registry: SlotRegistry | None = None
+        self.registry = SlotRegistry(0)
         #: When to cut off the slots, if what the engine runs is being cancelled and they are still there.
         self._cut_off_at_ms: int | None = None
 
-    @property
-    def control(self) -> Control:
-        """The endpoint to which tasks and slots connect."""
-        assert self._control is not None
-        return self._control
-
-    def open(self, mailbox: queue.SimpleQueue[Any]) -> Address:
-        """Listen for tasks and slots, whose messages go to the mailbox; return the address."""
-        self._control = self._make_control(self._secret, mailbox, self.deployments)
-        return self._control.address
-
-    def begin_attempt(self, attempt: int) -> None:
-        """Cut off the slots of the attempt before."""
-        self._registry = self.control.new_attempt(attempt)
-
-    @property
-    def attempt(self) -> int:
-        """The number of the attempt."""
-        return 0 if self._registry is None else self._registry.attempt
+    def open(self, mailbox: queue.SimpleQueue[Any]) -> None:
+        """Listen for tasks and slots, whose messages go to the mailbox."""
+        self.control = self._make_control(self._secret, mailbox, self.deployments)
 
     def link(self) -> DriverLink:
         """Return how a task of this attempt reaches the driver."""
-        return DriverLink(self.control.address, self._secret, self.attempt, self._job_parameters)
+        return DriverLink(self.control.address, self._secret, self.registry.attempt, self._job_parameters)
 
-    def addresses(self) -> dict[SlotId, Address]:
-        """Return the addresses of the slots that run."""
-        return {} if self._registry is None else self._registry.addresses()
-
-    def pids(self) -> dict[SlotId, int]:
-        """Return the process ids of the slots that run."""
-        return {} if self._registry is None else self._registry.pids()
-
-    def live(self, epoch: int) -> LiveSlots | None:
+    def live(self, epoch: int) -> LiveSlots:
         """Return the slots, which stand after ``epoch``, for a question to their state."""
-        registry = self._registry
-        if registry is None:
-            return None
+        registry = self.registry
         return LiveSlots(registry.attempt, epoch, registry.addresses(), self._secret)
 
     def tell_all(self, message: object) -> None:
         """Send a message to all slots that run."""
-        for slot in self.deployments.slots() if self._registry is not None else ():
-            self._registry.send(slot, message)
-
-    def close_functions(self) -> None:
-        """Let the slots close their functions, and wait for that."""
-        if self._registry is not None:
-            self._registry.close(CLOSE_TIMEOUT_S)
+        for slot in self.deployments.slots():
+            self.registry.send(slot, message)
 
     def cut_off_later(self) -> None:
         """Cut off the slots when the engine has ended its tasks, or has had a moment to do so.
@@ -214,16 +180,7 @@ class JobSlots:
         if self._cut_off_at_ms is None or (if_due and self._clock.monotonic_ms() < self._cut_off_at_ms):
             return
         self._cut_off_at_ms = None
-        self.end()
-
-    def end(self) -> None:
-        """Cut off the slots."""
-        if self._registry is not None:
-            self._registry.end()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self.control.close()
+        self.registry.end()
 
 
 def _watermark_of(operator: SettledOperator, restore: RestorePoint | None) -> int:

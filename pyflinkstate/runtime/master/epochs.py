@@ -6,23 +6,48 @@
             RunEpoch          its run has ended,  a checkpoint covers it:
                               PrepareOutput       CommitOutput
 
-An epoch is planned when its input is known; the engine may read and shuffle that input ahead, while an earlier
-epoch runs. Nothing depends on that: the epoch does it again in its turn if it failed. A bounded number of
-epochs are planned or running, and each step is taken in the order of their numbers. A failure throws away all
-epochs after the last committed one.
+An epoch is planned when its input is known; the engine may read and shuffle that input ahead, while an
+earlier epoch runs. Nothing depends on that: the epoch does it again in its turn if it failed. A bounded
+number of epochs are planned or running, and each step is taken in the order of their numbers. A failure
+throws away all epochs after the last committed one.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
 
 import attrs
 
-from pyflinkstate.errors import ImpossibleEventError
-from pyflinkstate.runtime.master.instructions import Results, SavepointRequest
+from pyflinkstate.errors import ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.master.planner import Step
 from pyflinkstate.runtime.wire import CheckpointTrigger
+
+#: The results of an epoch: for each sink the results of its tasks.
+Results = list[list[Any]]
+
+
+@attrs.frozen
+class SavepointRequest:
+    """A request for a savepoint; the future gets its URI or the error."""
+
+    directory: str
+    stops_job: bool
+    done: Future[str] = attrs.field(factory=Future, eq=False)
+    #: Whether event time advances to its end before the job stops (Flink: ``drain``).
+    drains: bool = False
+
+    def succeed(self, uri: str) -> None:
+        """Tell the caller, unless the caller has cancelled the request."""
+        with suppress(InvalidStateError):
+            self.done.set_result(uri)
+
+    def fail(self, error: PyFlinkStateError) -> None:
+        """Tell the caller, unless the caller has cancelled the request."""
+        with suppress(InvalidStateError):
+            self.done.set_exception(error)
 
 
 class Stage(enum.Enum):
@@ -43,29 +68,31 @@ class Epoch:
         stage: how far it is.
         step: its input, when its turn has come.
         trigger: the checkpoint at its barrier, if there is one.
-        stops_with: the savepoint with which the job stops after it, if there is one.
-        is_final: whether event time ends with it.
+        savepoint: the savepoint that is taken with it, if there is one.
         run: the request with which the engine runs it now; 0 if it does not.
-        is_ahead: whether the engine reads and shuffles its input before its turn.
         results: what its tasks returned for the sinks.
         only_runs: the tasks that have ended and must not end again.
     """
 
     number: int
     stage: Stage = Stage.PLANNED
-    step: Step | None = None
+    step: Step = attrs.Factory(lambda: Step(None, False))
     trigger: CheckpointTrigger | None = None
-    stops_with: SavepointRequest | None = None
-    is_final: bool = False
+    savepoint: SavepointRequest | None = None
     run: int = 0
-    is_ahead: bool = False
     results: Results = attrs.Factory(list)
     only_runs: set[str] = attrs.Factory(set)
 
     @property
+    def is_final(self) -> bool:
+        """Whether event time ends with it."""
+        is_drained = self.savepoint is not None and self.savepoint.stops_job and self.savepoint.drains
+        return self.step.is_last or is_drained
+
+    @property
     def ends_job(self) -> bool:
         """Whether no epoch follows, unless its savepoint fails."""
-        return self.stops_with is not None or (self.step is not None and self.step.is_last)
+        return self.step.is_last or (self.savepoint is not None and self.savepoint.stops_job)
 
     @property
     def is_awaited(self) -> bool:
@@ -86,14 +113,13 @@ class EpochsInFlight:
     def __init__(self, most: int) -> None:
         self._most = most
         self._epochs: list[Epoch] = []
+        #: The epoch whose input the engine was told to read before its turn, as long as it does.
+        self.ahead: Epoch | None = None
         #: Counts the requests to the engine, so that the end of one is not taken for that of another.
         self._requests = 0
         #: The last epoch that the sinks have committed, and the last one whose output is prepared.
         self.committed = self.prepared = 0
         self.begin(0)
-
-    def __iter__(self) -> Iterator[Epoch]:
-        return iter(self._epochs)
 
     def begin(self, number: int) -> None:
         """Begin an attempt at the end of a committed epoch; all others are thrown away."""
@@ -106,14 +132,14 @@ class EpochsInFlight:
         return self._epochs[-1]
 
     @property
+    def last(self) -> Epoch:
+        """The last epoch that is prepared or committed."""
+        return self.get(self.prepared) or self._epochs[0]
+
+    @property
     def running(self) -> Epoch | None:
         """The epoch that the engine runs now."""
         return next((epoch for epoch in self._epochs if epoch.run), None)
-
-    @property
-    def ahead(self) -> Epoch | None:
-        """The epoch whose input the engine reads before its turn."""
-        return next((epoch for epoch in self._epochs if epoch.is_ahead), None)
 
     @property
     def is_busy(self) -> bool:
@@ -141,10 +167,6 @@ class EpochsInFlight:
         self._epochs.append(epoch)
         return epoch
 
-    def drop(self, epoch: Epoch) -> None:
-        """Forget an epoch that is not planned after all."""
-        self._epochs.remove(epoch)
-
     def start(self, epoch: Epoch) -> int:
         """Return the number of the request with which the engine runs an epoch."""
         self._requests += 1
@@ -163,8 +185,6 @@ class EpochsInFlight:
 
     def prepare(self, epoch: Epoch) -> None:
         """The output of an epoch is prepared."""
-        if epoch.number != self.prepared + 1:
-            raise ImpossibleEventError(f"epoch {epoch.number} is prepared after epoch {self.prepared}")
         epoch.stage, self.prepared = Stage.PREPARED, epoch.number
 
     def commit(self, number: int) -> None:

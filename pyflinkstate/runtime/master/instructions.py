@@ -6,100 +6,21 @@ engine (``TaskReport``, ``SlotLost``, ``EpochEnded``) and requests of users are 
 
 from __future__ import annotations
 
-import enum
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from typing import Any
-
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine import EpochEnded
+from pyflinkstate.runtime.master.epochs import Epoch, SavepointRequest
 from pyflinkstate.runtime.master.planner import Step
 from pyflinkstate.runtime.slots import SlotLost
-from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, TaskReport
-
-#: The results of an epoch: for each sink the results of its tasks.
-Results = list[list[Any]]
-
-
-class Phase(enum.Enum):
-    """What the master of a job waits for."""
-
-    #: To be run.
-    CREATED = "created"
-    #: For the delay before a restart.
-    PAUSED = "paused"
-    #: For the slots, which restore their state; nothing else has been touched.
-    RESTORING = "restoring"
-    #: Between two epochs: for the source.
-    IDLE = "idle"
-    #: Before the last epoch: until no checkpoint is pending.
-    DRAINING = "draining"
-    #: For the engine, which runs an epoch.
-    RUNNING = "running"
-    #: For the checkpoint with which the job ends or stops.
-    COMMITTING = "committing"
-    #: The attempt has failed: for the end of what the engine still runs.
-    STOPPING = "stopping"
-    #: For the slots, which close the user functions.
-    CLOSING = "closing"
-    #: For nothing any more.
-    ENDED = "ended"
-
-
-@attrs.frozen
-class SavepointRequest:
-    """A request for a savepoint; the future gets its URI or the error."""
-
-    directory: str
-    stops_job: bool
-    done: Future[str] = attrs.field(factory=Future, eq=False)
-    #: Whether event time advances to its end before the job stops (Flink: ``drain``).
-    drains: bool = False
-
-    def succeed(self, uri: str) -> None:
-        """Tell the caller, unless the caller has cancelled the request."""
-        with suppress(InvalidStateError):
-            self.done.set_result(uri)
-
-    def fail(self, error: PyFlinkStateError) -> None:
-        """Tell the caller, unless the caller has cancelled the request."""
-        with suppress(InvalidStateError):
-            self.done.set_exception(error)
-
+from pyflinkstate.runtime.wire import CancelJob, TaskReport
 
 # --- events ------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class JobStarted:
-    """The job was started."""
-
-
-@attrs.frozen
-class PauseEnded:
-    """The delay of the restart strategy is over."""
-
-
-@attrs.frozen
-class SourceDue:
-    """All mail is read, and it is time to ask the source for the next epoch."""
-
-
-@attrs.frozen
-class CheckpointsSettled:
-    """No checkpoint and no savepoint is pending."""
-
-
-@attrs.frozen
-class EngineStopped:
-    """The engine runs nothing any more."""
-
-
-@attrs.frozen
-class SlotsClosed:
-    """All user functions are closed, and all mail is read."""
+class PhaseOver:
+    """What the phase waits for has come, and all that came before it was told."""
 
 
 @attrs.frozen
@@ -136,12 +57,7 @@ class Failed:
 #: What comes of a message about a checkpoint, or of the time.
 Outcome = CheckpointCompleted | Failed
 Event = (
-    JobStarted
-    | PauseEnded
-    | SourceDue
-    | CheckpointsSettled
-    | EngineStopped
-    | SlotsClosed
+    PhaseOver
     | ConsumerLeft
     | EpochEnded
     | ShuffledAhead
@@ -190,21 +106,6 @@ class Found:
 
 
 @attrs.frozen
-class Barrier:
-    """What happens at the end of an epoch.
-
-    Attributes:
-        trigger: the checkpoint for which subtasks take snapshots; None if there is none.
-        savepoint: the savepoint that is taken with it, if there is one.
-        outcomes: what has come of it already, if a folder could not be made.
-    """
-
-    trigger: CheckpointTrigger | None = None
-    savepoint: SavepointRequest | None = None
-    outcomes: list[Outcome] = attrs.Factory(list)
-
-
-@attrs.frozen
 class AttemptEnded:
     """Nothing of the failed attempt runs any more.
 
@@ -224,12 +125,11 @@ class AttemptEnded:
 
 @attrs.frozen
 class Wait:
-    """Wait for the next event: an ``Event`` that is possible in the phase.
+    """Wait for the next ``Event``.
 
     ``rests``: the source has nothing, and is asked again when something has come or after a while.
     """
 
-    phase: Phase
     rests: bool = False
 
 
@@ -265,10 +165,9 @@ class ClaimJob:
 
 @attrs.frozen
 class StartSlots:
-    """Let every slot restore its state, without reading a record. ``EpochEnded`` comes for ``run``."""
+    """Let every slot restore its state as of ``epoch``. ``EpochEnded`` comes for its ``run``."""
 
-    run: int
-    epoch: int
+    epoch: Epoch
 
 
 @attrs.frozen
@@ -294,30 +193,23 @@ class PlanEmptyEpoch:
 
 @attrs.frozen
 class SetBarrier:
-    """Decide on what happens at the end of epoch ``number``: a ``Barrier``.
+    """Decide on the checkpoint at the end of an epoch, and note it there: each ``Outcome`` if that failed.
 
     Attributes:
         savepoint: the savepoint to take with it, if there is one.
         is_needed: whether a checkpoint is taken in any case, and not only if one is due by then.
     """
 
-    number: int
+    epoch: Epoch
     savepoint: SavepointRequest | None
     is_needed: bool
 
 
 @attrs.frozen
 class RunEpoch:
-    """Let the engine run an epoch. ``EpochEnded`` comes for ``run``.
+    """Let the engine run an epoch. ``EpochEnded`` comes for its ``run``."""
 
-    ``is_final``: event time ends with this epoch.
-    """
-
-    run: int
-    number: int
-    step: Step
-    trigger: CheckpointTrigger | None
-    is_final: bool
+    epoch: Epoch
 
 
 @attrs.frozen
@@ -337,18 +229,16 @@ class CancelEpoch:
 
 @attrs.frozen
 class PrepareOutput:
-    """Let the sinks prepare the output of epoch ``number``."""
+    """Let the sinks prepare the output of an epoch that has run."""
 
-    number: int
-    results: Results
+    epoch: Epoch
 
 
 @attrs.frozen
 class AlignBarrier:
-    """Every subtask has reached the barrier of epoch ``number``: a list of each ``Outcome``."""
+    """Every subtask has reached the barrier of an epoch, and its output is prepared: each ``Outcome``."""
 
-    checkpoint_id: int
-    number: int
+    epoch: Epoch
 
 
 @attrs.frozen
@@ -360,9 +250,9 @@ class CommitOutput:
 
 @attrs.frozen
 class ConfirmCheckpoint:
-    """Carry out what follows a complete checkpoint, now that sinks have committed: a list of each ``Outcome``.
+    """Carry out what follows a complete checkpoint when the sinks have committed: each ``Outcome``.
 
-    ``error``: why they have not.
+    ``error``: why they have not committed.
     """
 
     checkpoint_id: int
@@ -374,14 +264,6 @@ class CountReport:
     """Add the counts that a task has reported."""
 
     report: TaskReport
-
-
-@attrs.frozen
-class RefuseSavepoint:
-    """Refuse a savepoint that was requested."""
-
-    request: SavepointRequest
-    error: PyFlinkStateError
 
 
 @attrs.frozen
@@ -431,7 +313,6 @@ Instruction = (
     | CommitOutput
     | ConfirmCheckpoint
     | CountReport
-    | RefuseSavepoint
     | EndAttempt
     | Pause
     | CloseSlots

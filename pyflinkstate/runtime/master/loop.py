@@ -21,44 +21,37 @@ from pyflinkstate.errors import CheckpointError, DriverUnreachableError, PyFlink
 from pyflinkstate.runtime.engine import EpochEnded, EpochRunner
 from pyflinkstate.runtime.master.actions import Actions
 from pyflinkstate.runtime.master.deployment import ControlFactory, RestorePoint
+from pyflinkstate.runtime.master.epochs import SavepointRequest
 from pyflinkstate.runtime.master.instructions import (
     AlignBarrier,
     Announce,
     AskSource,
     BeginAttempt,
     CancelEpoch,
-    CheckpointsSettled,
     ClaimJob,
     CloseSlots,
     CommitOutput,
     ConfirmCheckpoint,
     CountReport,
     EndAttempt,
-    EngineStopped,
     Event,
     Failed,
     GoBack,
-    JobStarted,
     LogLateFailure,
     Pause,
-    PauseEnded,
-    Phase,
+    PhaseOver,
     PlanEmptyEpoch,
     PrepareOutput,
-    RefuseSavepoint,
     RunEpoch,
-    SavepointRequest,
     SetBarrier,
     ShuffleAhead,
     ShuffledAhead,
-    SlotsClosed,
-    SourceDue,
     StartSlots,
     TakeOver,
     Wait,
 )
 from pyflinkstate.runtime.master.job_settings import JobSettings
-from pyflinkstate.runtime.master.machine import JobFacts, JobMachine, Script
+from pyflinkstate.runtime.master.machine import JobFacts, JobMachine, Phase, Script
 from pyflinkstate.runtime.master.reports.job_log import told_to_end_by
 from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
 from pyflinkstate.runtime.plan import JobPlan
@@ -69,27 +62,17 @@ from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
 
 TICK_S = 0.5
+CLOSE_TIMEOUT_S = 30
 #: How often a job that waits for its restart checks whether it can restart at all.
 CHECK_INTERVAL_MS = 5_000
 #: Messages that are events of the script as they are.
 EVENTS = (EpochEnded, ShuffledAhead, TaskReport, SlotLost, CancelJob, SavepointRequest)
-#: The event that ends a phase in which nothing else is to come.
-ENDS: dict[Phase, Callable[[], Event]] = {
-    Phase.CREATED: JobStarted,
-    Phase.PAUSED: PauseEnded,
-    Phase.IDLE: SourceDue,
-    Phase.DRAINING: CheckpointsSettled,
-    Phase.COMMITTING: CheckpointsSettled,
-    Phase.STOPPING: EngineStopped,
-    Phase.CLOSING: SlotsClosed,
-}
 
 
 class Inbox:
     """Finds the next event: in the mailbox, on the clock, or because something is gone that owes an event.
 
     Args:
-        name: the name of the job.
         mailbox: where messages arrive.
         machine: says what the engine is to do.
         actions: knows the checkpoints, the slots and the engine.
@@ -97,9 +80,8 @@ class Inbox:
     """
 
     def __init__(
-        self, name: str, mailbox: queue.SimpleQueue[Any], machine: JobMachine, actions: Actions, clock: Clock
+        self, mailbox: queue.SimpleQueue[Any], machine: JobMachine, actions: Actions, clock: Clock
     ) -> None:
-        self._name = name
         self._mailbox = mailbox
         self._machine = machine
         self._actions = actions
@@ -108,53 +90,58 @@ class Inbox:
         self._found: deque[Event] = deque()
         self._pause_until_ms = 0
 
-    def pause(self, delay_ms: int) -> None:
+    def pause(self, instruction: Pause) -> None:
         """Begin the delay before a restart."""
-        self._pause_until_ms = self._clock.monotonic_ms() + delay_ms
+        self._pause_until_ms = self._clock.monotonic_ms() + instruction.delay_ms
+        self._actions.pause(instruction)
 
     def next_event(self, wait: Wait) -> Event:
-        """Wait for the next event of a phase."""
+        """Wait for the next event."""
         rests = wait.rests
         while not self._found:
             try:
-                self._turn(wait.phase, rests)
+                self._turn(rests)
             except PyFlinkStateError as error:
                 self._found.append(Failed(error))
             rests = False
         return self._found.popleft()
 
-    def _turn(self, phase: Phase, rests: bool) -> None:
+    def _turn(self, rests: bool) -> None:
+        phase = self._machine.phase
         if phase is Phase.PAUSED:
             self._wait_for_restart()
         elif rests:
-            self._receive(phase, self._actions.source.source.poll_s)
+            self._receive(self._actions.source.source.poll_s)
         elif phase in (Phase.IDLE, Phase.CLOSING) and not self._mailbox.empty():
             self._sort(self._mailbox.get_nowait())
-        elif phase in ENDS and not self._is_owed(phase):
-            self._found.append(ENDS[phase]())
+        elif self._is_over(phase):
+            self._found.append(PhaseOver())
         else:
-            self._receive(phase, TICK_S)
+            self._receive(TICK_S)
 
-    def _is_owed(self, phase: Phase) -> bool:
-        """Return whether something is to come before the phase ends."""
+    def _is_over(self, phase: Phase) -> bool:
+        """Return whether nothing more is to come in a phase but what is in the mailbox."""
         if phase in (Phase.DRAINING, Phase.COMMITTING):
-            return self._actions.has_pending()
-        return phase is Phase.STOPPING and self._machine.flight.is_busy
+            return not self._actions.has_pending()
+        if phase is Phase.STOPPING:
+            return not self._machine.flight.is_busy
+        return phase not in (Phase.RESTORING, Phase.RUNNING)
 
-    def _receive(self, phase: Phase, timeout_s: float) -> None:
+    def _receive(self, timeout_s: float) -> None:
         """Look whether all is well, and wait for a message."""
+        is_stopping = self._machine.phase is Phase.STOPPING
         if self._mailbox.empty():
-            self._look(phase)
+            self._look()
         if self._found:
             return
         try:
             mail = self._mailbox.get(timeout=timeout_s)
         except queue.Empty:
-            if phase is Phase.STOPPING:
+            if is_stopping:
                 self._actions.slots.cut_off()
                 self._runner.cancel()  # again: the first time it may not have begun
             return
-        if phase is Phase.STOPPING:
+        if is_stopping:
             self._actions.slots.cut_off(if_due=True)
         self._sort(mail)
 
@@ -168,7 +155,7 @@ class Inbox:
         elif checkpoints is not None:
             self._found.extend(checkpoints.handle(mail))
 
-    def _look(self, phase: Phase) -> None:
+    def _look(self) -> None:
         """Find out whether what the job waits for will never come, and let checkpoints expire."""
         running, ahead = self._machine.flight.running, self._machine.flight.ahead
         lost = None if running is None else self._runner.lost()
@@ -181,14 +168,14 @@ class Inbox:
         gone = self._gone()
         if gone is not None:
             self._found.append(Failed(gone))
-        if self._actions.checkpoints is not None and phase is not Phase.STOPPING:
+        if self._actions.checkpoints is not None and self._machine.phase is not Phase.STOPPING:
             self._found.extend(self._actions.checkpoints.tick())
 
     def _gone(self) -> PyFlinkStateError | None:
         """Return why nothing can run any more, if what every attempt needs is gone."""
         error = self._runner.gone()
         if error is None and not self._actions.slots.control.is_alive():
-            error = DriverUnreachableError(f"job {self._name!r}: its control server has ended")
+            error = DriverUnreachableError(f"job {self._machine.facts.name!r}: its control server has ended")
         return error
 
     def _wait_for_restart(self) -> None:
@@ -204,7 +191,7 @@ class Inbox:
         if gone is not None and not gone.recoverable:
             self._found.append(Failed(gone))
         elif left_ms <= 0:
-            self._found.append(PauseEnded())
+            self._found.append(PhaseOver())
 
 
 class Job:
@@ -252,7 +239,7 @@ class Job:
         self._reporter = actions.reporter
         self._slots = actions.slots
         self._machine = JobMachine(_facts(settings, actions), settings.restart.tracker())
-        self._inbox = Inbox(settings.name, self._mailbox, self._machine, actions, clock)
+        self._inbox = Inbox(self._mailbox, self._machine, actions, clock)
         self._execute = executors(actions, self._inbox)
         #: Answers questions to its live state.
         self.queries = StateQueries(actions.plan.operators, self._live_slots, clock.now_ms)
@@ -303,7 +290,7 @@ class Job:
 
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
-        return self._slots.pids()
+        return self._slots.registry.pids()
 
     def _live_slots(self) -> LiveSlots | None:
         """Return the slots and where they stand, or None while the job starts or restarts."""
@@ -332,7 +319,8 @@ class Job:
         machine, restore = self._machine, self._actions.restore
         self._is_heard = is_heard
         self._reporter.begin()
-        self._reporter.log.started(self._slots.open(self._mailbox), restore)
+        self._slots.open(self._mailbox)
+        self._reporter.log.started(self._slots.control.address, restore)
         try:
             self._reporter.started(restore)
             self._actions.source.source.open(self.wake_up)
@@ -376,14 +364,14 @@ class Job:
                 runner.cancel()
             runner.close()
         finally:
-            self._slots.close()
+            self._slots.control.close()
 
     # --- the end -----------------------------------------------------------------------------------
 
     def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
         began, self._is_over = self._machine.has_begun, True
         self._machine.break_off(status)
-        self._slots.end()
+        self._slots.registry.end()
         error = self._close_source(cause)
         if error is not None and cause is None:  # all is well but for that
             status, cause = JobStatus.FAILED, error
@@ -442,28 +430,22 @@ def _facts(settings: JobSettings, actions: Actions) -> JobFacts:
 
 def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]]:
     """Return what carries out each instruction, but for ``Announce``."""
-
-    def pause(instruction: Pause) -> None:
-        inbox.pause(instruction.delay_ms)
-        actions.pause(instruction)
-
     return {
         AlignBarrier: actions.align,
         AskSource: actions.ask_source,
         BeginAttempt: actions.begin_attempt,
         CancelEpoch: actions.engine.cancel,
         ClaimJob: actions.claim,
-        CloseSlots: actions.close_slots,
+        CloseSlots: lambda _: actions.slots.registry.close(CLOSE_TIMEOUT_S),
         CommitOutput: actions.commit,
         ConfirmCheckpoint: actions.confirm,
         CountReport: actions.count,
         EndAttempt: actions.end_attempt,
-        GoBack: actions.go_back,
+        GoBack: lambda back: actions.sinks.go_back(back.epoch),
         LogLateFailure: lambda late: actions.reporter.log.failed_late(late.error),
-        Pause: pause,
-        PlanEmptyEpoch: actions.plan_empty_epoch,
+        Pause: inbox.pause,
+        PlanEmptyEpoch: lambda empty: actions.source.planner.empty(empty.epoch),
         PrepareOutput: actions.prepare,
-        RefuseSavepoint: lambda refused: refused.request.fail(refused.error),
         RunEpoch: actions.engine.run_epoch,
         SetBarrier: actions.set_barrier,
         ShuffleAhead: actions.engine.shuffle_ahead,

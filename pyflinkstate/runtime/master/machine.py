@@ -30,6 +30,7 @@ What holds in every phase:
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
@@ -46,17 +47,15 @@ from pyflinkstate.errors import (
     RuntimeFailure,
 )
 from pyflinkstate.runtime.engine import EpochEnded
-from pyflinkstate.runtime.master.epochs import Epoch, EpochsInFlight, Stage
+from pyflinkstate.runtime.master.epochs import Epoch, EpochsInFlight, SavepointRequest, Stage
 from pyflinkstate.runtime.master.instructions import (
     AlignBarrier,
     Announce,
     AskSource,
     AttemptEnded,
-    Barrier,
     BeginAttempt,
     CancelEpoch,
     CheckpointCompleted,
-    CheckpointsSettled,
     Claim,
     ClaimJob,
     CloseSlots,
@@ -65,28 +64,21 @@ from pyflinkstate.runtime.master.instructions import (
     ConsumerLeft,
     CountReport,
     EndAttempt,
-    EngineStopped,
     Event,
     Failed,
     Found,
     GoBack,
     Instruction,
-    JobStarted,
     LogLateFailure,
     Outcome,
     Pause,
-    PauseEnded,
-    Phase,
+    PhaseOver,
     PlanEmptyEpoch,
     PrepareOutput,
-    RefuseSavepoint,
     RunEpoch,
-    SavepointRequest,
     SetBarrier,
     ShuffleAhead,
     ShuffledAhead,
-    SlotsClosed,
-    SourceDue,
     StartSlots,
     TakeOver,
     Wait,
@@ -100,20 +92,46 @@ R = TypeVar("R")
 #: A part of the script: yields instructions, receives their answers, and has a result.
 Script = Generator[Instruction, Any, R]
 
+
+class Phase(enum.Enum):
+    """What the master of a job waits for."""
+
+    #: To be run.
+    CREATED = "created"
+    #: For the delay before a restart.
+    PAUSED = "paused"
+    #: For the slots, which restore their state; nothing else has been touched.
+    RESTORING = "restoring"
+    #: Between two epochs: for the source.
+    IDLE = "idle"
+    #: Before the last epoch: until no checkpoint is pending.
+    DRAINING = "draining"
+    #: For the engine, which runs an epoch.
+    RUNNING = "running"
+    #: For the checkpoint with which the job ends or stops.
+    COMMITTING = "committing"
+    #: The attempt has failed: for the end of what the engine still runs.
+    STOPPING = "stopping"
+    #: For the slots, which close the user functions.
+    CLOSING = "closing"
+    #: For nothing any more.
+    ENDED = "ended"
+
+
 #: By phase: the event that ends it, and the phases that may follow. ``STOPPING`` may also follow a failure.
 TABLE: dict[Phase, dict[type, set[Phase]]] = {
-    Phase.CREATED: {JobStarted: {Phase.RESTORING, Phase.IDLE}},
-    Phase.PAUSED: {PauseEnded: {Phase.RESTORING, Phase.IDLE}},
+    Phase.CREATED: {PhaseOver: {Phase.RESTORING, Phase.IDLE}},
+    Phase.PAUSED: {PhaseOver: {Phase.RESTORING, Phase.IDLE}},
     Phase.RESTORING: {EpochEnded: {Phase.IDLE}},
     Phase.IDLE: {
-        SourceDue: {Phase.DRAINING, Phase.RUNNING, Phase.CLOSING},
+        PhaseOver: {Phase.DRAINING, Phase.RUNNING, Phase.CLOSING},
         ConsumerLeft: {Phase.CLOSING},
     },
-    Phase.DRAINING: {CheckpointsSettled: {Phase.RUNNING}},
+    Phase.DRAINING: {PhaseOver: {Phase.RUNNING}},
     Phase.RUNNING: {EpochEnded: {Phase.IDLE, Phase.COMMITTING}},
-    Phase.COMMITTING: {CheckpointsSettled: {Phase.IDLE}},
-    Phase.STOPPING: {EngineStopped: {Phase.PAUSED, Phase.CLOSING, Phase.ENDED}},
-    Phase.CLOSING: {SlotsClosed: {Phase.ENDED}},
+    Phase.COMMITTING: {PhaseOver: {Phase.IDLE}},
+    Phase.STOPPING: {PhaseOver: {Phase.PAUSED, Phase.CLOSING, Phase.ENDED}},
+    Phase.CLOSING: {PhaseOver: {Phase.ENDED}},
     Phase.ENDED: {},
 }
 #: The events that are possible in every phase in which the job runs; a failure among them leads to STOPPING.
@@ -245,7 +263,7 @@ class JobMachine:
     def life(self) -> Script[None]:
         """Run attempts until one ends the job."""
         try:
-            yield from until(self, JobStarted)
+            yield from until(self)
             while (error := (yield from failure_of(Attempt(self).script()))) is not None:
                 if not (yield from self._fail(error)):
                     return
@@ -262,7 +280,7 @@ class JobMachine:
         """End an attempt that has failed; return whether another one follows."""
         error = yield from self._stop(error)
         ended: AttemptEnded = yield EndAttempt(error)
-        if isinstance(error, JobCancelledError) and not isinstance(ended.error, JobSupersededError):
+        if _is_cancellation(error) and not isinstance(ended.error, JobSupersededError):
             yield from self._close(JobStatus.CANCELED, error)
             return False
         verdict = self._verdict(ended)
@@ -271,7 +289,10 @@ class JobMachine:
             return False
         self.attempt += 1
         yield Pause(self.attempt, verdict, ended.error)
-        hopeless = yield from self._pause()
+        self.course.enter(Phase.PAUSED)
+        # If the job is cancelled or Spark is gone, there is nothing to wait for. Other failures are
+        # consequences of the one that has been told.
+        hopeless = yield from failure_until(self, lambda later: not later.recoverable)
         return hopeless is None or (yield from self._fail(hopeless))
 
     def _stop(self, error: PyFlinkStateError) -> Script[PyFlinkStateError]:
@@ -280,12 +301,9 @@ class JobMachine:
         if self.has_begun:
             self.status = JobStatus.RESTARTING
         if self.flight.is_busy:
-            yield from failure_of(instruct(CancelEpoch()))
-        while not isinstance(event := (yield Wait(Phase.STOPPING)), EngineStopped):
-            later = yield from failure_of(take(self, event))
-            if isinstance(later, JobCancelledError) and not isinstance(error, JobCancelledError):
-                error = later
-        self.course.take(event)
+            yield from failure_of([CancelEpoch()])
+        while cancelled := (yield from failure_until(self, _is_cancellation)):
+            error = error if _is_cancellation(error) else cancelled
         return error
 
     def _verdict(self, ended: AttemptEnded) -> int | PyFlinkStateError:
@@ -308,19 +326,6 @@ class JobMachine:
         failed.__cause__ = error
         return failed
 
-    def _pause(self) -> Script[PyFlinkStateError | None]:
-        """Wait for the restart; return why there can be none, as when the job is cancelled or Spark is gone.
-
-        Other failures are consequences of the one that has been told.
-        """
-        self.course.enter(Phase.PAUSED)
-        while not isinstance(event := (yield Wait(Phase.PAUSED)), PauseEnded):
-            error = yield from failure_of(take(self, event))
-            if error is not None and not error.recoverable:
-                return error
-        self.course.take(event)
-        return None
-
     def _close(self, status: JobStatus, error: PyFlinkStateError | None = None) -> Script[None]:
         """Close the user functions, and end the job; its results are already committed."""
         self.course.enter(Phase.CLOSING)
@@ -328,11 +333,8 @@ class JobMachine:
         is_cancelled = isinstance(error, JobCancelledError)
         expected = (JobCancelledError, RuntimeFailure) if is_cancelled else JobCancelledError
         yield CloseSlots()
-        while not isinstance(event := (yield Wait(Phase.CLOSING)), SlotsClosed):
-            late = yield from failure_of(take(self, event))
-            if late is not None and not isinstance(late, expected):
-                yield LogLateFailure(late)
-        self.course.take(event)
+        while late := (yield from failure_until(self, lambda late: not isinstance(late, expected))):
+            yield LogLateFailure(late)
         self._end(status, error)
 
     def _end(self, status: JobStatus, error: PyFlinkStateError | None) -> None:
@@ -345,10 +347,7 @@ class Attempt:
 
     def __init__(self, job: JobMachine) -> None:
         self._job = job
-        self._facts = job.facts
         self._flight = job.flight
-        #: Whether event time has ended with the epoch that ran last.
-        self._has_ended_time = False
 
     def script(self) -> Script[None]:
         """Begin, and run epochs until the input or the job is over."""
@@ -356,9 +355,9 @@ class Attempt:
         while (step := (yield from self._next_step())) is not None:
             epoch = self._flight.next()
             epoch.step = step
-            yield from self._set_barrier(epoch, step)
-            yield from self._run(epoch, step)
-            yield from self._finish(epoch, step)
+            yield from self._set_barrier(epoch)
+            yield from self._run(epoch)
+            yield from self._finish(epoch)
 
     # --- the beginning -----------------------------------------------------------------------------
 
@@ -380,8 +379,7 @@ class Attempt:
         if claim.restores:
             self._job.course.enter(Phase.RESTORING)
             restored = self._flight.newest
-            yield from self._start(restored, StartSlots(self._flight.start(restored), claim.epoch))
-            yield from self._until_ended(restored)
+            yield from self._run_to_end(restored, StartSlots(restored))
         yield TakeOver(claim.epoch)
         self._job.has_taken_over, self._job.announced = True, claim.epoch
 
@@ -391,7 +389,7 @@ class Attempt:
         """Ask the source until there is an epoch to run; None if there will be none any more."""
         job, rests = self._job, False
         while True:
-            yield from until(job, SourceDue, rests)
+            yield from until(job, rests)
             yield from self._announce()
             if job.is_stopped:
                 return None
@@ -412,71 +410,64 @@ class Attempt:
             yield Announce(epochs)
 
     def _wants_empty_epoch(self, found: Found) -> bool:
-        if found.is_over and not self._has_ended_time and self._facts.uses_timers:
+        if found.is_over and not self._flight.last.is_final and self._job.facts.uses_timers:
             return True
         return self._wants_barrier(found) or (found.timers_are_due and not found.is_over)
 
     def _wants_barrier(self, found: Found) -> bool:
         """Return whether to run an empty epoch for its barrier, as there is nothing else to do."""
-        if not self._facts.has_checkpoints:
+        if not self._job.facts.has_checkpoints:
             return False
         if self._job.savepoints:
             return True
         if self._flight.committed == self._job.epoch or found.has_pending:
             return False
-        return found.is_over or self._facts.commits_every_epoch or found.is_due
+        return found.is_over or self._job.facts.commits_every_epoch or found.is_due
 
     # --- an epoch ----------------------------------------------------------------------------------
 
-    def _set_barrier(self, epoch: Epoch, step: Step) -> Script[None]:
+    def _set_barrier(self, epoch: Epoch) -> Script[None]:
         """Decide on the end of an epoch; before the last one, wait until no checkpoint is pending."""
         job = self._job
-        if step.is_last:
+        if epoch.step.is_last:
             job.course.enter(Phase.DRAINING)
-            yield from until(job, CheckpointsSettled)
-        savepoint = job.savepoints.pop(0) if job.savepoints else None
-        is_needed = step.is_last or self._facts.commits_every_epoch
-        barrier: Barrier = yield SetBarrier(epoch.number, savepoint, is_needed)
-        yield from take_all(job, barrier.outcomes)
-        epoch.trigger = barrier.trigger
-        if barrier.savepoint is not None and barrier.savepoint.stops_job:
-            epoch.stops_with = barrier.savepoint
-        epoch.is_final = step.is_last or (epoch.stops_with is not None and epoch.stops_with.drains)
+            yield from until(job)
+        savepoint = job.savepoints[0] if job.savepoints else None
+        is_needed = epoch.step.is_last or job.facts.commits_every_epoch
+        outcomes = yield SetBarrier(epoch, savepoint, is_needed)
+        del job.savepoints[:1]  # not before: if this fails, the next attempt takes it
+        yield from take_all(job, outcomes)
 
-    def _run(self, epoch: Epoch, step: Step) -> Script[None]:
+    def _run(self, epoch: Epoch) -> Script[None]:
         self._job.course.enter(Phase.RUNNING)
-        run = self._flight.start(epoch)
-        yield from self._start(epoch, RunEpoch(run, epoch.number, step, epoch.trigger, epoch.is_final))
-        yield from shuffle_ahead(self._job)
-        yield from self._until_ended(epoch)
-        yield PrepareOutput(epoch.number, epoch.results)
+        yield from self._run_to_end(epoch, RunEpoch(epoch))
+        yield PrepareOutput(epoch)
 
-    def _start(self, epoch: Epoch, instruction: StartSlots | RunEpoch) -> Script[None]:
+    def _run_to_end(self, epoch: Epoch, instruction: StartSlots | RunEpoch) -> Script[None]:
         """Let the engine run something; if it does not start, nobody waits for its end."""
+        self._flight.start(epoch)
         try:
             yield instruction
         except PyFlinkStateError:
             epoch.run = 0
             raise
-
-    def _until_ended(self, epoch: Epoch) -> Script[None]:
+        yield from shuffle_ahead(self._job)
         while epoch.run:
-            yield from take(self._job, (yield Wait(self._job.phase)))
+            yield from take(self._job, (yield Wait()))
 
-    def _finish(self, epoch: Epoch, step: Step) -> Script[None]:
+    def _finish(self, epoch: Epoch) -> Script[None]:
         """Go on after the output of an epoch is prepared; a checkpoint with which the job ends is awaited."""
-        job, is_awaited = self._job, self._facts.has_checkpoints and epoch.ends_job
+        job = self._job
+        is_awaited = job.facts.has_checkpoints and epoch.ends_job
         job.course.enter(Phase.COMMITTING if is_awaited else Phase.IDLE)
         self._flight.prepare(epoch)
-        self._has_ended_time = epoch.is_final
-        if not self._facts.has_checkpoints:
+        if job.facts.has_checkpoints:
+            yield from take_all(job, (yield AlignBarrier(epoch)))
+        else:
             yield from commit(job, epoch.number)
-        triggers = () if epoch.trigger is None else epoch.trigger.all()
-        for trigger in reversed(triggers):  # a savepoint waits for its checkpoint
-            yield from take_all(job, (yield AlignBarrier(trigger.checkpoint_id, epoch.number)))
         if is_awaited:
-            yield from until(job, CheckpointsSettled)
-            if epoch.is_final and not step.is_last and not job.is_stopped:
+            yield from until(job)
+            if epoch.is_final and not epoch.step.is_last and not job.is_stopped:
                 raise RuntimeFailure(
                     "the savepoint failed after event time had ended for it: the job goes back"
                 )
@@ -486,7 +477,7 @@ class Attempt:
 # --- parts of the script that several others have ----------------------------------------------------
 
 
-def failure_of(script: Script[None]) -> Script[PyFlinkStateError | None]:
+def failure_of(script: Iterable[Instruction]) -> Script[PyFlinkStateError | None]:
     """Run a part of the script; return its failure, if it fails."""
     try:
         yield from script
@@ -495,17 +486,28 @@ def failure_of(script: Script[None]) -> Script[PyFlinkStateError | None]:
     return None
 
 
-def instruct(instruction: Instruction) -> Script[None]:
-    """Give one instruction."""
-    yield instruction
-
-
-def until(job: JobMachine, kind: type, rests: bool = False) -> Script[None]:
-    """Take events until the one comes that ends the phase."""
-    while not isinstance(event := (yield Wait(job.phase, rests)), kind):
+def until(job: JobMachine, rests: bool = False) -> Script[None]:
+    """Take events until the phase is over."""
+    while not isinstance(event := (yield Wait(rests)), PhaseOver):
         rests = False
         yield from take(job, event)
     job.course.take(event)
+
+
+def failure_until(
+    job: JobMachine, counts: Callable[[PyFlinkStateError], bool]
+) -> Script[PyFlinkStateError | None]:
+    """Take events until the phase is over; return the next failure before that counts."""
+    while not isinstance(event := (yield Wait()), PhaseOver):
+        error = yield from failure_of(take(job, event))
+        if error is not None and counts(error):
+            return error
+    job.course.take(event)
+    return None
+
+
+def _is_cancellation(error: PyFlinkStateError) -> bool:
+    return isinstance(error, JobCancelledError)
 
 
 def take(job: JobMachine, event: Event) -> Script[None]:
@@ -527,13 +529,11 @@ def commit(job: JobMachine, number: int) -> Script[None]:
 
 
 def shuffle_ahead(job: JobMachine) -> Script[None]:
-    """Have the input of the next epoch shuffled, if one more may be in flight, unless the job ends before it."""
+    """Have the input of the next epoch shuffled, if one more may be in flight and the job goes on to it."""
     newest = job.flight.newest
-    if job.flight.has_room and not newest.is_ahead and not newest.ends_job:
-        epoch = job.flight.plan()
-        epoch.is_ahead = True
-        if not (yield ShuffleAhead(epoch.number)):
-            job.flight.drop(epoch)
+    is_next = job.phase is Phase.RUNNING and job.flight.ahead is None and not newest.ends_job
+    if is_next and job.flight.has_room and (yield ShuffleAhead(newest.number + 1)):
+        job.flight.ahead = job.flight.plan()
 
 
 # --- what an event leads to --------------------------------------------------------------------------
@@ -549,14 +549,13 @@ def _epoch_ended(job: JobMachine, event: EpochEnded) -> Iterable[Instruction]:
 
 
 def _shuffled_ahead(job: JobMachine, event: ShuffledAhead) -> Iterable[Instruction]:
-    epoch = job.flight.get(event.number)
-    if epoch is not None:
-        epoch.is_ahead = False
-    return shuffle_ahead(job) if job.phase is Phase.RUNNING else ()
+    if job.flight.ahead is not None and job.flight.ahead.number == event.number:
+        job.flight.ahead = None
+    return shuffle_ahead(job)
 
 
 def _checkpoint_completed(job: JobMachine, done: CheckpointCompleted) -> Script[None]:
-    """Commit what a checkpoint covers. It exists: if that fails, a restart begins there, and commits again."""
+    """Commit what a checkpoint covers. It exists: if that fails, a restart begins there and commits again."""
     job.restarts.notify_progress()
     job.is_stopped = job.is_stopped or done.stops_job
     error = None
@@ -578,9 +577,9 @@ def _task_reported(job: JobMachine, report: TaskReport) -> Script[None]:
         return
     if report.is_only_run and report.task in epoch.only_runs:
         raise RuntimeFailure(
-            f"task {report.task!r} has ended twice in an epoch, because Spark ran it again: it calls an async "
-            f"function, whose results may be different now, and other tasks may have read the first ones; "
-            f"the job restarts from its last checkpoint",
+            f"task {report.task!r} has ended twice in an epoch, because Spark ran it again: it calls an "
+            f"async function, whose results may be different now, and other tasks may have read the first "
+            f"ones; the job restarts from its last checkpoint",
             task=report.task,
         )
     if report.is_only_run:
@@ -602,11 +601,12 @@ def _cancelled(job: JobMachine, event: CancelJob) -> Iterable[Instruction]:
 def _savepoint_requested(job: JobMachine, request: SavepointRequest) -> Iterable[Instruction]:
     if not job.facts.has_checkpoints:
         why = "a savepoint needs enable_checkpointing(), as it is taken with a checkpoint"
-        return [RefuseSavepoint(request, ConfigurationError(why))]
-    if job.phase is Phase.PAUSED:
+        request.fail(ConfigurationError(why))
+    elif job.phase is Phase.PAUSED:
         why = "the job is waiting to restart: request the savepoint again when it is running"
-        return [RefuseSavepoint(request, CheckpointError(why))]
-    job.savepoints.append(request)
+        request.fail(CheckpointError(why))
+    else:
+        job.savepoints.append(request)
     return ()
 
 

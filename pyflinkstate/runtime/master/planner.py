@@ -11,7 +11,7 @@ from pyflinkstate.runtime.master.deployment import RestorePoint
 from pyflinkstate.runtime.master.event_time import EventTimeTracker
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.sources import Epoch, GuardedSource, Source, SourceSet
-from pyflinkstate.runtime.wire import Clock, EventTimeProgress, SlotId, TaskReport
+from pyflinkstate.runtime.wire import Clock, SlotId, TaskReport
 
 
 @attrs.frozen
@@ -38,10 +38,14 @@ class EpochPlanner:
     Args:
         source: the source to cut.
         log: writes down where an epoch ends before it runs, if that must outlive the program.
+        whole: whether a bounded input is one epoch.
     """
 
-    def __init__(self, source: Source, log: Callable[[int, Offset], None] | None) -> None:
+    def __init__(
+        self, source: Source, log: Callable[[int, Offset], None] | None, whole: bool = False
+    ) -> None:
         self._source = source
+        self._whole = whole
         self._log = log
         self._positions: dict[int, Offset] = {}
         self._planned: dict[int, Offset] = {}
@@ -61,7 +65,7 @@ class EpochPlanner:
         """Take over the ends of epochs that an earlier run planned and may not have completed."""
         self._planned = dict(planned)
 
-    def next(self, epoch: int, whole: bool) -> Step | None:
+    def next(self, epoch: int) -> Step | None:
         """Return the epoch after ``epoch``, or None if there is nothing (``is_over``: ever again)."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.number == epoch + 1:
@@ -69,7 +73,7 @@ class EpochPlanner:
             self._note(ahead.number, ahead.end)
             return ahead.step
         start = self._positions[epoch]
-        found = self._source.latest_offset(start, whole)
+        found = self._source.latest_offset(start, self._whole)
         end = self._planned.get(epoch + 1, found.end)
         self._is_full = found.is_full or end != found.end
         if end == start:
@@ -78,7 +82,7 @@ class EpochPlanner:
         self._note(epoch + 1, end)
         return Step(self._source.plan(start, end), found.is_last and end == found.end)
 
-    def ahead(self, epoch: int, whole: bool) -> Epoch | None:
+    def ahead(self, epoch: int) -> Epoch | None:
         """Plan the epoch after ``epoch``, which still runs; None if the source has to be asked later.
 
         A source whose last epoch was not full is not asked: it has nothing now, or not yet all of an epoch.
@@ -89,7 +93,7 @@ class EpochPlanner:
         if not self._is_full:
             return None
         start = self._planned[epoch]
-        found = self._source.latest_offset(start, whole)
+        found = self._source.latest_offset(start, self._whole)
         end = self._planned.get(epoch + 1, found.end)
         if end == start or not (found.is_settled or epoch + 1 in self._planned):
             return None
@@ -158,49 +162,6 @@ class NextTimers:
         return bool(self._due_ms) and min(self._due_ms.values()) <= now_ms
 
 
-class SourceStart:
-    """The beginning of the source, or where it was at a checkpoint.
-
-    Args:
-        source: the source of the job.
-        may_drop: whether a checkpoint may have positions of sources that the program no longer has.
-    """
-
-    def __init__(self, source: GuardedSource, may_drop: bool) -> None:
-        self._source = source
-        self._may_drop = may_drop
-        #: Asked for once, so that a restart without a checkpoint begins there again.
-        self._initial: Offset | None = None
-
-    def position(self, restore: RestorePoint | None, is_final: bool) -> Offset:
-        """Return where an attempt begins that restores ``restore``.
-
-        Args:
-            restore: the checkpoint, or None.
-            is_final: no other checkpoint will be restored instead; the source may drop what is before.
-        """
-        position = self._restored(restore)
-        if position is None:
-            if self._initial is None:
-                self._initial = self._source.initial_offset()
-            return self._initial
-        if is_final:
-            self._source.commit(position)
-        return position
-
-    def check(self, restore: RestorePoint | None) -> None:
-        """Compare a checkpoint that will be restored with the source, which may drop what is before."""
-        position = self._restored(restore)
-        if position is not None:
-            self._source.check_restored(position)
-            self._source.commit(position)
-
-    def _restored(self, restore: RestorePoint | None) -> Offset | None:
-        """Return where the sources go on; None if there is no checkpoint, or one that was seeded."""
-        position = None if restore is None else restore.metadata.source_position
-        return None if position is None else self._source.restored(position, self._may_drop)
-
-
 class Input:
     """The source of a job, and what depends on how far it is read: plans, event time, timers.
 
@@ -208,7 +169,7 @@ class Input:
         plan: what the job runs.
         source: the source that it reads.
         may_drop: whether a checkpoint may have positions of sources that the program no longer has.
-        is_whole: whether a bounded input is one epoch.
+        whole: see :class:`EpochPlanner`.
         clock: tells the time.
         log: see :class:`EpochPlanner`.
     """
@@ -218,75 +179,70 @@ class Input:
         plan: JobPlan,
         source: GuardedSource,
         may_drop: bool,
-        is_whole: bool,
+        whole: bool,
         clock: Clock,
         log: Callable[[int, Offset], None] | None,
     ) -> None:
         self.source = source
-        self.planner = EpochPlanner(source, log)
+        self.planner = EpochPlanner(source, log, whole)
+        self.event_time = track_event_time(plan, clock.monotonic_ms)
+        self.timers = NextTimers(plan)
         self._plan = plan
-        self._is_whole = is_whole
-        self._clock = clock
-        self._event_time = track_event_time(plan, clock.monotonic_ms)
-        self._timers = NextTimers(plan)
-        self._start = SourceStart(source, may_drop)
+        self._may_drop = may_drop
+        #: Asked for once, so that a restart without a checkpoint begins there again.
+        self._initial: Offset | None = None
 
     def begin(self, restore: RestorePoint | None, is_final: bool) -> int:
-        """Go to a checkpoint, or to the beginning; return its epoch. See :meth:`SourceStart.position`."""
+        """Go to a checkpoint, or to the beginning; return its epoch.
+
+        Args:
+            restore: the checkpoint, or None.
+            is_final: no other checkpoint will be restored instead; the source may drop what is before.
+        """
         epoch, watermarks = 0, {}
         if restore is not None:
             metadata = restore.metadata
             epoch = metadata.epoch
             watermarks = self._plan.watermarks_of(metadata.watermarks, metadata.source_position)
-        self.planner.begin(epoch, self._start.position(restore, is_final))
-        self._event_time.begin(epoch, watermarks)
-        self._timers.begin_attempt(are_restored=restore is not None)
+        self.planner.begin(epoch, self._position(restore, is_final))
+        self.event_time.begin(epoch, watermarks)
+        self.timers.begin_attempt(are_restored=restore is not None)
         return epoch
 
+    def _position(self, restore: RestorePoint | None, is_final: bool) -> Offset:
+        position = self._restored(restore)
+        if position is None:
+            if self._initial is None:
+                self._initial = self.source.initial_offset()
+            return self._initial
+        if is_final:
+            self.source.commit(position)
+        return position
+
     def check(self, restore: RestorePoint | None) -> None:
-        """See :meth:`SourceStart.check`."""
-        self._start.check(restore)
+        """Compare a checkpoint that will be restored with the source, which may drop what is before."""
+        position = self._restored(restore)
+        if position is not None:
+            self.source.check_restored(position)
+            self.source.commit(position)
 
-    def remember(self, planned: Mapping[int, Offset]) -> None:
-        """Take over the ends of epochs that an earlier run planned and may not have completed."""
-        self.planner.remember(self.source.planned(planned))
-
-    def next(self, epoch: int) -> Step | None:
-        """See :meth:`EpochPlanner.next`."""
-        return self.planner.next(epoch, self._is_whole)
-
-    def ahead(self, epoch: int) -> Epoch | None:
-        """See :meth:`EpochPlanner.ahead`."""
-        return self.planner.ahead(epoch, self._is_whole)
-
-    def timers_are_due(self) -> bool:
-        """Return whether a processing-time timer is due."""
-        return self._timers.are_due(self._clock.now_ms())
-
-    def progress(self, epoch: int) -> EventTimeProgress:
-        """Return what the tasks of the epoch after ``epoch`` must know about event time."""
-        return self._event_time.progress(epoch)
+    def _restored(self, restore: RestorePoint | None) -> Offset | None:
+        """Return where the sources go on; None if there is no checkpoint, or one that was seeded."""
+        position = None if restore is None else restore.metadata.source_position
+        return None if position is None else self.source.restored(position, self._may_drop)
 
     def count(self, report: TaskReport) -> None:
         """Note the watermarks and the next timer that a task has reported."""
-        self._event_time.report(report)
+        self.event_time.report(report)
         if report.is_slot:
-            self._timers.set_due(report.task, report.next_timer_ms)
+            self.timers.set_due(report.task, report.next_timer_ms)
 
     def ended(self, number: int) -> None:
         """Record that epoch ``number`` has run."""
         self.planner.ended(number)
-        self._event_time.ended(number)
-
-    def position(self, epoch: int) -> Offset:
-        """Return the position of the source at the end of ``epoch``."""
-        return self.planner.position(epoch)
-
-    def watermarks(self, epoch: int) -> dict[str, int]:
-        """Return the watermarks at the end of ``epoch``, for a checkpoint."""
-        return self._event_time.at(epoch)
+        self.event_time.ended(number)
 
     def commit(self, epoch: int) -> None:
         """Forget what came before ``epoch``, which is final."""
         self.planner.commit(epoch)
-        self._event_time.commit(epoch)
+        self.event_time.commit(epoch)

@@ -1,4 +1,4 @@
-"""How a run takes a job over, and goes back to a checkpoint: the claim, what is set aside, what is deleted."""
+"""How a run takes a job over and goes back to a checkpoint: the claim, what is set aside or deleted."""
 
 from __future__ import annotations
 
@@ -41,12 +41,10 @@ class Takeover:
         if self._has_claimed:
             self.files.claim.check()
             return restore
-        run = self.files.claim.make(RunHistory() if restore is None else restore.history)
+        run = self.files.claim.make(_history(restore))
         restore = self._newest(restore)
-        if restore is None:
-            self.files.line = RunHistory().continued(0, run)
-        else:
-            self.files.line = restore.history.continued(restore.metadata.epoch, run)
+        self.files.line = _history(restore).continued(0 if restore is None else restore.metadata.epoch, run)
+        if restore is not None:
             self._find_checkpoints(restore)
         self._has_claimed = True
         return restore
@@ -62,9 +60,9 @@ class Takeover:
         metadata = self._storage.load_newest(self._job_id, self.files.job_name, fall_back=True)
         if metadata is None:
             raise CheckpointNotFoundError(
-                f"checkpoint {restore.metadata.checkpoint_id} of job {self.files.job_name!r} was the newest when "
-                f"this driver began, and is gone: another driver has ended the job, or goes on from an older "
-                f"checkpoint. Find out what that driver did before you start the program again"
+                f"checkpoint {restore.metadata.checkpoint_id} of job {self.files.job_name!r} was the newest "
+                f"when this driver began, and is gone: another driver has ended the job, or goes on from an "
+                f"older checkpoint. Find out what that driver did before you start the program again"
             )
         if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
             return restore
@@ -220,3 +218,8 @@ class Takeover:
             self.checkpoints.end_run()
         self.checkpoints.forget_attempt()
         self.files.sweep(self.checkpoints.coordinator.retained)
+
+
+def _history(restore: RestorePoint | None) -> RunHistory:
+    """Return the runs that led to a checkpoint."""
+    return RunHistory() if restore is None else history_of(restore.metadata)

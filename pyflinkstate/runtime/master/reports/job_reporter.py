@@ -51,7 +51,8 @@ class JobReporter:
         sources = [source.name for source in plan.sources]
         #: The counts of records that sources have read.
         self._read = {f"{source}.records_out" for source in sources}
-        self._timeline = EpochTimeline(clock.monotonic_ms, sources) if self._observers else None
+        #: When the phases of the running epoch have ended.
+        self.timeline = EpochTimeline(clock.monotonic_ms, sources)
         #: Until when somebody looks at a stream; it is replaced as a whole, as other threads do that.
         self._sampled: dict[str, int] = {}
         self._began_ms: int | None = None
@@ -109,27 +110,11 @@ class JobReporter:
 
     # --- its epochs ----------------------------------------------------------------------------------
 
-    def epoch_is_planned(self) -> None:
-        """Note that the source is asked for the next epoch."""
-        if self._timeline is not None:
-            self._timeline.begin()
-
-    def epoch_started(self, attempt: int, epoch: int) -> None:
-        """Note that the engine starts an epoch."""
-        if self._timeline is not None:
-            self._timeline.started(attempt, epoch)
-
     def task_reported(self, report: TaskReport) -> None:
         """Count what a task reports at its end."""
         self.accumulators.add(report)
-        if self._timeline is not None:
-            self._timeline.reported(report)
+        self.timeline.reported(report)
         self.log.counted(report)
-
-    def epoch_ran(self) -> None:
-        """Note that the engine has ended the epoch."""
-        if self._timeline is not None:
-            self._timeline.ran()
 
     def epoch_prepared(self, epoch: int, duration_ms: int, restarts: int, watermarks: dict[str, int]) -> None:
         """Tell of an epoch whose output is prepared."""
@@ -137,12 +122,12 @@ class JobReporter:
         stats = EpochStats(epoch, records, duration_ms, restarts)
         self.log.epoch_ended(epoch)
         tell_each(self._listeners, lambda one: one.on_epoch(stats))
-        if self._timeline is not None:
-            report = self._report(stats, self._timeline, watermarks)
+        if self._observers:
+            report = self._report(stats, watermarks)
             tell_each(self._observers, lambda one: one.on_epoch_report(report))
 
-    def _report(self, stats: EpochStats, timeline: EpochTimeline, watermarks: dict[str, int]) -> EpochReport:
-        accumulators = self.accumulators
+    def _report(self, stats: EpochStats, watermarks: dict[str, int]) -> EpochReport:
+        accumulators, timeline = self.accumulators, self.timeline
         return EpochReport(
             stats=stats,
             phases_ms=timeline.prepared(),
