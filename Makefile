@@ -15,7 +15,7 @@ PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_w
 QUICK := not full and not slow
 FULL := full and not slow
 # About half of the quick tier's time: what starts processes, the simulation of them, and looks into state.
-JOBS := tests/job tests/simulation tests/slots tests/monitor tests/state_access
+JOBS := tests/master tests/simulation tests/slots tests/monitor tests/state_access
 # The tests on Spark; the other folders need not be collected for them.
 ON_SPARK := tests/spark tests/packaging
 

@@ -249,40 +249,40 @@ class TestThePlanner:
     def planner(self, log: Callable[[int, Any], None] | None = None) -> EpochPlanner:
         made = EpochPlanner(CollectionSource(list(range(5)), 2), log)
         made.begin(0, {"index": 0, "length": 5})
-        made.next(0, whole=False)
+        made.next(0)
         return made
 
     def test_what_was_planned_ahead_comes_next(self) -> None:
         made = self.planner()
-        epoch = made.ahead(1, whole=False)
+        epoch = made.ahead(1)
         made.ended(1)
         assert made.position(1)["index"] == 2
-        assert made.next(1, whole=False) == Step(epoch, is_last=False)
+        assert made.next(1) == Step(epoch, is_last=False)
         made.ended(2)
         assert made.position(2)["index"] == 4
 
     def test_it_is_written_down_in_its_turn(self) -> None:
         log: list[int] = []
         made = self.planner(lambda number, end: log.append(number))
-        made.ahead(1, whole=False)
+        made.ahead(1)
         assert log == [1]
         made.ended(1)
-        made.next(1, whole=False)
+        made.next(1)
         assert log == [1, 2]
 
     def test_the_last_one_is_known_to_be_the_last(self) -> None:
         made = self.planner()
         made.ended(1)
-        made.next(1, whole=False)
-        epoch = made.ahead(2, whole=False)
+        made.next(1)
+        epoch = made.ahead(2)
         made.ended(2)
-        assert made.next(2, whole=False) == Step(epoch, is_last=True)
+        assert made.next(2) == Step(epoch, is_last=True)
 
     def test_another_attempt_plans_anew(self) -> None:
         made = self.planner()
-        ahead = made.ahead(1, whole=False)
+        ahead = made.ahead(1)
         made.begin(1, {"index": 3, "length": 5})
-        found = made.next(1, whole=False)
+        found = made.next(1)
         assert found is not None
         assert found.epoch != ahead
 
@@ -297,15 +297,15 @@ class TestThePlanner:
 
         made = EpochPlanner(Paced(list(range(9)), 2), None)
         made.begin(0, {"index": 0, "length": 9})
-        made.next(0, whole=False)
-        assert made.ahead(1, whole=False) is None, "there may be more of it later"
+        made.next(0)
+        assert made.ahead(1) is None, "there may be more of it later"
         made.ended(1)
-        made.next(1, whole=False)
-        assert made.ahead(2, whole=False) is None
+        made.next(1)
+        assert made.ahead(2) is None
         assert asked == [0, 2, 2], "after epoch 2, which was not full, it was not asked"
 
     def test_a_source_without_more_is_asked_again(self) -> None:
         made = EpochPlanner(CollectionSource([1], 2), None)
         made.begin(0, {"index": 0, "length": 1})
-        made.next(0, whole=False)
-        assert made.ahead(1, whole=False) is None
+        made.next(0)
+        assert made.ahead(1) is None

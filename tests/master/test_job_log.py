@@ -20,6 +20,7 @@ from pyflinkstate.errors import (
     SparkJobError,
     UserFunctionError,
 )
+from pyflinkstate.runtime.master.epochs import Epoch
 from pyflinkstate.runtime.master.reports.checkpoint_log import CheckpointLog
 from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.master.reports.job_log import JobLog
@@ -238,7 +239,7 @@ class TestCheckpoints:
         job = run.job()
         checkpoints = job._actions.checkpoints
         assert checkpoints is not None
-        checkpoints.trigger(1, 0)
+        checkpoints.trigger(Epoch(1), 0)
         checkpoints.abort_pending(CheckpointError("the job ended"))
         assert logged("checkpoints")[-1] == (
             "INFO",

@@ -47,6 +47,7 @@ from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.master import actions as actions_module
 from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master.epochs import Epoch
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.run_claim import CHECK_INTERVAL_MS, RunClaim
 from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
@@ -488,7 +489,9 @@ def test_a_driver_deletes_at_last_what_its_subtasks_wrote_after_another_one_had_
     before = shop.tree()
 
     request = SavepointRequest(str(shop.directory), False)
-    trigger = takeover.checkpoints.trigger_savepoint(request, 9, 0).trigger
+    epoch = Epoch(9)
+    assert takeover.checkpoints.trigger_savepoint(request, epoch, 0) == []
+    trigger = epoch.trigger
     assert trigger is not None
     assert trigger.savepoint is not None
     for made in trigger.all():
@@ -514,7 +517,9 @@ def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Sho
     newer = claim(shop.storage)
     newer._job_id = older.job_id
     newer.make(RunHistory())
-    trigger = takeover.checkpoints.trigger(9, 0).trigger
+    epoch = Epoch(9)
+    takeover.checkpoints.trigger(epoch, 0)
+    trigger = epoch.trigger
     assert trigger is not None
     theirs = write_state(shop.storage, trigger.folder, None, newer.token)
     write_state(shop.storage, trigger.folder, None, trigger.writer)

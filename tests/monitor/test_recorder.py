@@ -26,6 +26,7 @@ from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.reports.description import JobDescription, JobEdge, JobVertex, describe
+from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
 from pyflinkstate.runtime.master.reports.observe import EpochReport, EpochStats, JobObserver
 from pyflinkstate.runtime.master.reports.timeline import PHASES
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
@@ -488,8 +489,12 @@ def test_a_system_without_threads_costs_the_record_and_not_the_job(
     assert "is not recorded: can't start new thread" in caplog.text
 
 
-def test_a_job_without_an_observer_is_asked_nothing(run: JobRun) -> None:
-    assert run.job()._reporter._timeline is None
+def test_nothing_is_reported_of_an_epoch_that_nobody_observes(
+    run: JobRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobReporter, "_report", raising(AssertionError("who asked for it?")))
+    run.run()
+    assert run.heard.ended == [JobStatus.FINISHED]
 
 
 def test_an_observer_hears_after_the_listener(run: JobRun) -> None:

@@ -77,7 +77,12 @@ def test_what_is_drawn_is_code_and_differs():
 
 def test_a_seed_draws_the_same_again_evenly_from_all_files():
     once, again, other = (
-        [str(mutation) for mutation in drawn(PACKAGE, soak_code_mutations.FILES, seed, 36)]
+        [
+            str(mutation)
+            for mutation in drawn(
+                PACKAGE, soak_code_mutations.FILES, seed, 3 * len(soak_code_mutations.FILES)
+            )
+        ]
         for seed in (1, 1, 2)
     )
     assert once == again != other
