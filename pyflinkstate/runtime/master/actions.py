@@ -105,9 +105,7 @@ class JobSinks:
 
     def prepare(self, epoch: int, results: Results) -> None:
         """Prepare the output of an epoch, whose results are in the order of the sinks."""
-        if (
-            self.rely_on_numbers
-        ):  # at its target, the output of an older driver looks like that of a newer one
+        if self.rely_on_numbers:  # at its target, an older driver's output looks like that of a newer one
             self._check_run()
         for sink, of_sink in zip(self._sinks, results, strict=True):
             with errors_of_sink(sink.name, "prepare"):
@@ -445,16 +443,13 @@ class Actions:
 
     def _falls_back(self, error: PyFlinkStateError) -> bool:
         """Go back to the checkpoint before a damaged one, if the user allows it and there is one."""
-        if not isinstance(error, CorruptCheckpointError) or not self._settings.fall_back:
-            return False
-        if self.takeover is None or not self.source.source.is_rewindable:
-            return False
-        older = self.takeover.fall_back()
-        if older is None:
-            return False
-        self.reporter.log.falls_back(error, older.uri)
-        self.source.planner.remember({})
-        return True
+        may = self._settings.fall_back and self.source.source.is_rewindable
+        is_damaged = isinstance(error, CorruptCheckpointError) and self.restore is not None
+        older = self.takeover.fall_back() if self.takeover and may and is_damaged else None
+        if older is not None:
+            self.reporter.log.falls_back(error, older.uri)
+            self.source.planner.remember({})
+        return older is not None
 
     def pause(self, instruction: Pause) -> None:
         """End the slots of an attempt, and tell that another one follows."""

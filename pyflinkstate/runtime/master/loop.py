@@ -397,14 +397,12 @@ class Job:
     def _end_checkpoints(self, status: JobStatus, began: bool, retained_as: JobStatus) -> None:
         """End the checkpoints; ``retained_as`` decides which stay. A signal is not a user's cancellation."""
         error = CheckpointError(f"the job ended: it is {status.name}")
-        waiting = self._machine.savepoints
+        waiting: list[object] = [*self._machine.savepoints]
         while not self._mailbox.empty():
-            mail = self._mailbox.get_nowait()
-            if isinstance(mail, SavepointRequest):
-                waiting.append(mail)
+            waiting.append(self._mailbox.get_nowait())
         for request in waiting:
-            request.fail(error)
-        waiting.clear()
+            if isinstance(request, SavepointRequest):
+                request.fail(error)
         takeover = self._actions.takeover
         if takeover is None:
             return

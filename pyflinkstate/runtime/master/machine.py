@@ -416,13 +416,11 @@ class Attempt:
 
     def _wants_barrier(self, found: Found) -> bool:
         """Return whether to run an empty epoch for its barrier, as there is nothing else to do."""
-        if not self._job.facts.has_checkpoints:
-            return False
-        if self._job.savepoints:
-            return True
-        if self._flight.committed == self._job.epoch or found.has_pending:
-            return False
-        return found.is_over or self._job.facts.commits_every_epoch or found.is_due
+        job = self._job
+        if not job.facts.has_checkpoints or job.savepoints:
+            return job.facts.has_checkpoints
+        is_worth = self._flight.committed < job.epoch and not found.has_pending
+        return is_worth and (found.is_over or job.facts.commits_every_epoch or found.is_due)
 
     # --- an epoch ----------------------------------------------------------------------------------
 
