@@ -21,7 +21,7 @@ QUICK := not full and not slow
 FULL := full and not slow
 # The quick tier in four parts of about the same time, so that no part is left to run alone: whole jobs and the
 # simulation of them; what waits for processes or looks into files; the tests on Spark; all else.
-JOBS := tests/job tests/simulation
+JOBS := tests/master tests/simulation
 WAITING := tests/slots tests/monitor tests/state_access tests/sinks
 ON_SPARK := tests/spark tests/packaging
 

@@ -182,8 +182,8 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "datastream.async_data_stream": ("AsyncDataStream",),
     "errors": ("PyFlinkStateError",),
-    "runtime.checkpoints": ("CheckpointStats",),
-    "runtime.job": (
+    "runtime.master": (
+        "CheckpointStats",
         "EpochReport",
         "EpochStats",
         "JobDescription",

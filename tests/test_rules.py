@@ -39,10 +39,9 @@ ORDER = [
 RUNTIME_ORDER = [
     "program",
     "spark",
-    "job",
+    "master",
     "queries",
     "engine",
-    "checkpoints",
     "tasks",
     "plan",
     "slots",
@@ -89,6 +88,31 @@ TYPE_CIRCLES = [
 ]
 MOST_FILES_IN_A_ROOM = 15
 MOST_USES_OF_ANY = 500
+MOST_METHODS = 25
+MOST_ATTRIBUTES = 15
+_PYFLINK = "PyFlink's surface"
+#: The classes that may have more, and why.
+LARGE_CLASSES = {
+    "backends/heap/copy_on_write_state_map.py: CopyOnWriteStateMap": "one structure; a call costs a record",
+    "backends/heap/map_state.py: HeapMapState": "PyFlink's map state is one object",
+    "backends/heap/timer_queue.py: TimerQueue": "one structure; a call costs a record",
+    "backends/types/codec.py: Codec": "a row of the table of types",
+    "monitor/story.py: JobStory": "all that a page shows of a job",
+    "runtime/engine/epoch_graph.py: EpochGraph": "what an engine has to implement, and the graph",
+    "runtime/operators/subtask.py: KeyedSubtask": "a call costs a record",
+    "runtime/operators/windows/windowing.py: WindowOperator": "a call costs a record",
+    "runtime/plan/job_plan.py: JobPlan": "answers all questions to a plan",
+    "runtime/program/data_stream.py: DataStream": _PYFLINK,
+    "runtime/program/environment.py: StreamExecutionEnvironment": _PYFLINK,
+    "runtime/program/environment_settings.py: EnvironmentSettings": "a value for each setting",
+    "runtime/program/execution_config.py: ExecutionConfig": _PYFLINK,
+    "runtime/settings/checkpoint_config.py: CheckpointConfig": _PYFLINK,
+    "runtime/sinks/run_area.py: RunArea": "each step between a sink and its folder",
+    "runtime/slots/slot_service.py: SlotService": "one process has one state",
+    "runtime/spark/spark.py: SparkRunner": "what Spark runs for a job at once",
+    "runtime/storage/checkpoints.py: CheckpointFolders": "each operation on the folders of checkpoints",
+    "runtime/wire/messages.py: DeploySlot": "a message has what a slot needs",
+}
 #: Arguments that a call may pass without their names.
 MOST_POSITIONS = 7
 #: As many parameters two functions may have in common; more of them become an object.
@@ -230,6 +254,46 @@ def test_no_room_is_crowded() -> None:
     files = Counter(path.parent for path in FILES if path.name != "__init__.py")
     crowded = {str(folder.relative_to(PACKAGE)): n for folder, n in files.items() if n > MOST_FILES_IN_A_ROOM}
     assert not {name: n for name, n in crowded.items() if name.split("/")[0] not in PUBLIC_ROOMS}
+
+
+def test_no_class_is_large() -> None:
+    """A class with many methods or attributes is several; those that are one are named with the reason."""
+    found = {
+        f"{path.relative_to(PACKAGE)}: {node.name}"
+        for path in FILES
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef) and is_large(node)
+    }
+    assert sorted(found) == sorted(LARGE_CLASSES)
+
+
+def is_large(node: ast.ClassDef) -> bool:
+    """Return whether a class has too many methods, or too many attributes in its body and its methods."""
+    methods = [each for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    fields = {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
+    own = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+        if ast.unparse(each.value) == "self"
+    }
+    return len(methods) > MOST_METHODS or len(fields | own) > MOST_ATTRIBUTES
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("".join(f"    def method_{n}(self): ...\n" for n in range(25)), False),
+        ("".join(f"    def method_{n}(self): ...\n" for n in range(26)), True),
+        ("".join(f"    field_{n}: int\n" for n in range(15)), False),
+        ("".join(f"    field_{n}: int\n" for n in range(16)), True),
+        ("    def __init__(self):\n" + "".join(f"        self.field_{n} = 0\n" for n in range(16)), True),
+    ],
+)
+def test_what_is_large(body: str, expected: bool) -> None:
+    (node,) = ast.parse(f"class Thing:\n{body}").body
+    assert isinstance(node, ast.ClassDef)
+    assert is_large(node) is expected
 
 
 def test_no_files_import_each_other() -> None:

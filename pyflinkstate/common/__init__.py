@@ -32,7 +32,7 @@ from pyflinkstate.api.watermark_strategy import (
     TimestampAssigner,
     WatermarkStrategy,
 )
-from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.master import JobExecutionResult
 from pyflinkstate.runtime.program import ExecutionConfig, JobClient
 from pyflinkstate.runtime.settings import JobStatus, RestartStrategies
 from pyflinkstate.runtime.settings import RestartStrategy as RestartStrategyConfiguration

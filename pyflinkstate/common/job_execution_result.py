@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.master import JobExecutionResult
 
 __all__ = [
     "JobExecutionResult",

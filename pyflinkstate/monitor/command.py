@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.runtime.job import WebPageSettings
+from pyflinkstate.runtime.master import WebPageSettings
 
 
 def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:

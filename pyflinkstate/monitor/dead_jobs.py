@@ -24,7 +24,7 @@ from pyflinkstate.monitor.events import state_sizes
 from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
 from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.checkpoints import CheckpointStats
+from pyflinkstate.runtime.master import CheckpointStats
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
     ForeignFileError,

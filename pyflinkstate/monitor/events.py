@@ -19,8 +19,7 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.errors import JobFailedError, PyFlinkStateError
-from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
-from pyflinkstate.runtime.job import EpochReport, JobDescription
+from pyflinkstate.runtime.master import CheckpointPart, CheckpointStats, EpochReport, JobDescription
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import MetricValue, SlotOutput, SubtaskStatus
 

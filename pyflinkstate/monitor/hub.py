@@ -15,7 +15,7 @@ from pyflinkstate.monitor.metrics.job_metrics import all_metrics
 from pyflinkstate.monitor.metrics.reporting import Reporting
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job import Job, JobObserver, WebPageSettings
+from pyflinkstate.runtime.master import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import attrs
 
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.checkpoints import SavepointRequest
-from pyflinkstate.runtime.job import Job, JobObserver
+from pyflinkstate.runtime.master import Job, JobObserver, SavepointRequest
 from pyflinkstate.runtime.storage import absolute
 
 #: So many jobs of one program are kept; those that have ended are forgotten first, the oldest first.

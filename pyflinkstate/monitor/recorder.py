@@ -20,8 +20,13 @@ from pyflinkstate.monitor import events
 from pyflinkstate.monitor.event_queue import EventQueue, MakeEvent
 from pyflinkstate.monitor.journal import Journal, encode
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
-from pyflinkstate.runtime.job import EpochReport, JobDescription, JobObserver
+from pyflinkstate.runtime.master import (
+    CheckpointPart,
+    CheckpointStats,
+    EpochReport,
+    JobDescription,
+    JobObserver,
+)
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import child_uri
 from pyflinkstate.runtime.wire import Clock, SlotOutput

@@ -18,8 +18,8 @@ from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.journal import encode
 from pyflinkstate.monitor.recorder import Recorder
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)

@@ -23,8 +23,8 @@ from pyflinkstate.monitor.metrics import prometheus
 from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 
 SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\\\|\\"|\\n)*",?)*)\} (-?[\d.e+-]+)')
 

@@ -25,10 +25,11 @@ from pyflinkstate.monitor.journal import Journal
 from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.reports.description import JobDescription, JobEdge, JobVertex, describe
-from pyflinkstate.runtime.job.reports.observe import EpochReport, EpochStats, JobObserver
-from pyflinkstate.runtime.job.reports.timeline import PHASES
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.description import JobDescription, JobEdge, JobVertex, describe
+from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
+from pyflinkstate.runtime.master.reports.observe import EpochReport, EpochStats, JobObserver
+from pyflinkstate.runtime.master.reports.timeline import PHASES
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -172,7 +173,7 @@ def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobR
     recorder = Recorder(run.clock)
     run.listeners = (recorder,)
     job = run.job()
-    sink = next(one for one in describe(job._plan, "", "").vertices if one.kind == "sink")
+    sink = next(one for one in describe(job._actions.plan, "", "").vertices if one.kind == "sink")
     job.sample(sink.id, 60_000)
     list(job.run())
     records = recorder.story.samples[sink.id]["records"]
@@ -489,8 +490,12 @@ def test_a_system_without_threads_costs_the_record_and_not_the_job(
     assert "is not recorded: can't start new thread" in caplog.text
 
 
-def test_a_job_without_an_observer_is_asked_nothing(run: JobRun) -> None:
-    assert run.job()._reporter._timeline is None
+def test_nothing_is_reported_of_an_epoch_that_nobody_observes(
+    run: JobRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobReporter, "_report", raising(AssertionError("who asked for it?")))
+    run.run()
+    assert run.heard.ended == [JobStatus.FINISHED]
 
 
 def test_an_observer_hears_after_the_listener(run: JobRun) -> None:

@@ -20,7 +20,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.web import access, pages, server
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 
 SEED = 20_240_601
 REQUESTS = 2_000
@@ -361,7 +361,7 @@ def test_the_page_ends_with_its_program() -> None:
     program = (
         "import socket\n"
         "from pyflinkstate.monitor import Monitor\n"
-        "from pyflinkstate.runtime.job import WebPageSettings\n"
+        "from pyflinkstate.runtime.master import WebPageSettings\n"
         "address = Monitor(WebPageSettings()).address\n"
         "host, _, token = address.partition('//')[2].partition('/?token=')\n"
         "viewer = socket.create_connection(host.split(':'))\n"

@@ -19,8 +19,8 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import Types
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.web import state_query
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.queries.asking import MOST_AT_ONCE
 from pyflinkstate.runtime.sinks.sinks import DriverSink

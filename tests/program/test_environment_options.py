@@ -15,7 +15,7 @@ from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend
 from pyflinkstate.api.time import Duration
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration

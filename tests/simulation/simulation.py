@@ -40,9 +40,9 @@ from pyflinkstate.errors import (
     JobSupersededError,
     PyFlinkStateError,
 )
-from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.job_settings import JobSettings
+from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
+from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
 from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention

@@ -19,7 +19,7 @@ from support_runtime import ack, decline
 from tiers import cases
 
 from pyflinkstate.errors import RuntimeFailure
-from pyflinkstate.runtime.checkpoints.coordinator import (
+from pyflinkstate.runtime.master.coordinator import (
     AbandonCheckpoint,
     BarrierAligned,
     CheckpointCoordinator,

@@ -36,9 +36,12 @@ from checkout_copy import ROOT, copy_checkout
 from code_mutations import CodeMutation, apply, drawn, place_of
 
 FILES = [
-    "runtime/checkpoints/coordinator.py",
-    "runtime/job/machine.py",
-    "runtime/checkpoints/checkpointing.py",
+    "runtime/master/coordinator.py",
+    "runtime/master/machine.py",
+    "runtime/master/epochs.py",
+    "runtime/master/checkpoints.py",
+    "runtime/master/checkpoint_files.py",
+    "runtime/master/takeover.py",
     "runtime/sinks/file_sink.py",
     "runtime/sinks/run_area.py",
     "runtime/sinks/two_phase_files.py",
@@ -59,7 +62,7 @@ MEMORY_LIMIT_BYTES = 6 * 2**30
 QUICK, FULL = "make test", "make test-full"
 ALL_QUICK = "not spark and not full and not slow"
 #: Rooms whose tests run whole jobs.
-JOBS = ("tests/job", "tests/simulation")
+JOBS = ("tests/master", "tests/simulation")
 #: Names of tests, or folders of them.
 Tests = Sequence[str]
 

@@ -43,19 +43,19 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "a checkpoint completes with an acknowledgement missing",
-        "runtime/checkpoints/coordinator.py",
+        "runtime/master/coordinator.py",
         "if pending.missing or pending.aligned_ms is None or",
         "if len(pending.missing) > 1 or pending.aligned_ms is None or",
     ),
     Mutation(
         "a checkpoint completes before its barrier is aligned",
-        "runtime/checkpoints/coordinator.py",
+        "runtime/master/coordinator.py",
         "if pending.missing or pending.aligned_ms is None or",
         "if pending.missing or",
     ),
     Mutation(
         "the newest checkpoints are subsumed",
-        "runtime/checkpoints/coordinator.py",
+        "runtime/master/coordinator.py",
         """surplus = self._completed[: -self._settings.num_retained]
         self._completed = self._completed[-self._settings.num_retained :]""",
         """surplus = self._completed[self._settings.num_retained :]
@@ -63,37 +63,37 @@ MUTATIONS = (
     ),
     Mutation(
         "a savepoint completes without the commit of its companion",
-        "runtime/checkpoints/coordinator.py",
+        "runtime/master/coordinator.py",
         "return is_alone or pending.epoch <= self._committed_epoch",
         "return True",
     ),
     Mutation(
         "sinks are not rewound on a restart",
-        "runtime/job/job_sinks.py",
+        "runtime/master/actions.py",
         "        sink.sink.rewind(epoch)",
         "        pass",
     ),
     Mutation(
         "slots restore after the take-over",
-        "runtime/job/machine.py",
-        "if not event.restores:",
-        "if True:",
+        "runtime/master/machine.py",
+        "if claim.restores:",
+        "if False:",
     ),
     Mutation(
         "a checkpoint has the position of the newest epoch",
-        "runtime/checkpoints/checkpointing.py",
-        "state = self._epoch_states.pop(pending.checkpoint_id)",
-        "state = self._job.epoch_state(self._job._machine.epoch)",
+        "runtime/master/checkpoints.py",
+        "self._begun[each.checkpoint_id].state = state",
+        "[setattr(begun, 'state', state) for begun in self._begun.values()]",
     ),
     Mutation(
         "shared files that are still needed are deleted",
-        "runtime/checkpoints/shared_state.py",
+        "runtime/master/shared_state.py",
         "return candidates - needed",
         "return candidates",
     ),
     Mutation(
         "a driver does not look for a newer run",
-        "runtime/checkpoints/run_claim.py",
+        "runtime/master/run_claim.py",
         "self._successor = newest if newest != self.run else None",
         "self._successor = None",
     ),

@@ -15,7 +15,7 @@ import pytest
 from operators import PATIENCE_S, RunningSum, running_sums
 
 from pyflinkstate import FileSink, RestartStrategies, StreamExecutionEnvironment, errors
-from pyflinkstate.runtime.job import JobListener
+from pyflinkstate.runtime.master import JobListener
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180), pytest.mark.usefixtures("no_slot_left")]
 

@@ -1,4 +1,4 @@
-"""Random programs give the results of PyFlink 2.3 on Spark too; ``tests/job`` runs many more of them."""
+"""Random programs give the results of PyFlink 2.3 on Spark too; ``tests/master`` runs many more of them."""
 
 from __future__ import annotations
 

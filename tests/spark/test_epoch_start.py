@@ -46,7 +46,7 @@ KILLED_JVM = """
 import os, signal, sys, threading
 from pyflinkstate import StreamExecutionEnvironment, errors
 from pyflinkstate.runtime.spark import spark as on_spark
-from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.master.actions import EngineRequests
 
 def kill_before(owner, name):
     function = getattr(owner, name)
@@ -76,7 +76,7 @@ os._exit(0)
 @pytest.mark.parametrize(
     ("place", "kind"),
     [
-        ("(Job, '_start')", "alone"),
+        ("(EngineRequests, '_start')", "alone"),
         ("(on_spark.SparkRunner, '_run_and_tell')", "alone"),
         ("(on_spark.SparkRunner, '_run')", "alone"),
         ("(on_spark._SparkGraph, 'run')", "alone"),

@@ -14,7 +14,7 @@ from support_runtime import metadata
 from pyflinkstate import FileSink, FileSystemCheckpointStorage
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.program.dataframes.options import JobOptions
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import JobClient

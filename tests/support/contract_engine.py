@@ -22,7 +22,7 @@ from support_runtime import PATIENCE_S
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.job.deployment import Deployments
+from pyflinkstate.runtime.master.deployment import Deployments
 from pyflinkstate.runtime.plan import (
     ChainNode,
     Node,

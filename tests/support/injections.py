@@ -8,7 +8,10 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.master.actions import Actions, EngineRequests
+from pyflinkstate.runtime.master.deployment import JobSlots
+from pyflinkstate.runtime.master.loop import Inbox, Job
+from pyflinkstate.runtime.master.machine import Attempt, JobMachine
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.spark.ahead import Ahead
 
@@ -25,8 +28,8 @@ def codes_within(code: CodeType) -> list[CodeType]:
 
 #: What runs from the request for an epoch to its word, in the order in which it is called.
 ON_THE_WAY: list[Callable[..., Any]] = [
-    Job._run_epoch,
-    Job._start,
+    EngineRequests.run_epoch,
+    EngineRequests._start,
     on_spark._local_properties,
     on_spark.SparkRunner.start,
     on_spark.SparkRunner._begin,
@@ -49,25 +52,31 @@ def lines_of(functions: list[Callable[..., Any]]) -> list[tuple[CodeType, int]]:
 LINES = lines_of(ON_THE_WAY)
 #: What the job's own thread runs from the request for an epoch to the end of the attempt.
 OF_THE_JOB: list[Callable[..., Any]] = [
-    Job._take_turn,
-    Job._take_turn_in,
-    Job._next,
-    Job._set_barrier,
-    Job._run_epoch,
-    Job._request,
-    Job._start,
-    Job._shuffle_ahead,
-    Job._receive,
-    Job._handle_next,
-    Job._check_runner,
-    Job._check_alive,
-    Job._tick,
-    Job._prepare,
-    Job._commit,
-    Job._cancel_epoch,
-    Job._cut_off_slots,
-    Job._end_attempt,
-    Job._reason_of,
+    Job._follow,
+    Inbox.next_event,
+    Inbox._turn,
+    Inbox._receive,
+    Inbox._sort,
+    Inbox._look,
+    Inbox._gone,
+    Attempt._next_step,
+    Attempt._set_barrier,
+    Attempt._run,
+    Attempt._finish,
+    JobMachine._fail,
+    JobMachine._stop,
+    Actions.ask_source,
+    Actions.set_barrier,
+    EngineRequests.run_epoch,
+    EngineRequests._request,
+    EngineRequests._start,
+    EngineRequests.shuffle_ahead,
+    Actions.prepare,
+    Actions.commit,
+    EngineRequests.cancel,
+    JobSlots.cut_off,
+    Actions.end_attempt,
+    Actions._reason_of,
 ]
 #: The same, and what the engine's threads run.
 UP_TO_THE_END = [

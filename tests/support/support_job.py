@@ -18,13 +18,13 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
-from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
 from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.job_settings import JobSettings
-from pyflinkstate.runtime.job.reports.observe import EpochStats, JobListener
+from pyflinkstate.runtime.master import RestorePoint
+from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.master.reports.observe import EpochStats, JobListener
 from pyflinkstate.runtime.plan.job_plan import make_plan
 from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention

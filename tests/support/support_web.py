@@ -17,7 +17,7 @@ from pyflinkstate.monitor.dead_jobs import jobs_at
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 
 JOB_ID = "a" * 32
 LATE = "numLateRecordsDropped"

@@ -20,7 +20,7 @@ from pyflinkstate.api.time import Time
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
-from pyflinkstate.runtime.job.reports.observe import Accumulators
+from pyflinkstate.runtime.master.reports.observe import Accumulators
 from pyflinkstate.runtime.plan.chained import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router

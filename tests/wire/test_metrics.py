@@ -19,7 +19,7 @@ from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import KeyedProcessFunction, MapFunction
 from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.job.reports.observe import Accumulators
+from pyflinkstate.runtime.master.reports.observe import Accumulators
 from pyflinkstate.runtime.plan.chained import ChainedOperator
 from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter

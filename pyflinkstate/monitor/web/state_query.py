@@ -26,7 +26,7 @@ from pyflinkstate.errors import (
     UnknownStateError,
 )
 from pyflinkstate.monitor.web.answers import JsonAnswer, StreamAnswer
-from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.master import Job
 from pyflinkstate.state_access.command_line.printing import readable_row
 from pyflinkstate.state_access.live import LiveTable, query
 

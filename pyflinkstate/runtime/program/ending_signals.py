@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 
-from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.master import Job
 
 #: How long jobs may take to end before a process that was sent SIGTERM ends nevertheless.
 GRACE_S = 20

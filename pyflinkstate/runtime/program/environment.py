@@ -18,7 +18,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Offset, SparkObject, TypedValue
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import (
+from pyflinkstate.runtime.master import (
     JobExecutionResult,
     JobListener,
     WebPageSettings,

@@ -16,7 +16,7 @@ from pyflinkstate.api.values import Setting as Value
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import LOOPBACK, JobListener, WebPageSettings
+from pyflinkstate.runtime.master import LOOPBACK, JobListener, WebPageSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
 from pyflinkstate.runtime.settings import (
     RESTART_PARTS,

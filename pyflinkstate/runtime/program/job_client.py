@@ -13,8 +13,7 @@ from pyflinkstate.api.job_id import JobID
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.values import Key, Namespace, TypedValue
 from pyflinkstate.errors import CheckpointError, ConfigurationError
-from pyflinkstate.runtime.checkpoints import SavepointRequest
-from pyflinkstate.runtime.job import Job, JobExecutionResult
+from pyflinkstate.runtime.master import Job, JobExecutionResult, SavepointRequest
 from pyflinkstate.runtime.program.ending_signals import forget, watch
 from pyflinkstate.runtime.program.job_results import without_inner_frames
 from pyflinkstate.runtime.queries import StateAnswer, state_reader

@@ -10,7 +10,7 @@ import attrs
 
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.errors import ImpossibleEventError, PyFlinkStateError
-from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.program.ending_signals import EndedBySignals
 
 AnyError = TypeVar("AnyError", bound=BaseException)

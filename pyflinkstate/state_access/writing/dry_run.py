@@ -24,8 +24,7 @@ from pyflinkstate.backends.format import (
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
-from pyflinkstate.runtime.checkpoints import RestorePoint
-from pyflinkstate.runtime.job import Deployments, fit
+from pyflinkstate.runtime.master import Deployments, RestorePoint, fit
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.slots import SlotHost, SlotService
 from pyflinkstate.runtime.wire import SlotId

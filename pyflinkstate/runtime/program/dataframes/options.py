@@ -18,7 +18,7 @@ from pyflinkstate.api.values import SparkObject, SparkSchema
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import JobListener
+from pyflinkstate.runtime.master import JobListener
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
 from pyflinkstate.runtime.program.dataframes.keys import KeyColumns

@@ -14,8 +14,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import ArrowObject, SparkSchema
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.checkpoints import CheckpointStats
-from pyflinkstate.runtime.job import JobExecutionResult, JobListener
+from pyflinkstate.runtime.master import CheckpointStats, JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import Node
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.initial_state import check_frame, rows_of

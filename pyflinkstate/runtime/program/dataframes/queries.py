@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from pyflinkstate.errors import JobCancelledError
-from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.master import JobExecutionResult
 from pyflinkstate.runtime.storage import AnyPath
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import Job, JobExecutionResult, JobObserver, JobSettings, ProgressLine
+from pyflinkstate.runtime.master import Job, JobExecutionResult, JobObserver, JobSettings, ProgressLine
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import JobClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from pyflinkstate.api.metric_reporter import MetricReporter
-from pyflinkstate.runtime.job import Job, JobObserver, MonitorOfProgram, WebPageSettings, load_monitor
+from pyflinkstate.runtime.master import Job, JobObserver, MonitorOfProgram, WebPageSettings, load_monitor
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 
 

@@ -10,7 +10,7 @@ import attrs
 
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.checkpoints import RestorePoint
+from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.sources import StreamingSource

@@ -1,0 +1,457 @@
+"""What the master does to the source, the sinks, the slots and the engine: one method for each instruction.
+
+Nothing here decides what comes next, and nothing calls the master back: answers are returned.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+
+from pyflinkstate.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
+    JobSupersededError,
+    PyFlinkStateError,
+)
+from pyflinkstate.runtime import sources
+from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
+from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles
+from pyflinkstate.runtime.master.checkpoints import Checkpoints, EpochState
+from pyflinkstate.runtime.master.deployment import ControlFactory, Deployments, JobSlots, RestorePoint, fit
+from pyflinkstate.runtime.master.epochs import Epoch, Results
+from pyflinkstate.runtime.master.instructions import (
+    AlignBarrier,
+    AskSource,
+    AttemptEnded,
+    BeginAttempt,
+    CancelEpoch,
+    Claim,
+    ClaimJob,
+    CommitOutput,
+    ConfirmCheckpoint,
+    CountReport,
+    EndAttempt,
+    Found,
+    Outcome,
+    Pause,
+    PrepareOutput,
+    RunEpoch,
+    SetBarrier,
+    ShuffleAhead,
+    ShuffledAhead,
+    StartSlots,
+    TakeOver,
+)
+from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.planner import Input
+from pyflinkstate.runtime.master.reports.description import outline
+from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
+from pyflinkstate.runtime.master.run_claim import RunClaim
+from pyflinkstate.runtime.master.takeover import Takeover
+from pyflinkstate.runtime.plan import JobPlan, SinkNode
+from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, errors_of_sink, open_sink
+from pyflinkstate.runtime.sources import GuardedSource
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, run_id_after
+from pyflinkstate.runtime.tasks import TaskLink
+from pyflinkstate.runtime.wire import Clock
+
+
+class JobSinks:
+    """All sinks of one job. The errors of each name it.
+
+    Args:
+        sinks: the sinks, in the order of the plan.
+        job_id: the id of the job, which they are told.
+        check_run: raises ``JobSupersededError`` if another driver has taken the job over.
+    """
+
+    def __init__(self, sinks: Sequence[SinkNode], job_id: str, check_run: Callable[[], None]) -> None:
+        self._sinks = sinks
+        self._job_id = job_id
+        self._check_run = check_run
+        self._opened: set[SinkNode] = set()
+        #: Whether one relies on the numbers of epochs: they are then cut the same way after a crash, too.
+        self.rely_on_numbers = any(isinstance(sink.sink, ReplacingSink) for sink in sinks)
+
+    def open(self, line: RunHistory, restored: int | None, epoch: int) -> None:
+        """Open the sinks for a new run; a sink that does not know about runs is opened only once.
+
+        Args:
+            line: the runs that lead to this one.
+            restored: the epoch of the checkpoint that is restored, or None.
+            epoch: where a sink goes back to that an earlier try has opened.
+        """
+        for sink in self._sinks:
+            self._check_run()
+            if sink not in self._opened or isinstance(sink.sink, RunAwareSink):
+                with errors_of_sink(sink.name, "open"):
+                    open_sink(sink.sink, self._job_id, line, restored)
+                self._opened.add(sink)
+            else:
+                _go_back(sink, epoch)
+
+    def go_back(self, epoch: int) -> None:
+        """Discard all output after ``epoch``, and commit that up to it."""
+        self._check_run()
+        for sink in self._sinks:
+            _go_back(sink, epoch)
+
+    def prepare(self, epoch: int, results: Results) -> None:
+        """Prepare the output of an epoch, whose results are in the order of the sinks."""
+        if self.rely_on_numbers:  # at its target, an older driver's output looks like that of a newer one
+            self._check_run()
+        for sink, of_sink in zip(self._sinks, results, strict=True):
+            with errors_of_sink(sink.name, "prepare"):
+                sink.sink.prepare(epoch, of_sink)
+
+    def commit(self, epoch: int) -> None:
+        """Commit the output of all epochs up to ``epoch``."""
+        self._check_run()
+        for sink in self._sinks:
+            with errors_of_sink(sink.name, "commit"):
+                sink.sink.commit(epoch)
+
+
+def _go_back(sink: SinkNode, epoch: int) -> None:
+    with errors_of_sink(sink.name, "rewind"):
+        sink.sink.rewind(epoch)
+    with errors_of_sink(sink.name, "commit"):
+        sink.sink.commit(epoch)  # again, in case the commit itself failed
+
+
+class EngineRequests:
+    """What the master asks of the engine.
+
+    Args:
+        runner: the engine.
+        plan: what the job runs.
+        settings: how it runs it.
+        slots: the job's slots.
+        source: says what the tasks must know about event time.
+        reporter: says of which streams records are shown.
+        mailbox: gets the ends of what the engine runs.
+    """
+
+    def __init__(
+        self,
+        runner: EpochRunner,
+        plan: JobPlan,
+        settings: JobSettings,
+        slots: JobSlots,
+        source: Input,
+        reporter: JobReporter,
+        mailbox: queue.SimpleQueue[Any],
+    ) -> None:
+        self.runner = runner
+        self._plan = plan
+        self._name = settings.name
+        self._code = CodeBook(plan)
+        self._about = outline(plan, settings.page)
+        self._slots = slots
+        self._source = source
+        self._reporter = reporter
+        self._mailbox = mailbox
+
+    def start_slots(self, instruction: StartSlots) -> None:
+        """Let every slot restore its state."""
+        link = TaskLink(self._slots.link(), instruction.epoch.number)
+        request = SlotsRequest(link, self._slots.deployments.slots(), f"{self._name}: restore")
+        self._start(instruction.epoch, partial(self.runner.start_slots, request))
+
+    def run_epoch(self, instruction: RunEpoch) -> None:
+        """Run an epoch."""
+        epoch, number = instruction.epoch, instruction.epoch.number
+        request = attrs.evolve(
+            self._request(number, epoch.step.epoch, f"epoch {number}"),
+            barrier=epoch.trigger,
+            addresses=self._slots.registry.addresses(),
+            event_time=self._source.event_time.progress(number - 1),
+            is_final=epoch.is_final,
+        )
+        self._reporter.timeline.started(self._slots.registry.attempt, number)
+        self._start(epoch, partial(self.runner.start, request))
+
+    def _request(self, number: int, read: sources.Epoch | None, what: str) -> EpochRequest:
+        link = TaskLink(self._slots.link(), number, self._reporter.sampled_now())
+        description = f"{self._name}: {what}"
+        return EpochRequest(self._plan, link, read, None, {}, description, self._code, about=self._about)
+
+    def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
+        """Let the runner start something; ``run`` tells its end from that of an earlier request."""
+        run = epoch.run
+        begin(lambda ended: self._mailbox.put(attrs.evolve(ended, run=run)))
+
+    def shuffle_ahead(self, instruction: ShuffleAhead) -> bool:
+        """Begin with the next epoch; if that fails, it is planned and read in its turn, as any other."""
+        number = instruction.number
+        try:
+            read = self._source.planner.ahead(number - 1)
+            if read is None:
+                return False
+            request = self._request(number, read, f"ahead for epoch {number}")
+            self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
+        except PyFlinkStateError as error:
+            self._reporter.log.not_ahead(number, error)
+            return False
+        return True
+
+    def cancel(self, _: CancelEpoch) -> None:
+        """Cancel what runs of the failed attempt; its slots are cut off after that."""
+        self._slots.cut_off_later()
+        self.runner.cancel()
+
+
+class Actions:
+    """Carries out instructions, on the thread of the master.
+
+    Args:
+        plan: the plan of the program.
+        settings: how to run it.
+        runner: the engine that runs epochs.
+        control: makes the endpoint to which tasks and slots connect.
+        clock: tells the time.
+        storage: where checkpoints are kept; None if none are taken.
+        restore: the checkpoint to start from, if any.
+        mailbox: where events arrive.
+        job_id: the id of the job.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: JobPlan,
+        settings: JobSettings,
+        runner: EpochRunner,
+        control: ControlFactory,
+        clock: Clock,
+        storage: CheckpointFolders | None,
+        restore: RestorePoint | None,
+        mailbox: queue.SimpleQueue[Any],
+        job_id: str,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self.plan = plan
+        if restore is not None:
+            self.plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
+        self.reporter = JobReporter(self.plan, job_id, settings.name, settings.listeners, clock)
+        deployments = Deployments(
+            self.plan,
+            settings.state_backend,
+            None if storage is None else storage.settings,
+            settings.checkpoints.incremental,
+            settings.slot_memory_bytes,
+            settings.job_parameters,
+        )
+        self.slots = JobSlots(control, deployments, clock, settings.job_parameters, settings.is_encrypted)
+        self.checkpoints: Checkpoints | None = None
+        self.takeover: Takeover | None = None
+        #: Raises ``JobSupersededError`` if another driver has taken the job over.
+        self._check_run: Callable[[], None] = lambda: None
+        if storage is not None:
+            claim = RunClaim(job_id, settings.name, storage, clock)
+            self._check_run = claim.check
+            files = CheckpointFiles(job_id, settings.name, storage, claim)
+            self.checkpoints = Checkpoints(
+                self.plan, settings.checkpoints, files, self.slots, self.reporter, clock, restore
+            )
+            self.takeover = Takeover(files, self.checkpoints)
+        self.sinks = JobSinks(self.plan.sinks, job_id, self._check_run)
+        #: Where planned epochs are written down, if a sink relies on their numbers.
+        self._plans = self.takeover.files if self.takeover and self.sinks.rely_on_numbers else None
+        self.source = Input(
+            self.plan,
+            GuardedSource(self.plan.source.source, self.plan.source.name),
+            settings.allow_non_restored_state,
+            storage is None,
+            clock,
+            None if self._plans is None else self._plans.plan,
+        )
+        self.engine = EngineRequests(
+            runner=runner,
+            plan=self.plan,
+            settings=settings,
+            slots=self.slots,
+            source=self.source,
+            reporter=self.reporter,
+            mailbox=mailbox,
+        )
+        self._epoch_started_ms = 0
+        self._last_duration_ms = 0
+        #: The history of runs for sinks, if no checkpoints have one: a run may have to be begun again.
+        self._line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
+
+    @property
+    def restore(self) -> RestorePoint | None:
+        """The checkpoint from which the job starts, or to which it goes back."""
+        return None if self.checkpoints is None else self.checkpoints.restore
+
+    def has_pending(self) -> bool:
+        """Return whether checkpoints or savepoints are pending."""
+        return self.checkpoints is not None and bool(self.checkpoints.coordinator.pending)
+
+    # --- the beginning of an attempt, and of a run -------------------------------------------------
+
+    def begin_attempt(self, instruction: BeginAttempt) -> int:
+        """Cut off previous attempts, and go to where this one begins."""
+        self.slots.registry = self.slots.control.new_attempt(instruction.attempt)
+        if self.takeover is not None:
+            self.takeover.begin_attempt()
+        return self._begin(self.restore, instruction.is_final)
+
+    def _begin(self, restore: RestorePoint | None, is_final: bool) -> int:
+        epoch = self.source.begin(restore, is_final)
+        counters = {} if restore is None else restore.metadata.counters
+        self.reporter.accumulators.reset(epoch, counters)
+        self.slots.deployments.begin_attempt(self.slots.registry.attempt, epoch, restore)
+        return epoch
+
+    def claim(self, _: ClaimJob) -> Claim:
+        """Make any older driver of the job end, and restore the last checkpoint that it completed."""
+        restore = self.restore
+        if self.takeover is not None:
+            newest = self.takeover.claim()
+            if newest is not None and newest is not restore:
+                self._check_fits(newest)
+                self.takeover.checkpoints.restore = restore = newest
+                self._begin(newest, is_final=False)
+        self.source.check(restore)
+        epoch = 0 if restore is None else restore.metadata.epoch
+        return Claim(epoch, restore is not None and bool(self.slots.deployments.slots()))
+
+    def _check_fits(self, newest: RestorePoint) -> None:
+        settings = self._settings
+        plan = fit(self.plan, settings.name, newest.metadata, settings.allow_non_restored_state)
+        if [op.max_parallelism for op in plan.operators] != [
+            op.max_parallelism for op in self.plan.operators
+        ]:
+            raise IncompatibleCheckpointError(
+                f"{newest.uri}, which another driver has just completed, has other max parallelisms than the "
+                f"checkpoint before it: start the program again"
+            )
+
+    def take_over(self, instruction: TakeOver) -> None:
+        """Take over the job.
+
+        Failures up to this point have left all checkpoints and all output as they were.
+        """
+        if self.takeover is not None:
+            self.takeover.take_over()
+            self._line = self.takeover.files.line
+        restored = None if self.restore is None else self.restore.metadata.epoch
+        self.sinks.open(self._line, restored, instruction.epoch)
+        if self._plans is not None and restored is not None:
+            planned = self.source.source.planned(self._plans.planned(restored))
+            self.source.planner.remember(planned)
+
+    # --- an epoch ----------------------------------------------------------------------------------
+
+    def ask_source(self, instruction: AskSource) -> Found:
+        """Ask the source for the next epoch."""
+        self.reporter.timeline.begin()
+        step = self.source.planner.next(instruction.epoch)
+        if step is not None:
+            return Found(step)
+        is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
+            self._clock.monotonic_ms()
+        )
+        is_over = self.source.planner.is_over
+        return Found(
+            None, is_over, self.has_pending(), is_due, self.source.timers.are_due(self._clock.now_ms())
+        )
+
+    def set_barrier(self, instruction: SetBarrier) -> list[Outcome]:
+        """Decide on the barrier: with a savepoint, or a checkpoint that is due by the end of the epoch."""
+        self._epoch_started_ms = now_ms = self._clock.monotonic_ms()
+        checkpoints, epoch = self.checkpoints, instruction.epoch
+        outcomes: list[Outcome] = []
+        if checkpoints is not None and instruction.savepoint is not None:
+            outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
+        if checkpoints is None or outcomes or epoch.trigger is not None:
+            return outcomes
+        is_due = checkpoints.coordinator.is_due(now_ms + self._last_duration_ms)
+        return checkpoints.trigger(epoch, now_ms) if instruction.is_needed or is_due else []
+
+    def count(self, instruction: CountReport) -> None:
+        """Add the counts that a task has reported."""
+        self.reporter.task_reported(instruction.report)
+        self.source.count(instruction.report)
+
+    def prepare(self, instruction: PrepareOutput) -> None:
+        """Let the sinks prepare the output of an epoch that has run."""
+        number = instruction.epoch.number
+        self.reporter.timeline.ran()
+        self.sinks.prepare(number, instruction.epoch.results)
+        self.source.ended(number)
+        self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
+        self.reporter.epoch_prepared(
+            number, self._last_duration_ms, self.slots.registry.attempt, self.source.event_time.at(number)
+        )
+
+    def align(self, instruction: AlignBarrier) -> list[Outcome]:
+        """Tell the checkpoints that every subtask has reached a barrier, and where the job is then."""
+        assert self.checkpoints is not None
+        number = instruction.epoch.number
+        counters = self.reporter.accumulators.total(number)
+        state = EpochState(self.source.planner.position(number), counters, self.source.event_time.at(number))
+        trigger = instruction.epoch.trigger
+        return [] if trigger is None else self.checkpoints.barrier_aligned(trigger, state)
+
+    def commit(self, instruction: CommitOutput) -> None:
+        """Let the sinks commit."""
+        epoch = instruction.epoch
+        began_ms = self._clock.monotonic_ms()
+        self.sinks.commit(epoch)
+        self.source.commit(epoch)
+        self.reporter.accumulators.fold(epoch)
+        if self._plans is not None:
+            self._plans.forget_planned(epoch)
+        self.reporter.committed(epoch, self._clock.monotonic_ms() - began_ms)
+
+    def confirm(self, instruction: ConfirmCheckpoint) -> list[Outcome]:
+        """Carry out what follows a complete checkpoint."""
+        assert self.checkpoints is not None
+        return self.checkpoints.confirm(instruction.checkpoint_id, instruction.error)
+
+    # --- the end of an attempt ---------------------------------------------------------------------
+
+    def end_attempt(self, instruction: EndAttempt) -> AttemptEnded:
+        """Abort the checkpoints of the failed attempt, and find out why it failed."""
+        self.slots.cut_off()
+        error = self._reason_of(instruction.error)
+        if self.checkpoints is not None:
+            self.checkpoints.abort_pending(error)
+        return AttemptEnded(error, self._falls_back(error), self._clock.monotonic_ms())
+
+    def _reason_of(self, error: PyFlinkStateError) -> PyFlinkStateError:
+        """Return why an attempt has failed: if there is another driver, most likely because of that."""
+        try:
+            self._check_run()
+        except JobSupersededError as superseded:
+            superseded.__cause__ = error if error is not superseded else None
+            return superseded
+        except CheckpointError:
+            return error
+        return error
+
+    def _falls_back(self, error: PyFlinkStateError) -> bool:
+        """Go back to the checkpoint before a damaged one, if the user allows it and there is one."""
+        may = self._settings.fall_back and self.source.source.is_rewindable
+        is_damaged = isinstance(error, CorruptCheckpointError) and self.restore is not None
+        older = self.takeover.fall_back() if self.takeover and may and is_damaged else None
+        if older is not None:
+            self.reporter.log.falls_back(error, older.uri)
+            self.source.planner.remember({})
+        return older is not None
+
+    def pause(self, instruction: Pause) -> None:
+        """End the slots of an attempt, and tell that another one follows."""
+        self.slots.registry.end()
+        self.reporter.restarts(instruction.attempt, instruction.error, self.restore)

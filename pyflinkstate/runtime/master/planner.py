@@ -1,0 +1,248 @@
+"""Plans epochs: where the source begins and is at the end of each, the next epoch, and epochs for timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from pyflinkstate.api.values import Offset
+from pyflinkstate.runtime.master.deployment import RestorePoint
+from pyflinkstate.runtime.master.event_time import EventTimeTracker
+from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.sources import Epoch, GuardedSource, Source, SourceSet
+from pyflinkstate.runtime.wire import Clock, SlotId, TaskReport
+
+
+@attrs.frozen
+class Step:
+    """What to run next: ``epoch``, or None for an empty one, which is run for its barrier or for timers."""
+
+    epoch: Epoch | None
+    is_last: bool
+
+
+@attrs.frozen
+class PlannedAhead:
+    """An epoch that was planned while the one before it runs: its number, its end and what to run."""
+
+    number: int
+    end: Offset
+    step: Step
+    is_full: bool
+
+
+class EpochPlanner:
+    """Cuts the source into epochs; an epoch that is run again is cut the same way.
+
+    Args:
+        source: the source to cut.
+        log: writes down where an epoch ends before it runs, if that must outlive the program.
+        whole: whether a bounded input is one epoch.
+    """
+
+    def __init__(
+        self, source: Source, log: Callable[[int, Offset], None] | None, whole: bool = False
+    ) -> None:
+        self._source = source
+        self._whole = whole
+        self._log = log
+        self._positions: dict[int, Offset] = {}
+        self._planned: dict[int, Offset] = {}
+        self._ahead: PlannedAhead | None = None
+        #: Whether the epoch that ``next`` returned last was full, so that there is likely to be more.
+        self._is_full = False
+        #: Whether the source had ended when it was last asked.
+        self.is_over = False
+
+    def begin(self, epoch: int, position: Offset) -> None:
+        """Begin an attempt at the end of ``epoch``, where the source is at ``position``."""
+        self._positions = {epoch: position}
+        self._ahead = None
+        self.is_over = False
+
+    def remember(self, planned: Mapping[int, Offset]) -> None:
+        """Take over the ends of epochs that an earlier run planned and may not have completed."""
+        self._planned = dict(planned)
+
+    def next(self, epoch: int) -> Step | None:
+        """Return the epoch after ``epoch``, or None if there is nothing (``is_over``: ever again)."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.number == epoch + 1:
+            self._is_full = ahead.is_full
+            self._note(ahead.number, ahead.end)
+            return ahead.step
+        start = self._positions[epoch]
+        found = self._source.latest_offset(start, self._whole)
+        end = self._planned.get(epoch + 1, found.end)
+        self._is_full = found.is_full or end != found.end
+        if end == start:
+            self.is_over = found.is_last
+            return Step(None, False) if epoch + 1 in self._planned else None
+        self._note(epoch + 1, end)
+        return Step(self._source.plan(start, end), found.is_last and end == found.end)
+
+    def ahead(self, epoch: int) -> Epoch | None:
+        """Plan the epoch after ``epoch``, which still runs; None if the source has to be asked later.
+
+        A source whose last epoch was not full is not asked: it has nothing now, or not yet all of an epoch.
+
+        ``next`` returns it when its turn comes. Nothing else knows of it: if the attempt ends before that,
+        it is as if it had never been planned.
+        """
+        if not self._is_full:
+            return None
+        start = self._planned[epoch]
+        found = self._source.latest_offset(start, self._whole)
+        end = self._planned.get(epoch + 1, found.end)
+        if end == start or not (found.is_settled or epoch + 1 in self._planned):
+            return None
+        step = Step(self._source.plan(start, end), found.is_last and end == found.end)
+        self._ahead = PlannedAhead(epoch + 1, end, step, found.is_full or end != found.end)
+        return step.epoch
+
+    def empty(self, epoch: int) -> Step:
+        """Return an empty epoch after ``epoch``; it stays empty when it is run again."""
+        self._note(epoch + 1, self._positions[epoch])
+        return Step(None, self.is_over)
+
+    def _note(self, number: int, end: Offset) -> None:
+        if number not in self._planned and self._log is not None:
+            self._log(number, end)
+        self._planned[number] = end
+
+    def ended(self, number: int) -> None:
+        """Record that epoch ``number`` has run."""
+        self._positions[number] = self._planned[number]
+
+    def position(self, epoch: int) -> Offset:
+        """Return the position of the source at the end of ``epoch``."""
+        return self._positions[epoch]
+
+    def commit(self, epoch: int) -> None:
+        """Forget the ends of epochs before ``epoch``, which are final."""
+        self._source.commit(self._positions[epoch])
+        self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
+        self._planned = {n: end for n, end in self._planned.items() if n > epoch}
+
+
+def track_event_time(plan: JobPlan, now_ms: Callable[[], int]) -> EventTimeTracker:
+    """Return the tracker of the plan's watermarks, which also makes aligned sources wait for each other."""
+    tracker = EventTimeTracker(plan.idle_timeouts_ms(), now_ms, plan.aligned_sources())
+    if isinstance(plan.source.source, SourceSet):
+        plan.source.source.align(tracker.hold_back)
+    return tracker
+
+
+class NextTimers:
+    """When the next processing-time timer of each slot is due."""
+
+    def __init__(self, plan: JobPlan) -> None:
+        self._plan = plan
+        self._due_ms: dict[str, int] = {}
+
+    def begin_attempt(self, are_restored: bool) -> None:
+        """Forget all timers. Restored ones are not known yet, so an epoch is run soon to find them."""
+        self._due_ms = {}
+        if are_restored and self._plan.uses_timers:
+            self._due_ms = {
+                str(SlotId(operator.operator_id, subtask)): 0
+                for operator in self._plan.operators
+                for subtask in range(operator.parallelism)
+            }
+
+    def set_due(self, slot: str, due_ms: int | None) -> None:
+        """Record when a slot's next timer is due, or None if it has none."""
+        self._due_ms.pop(slot, None)
+        if due_ms is not None:
+            self._due_ms[slot] = due_ms
+
+    def are_due(self, now_ms: int) -> bool:
+        """Return whether a timer is due."""
+        return bool(self._due_ms) and min(self._due_ms.values()) <= now_ms
+
+
+class Input:
+    """The source of a job, and what depends on how far it is read: plans, event time, timers.
+
+    Args:
+        plan: what the job runs.
+        source: the source that it reads.
+        may_drop: whether a checkpoint may have positions of sources that the program no longer has.
+        whole: see :class:`EpochPlanner`.
+        clock: tells the time.
+        log: see :class:`EpochPlanner`.
+    """
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        source: GuardedSource,
+        may_drop: bool,
+        whole: bool,
+        clock: Clock,
+        log: Callable[[int, Offset], None] | None,
+    ) -> None:
+        self.source = source
+        self.planner = EpochPlanner(source, log, whole)
+        self.event_time = track_event_time(plan, clock.monotonic_ms)
+        self.timers = NextTimers(plan)
+        self._plan = plan
+        self._may_drop = may_drop
+        #: Asked for once, so that a restart without a checkpoint begins there again.
+        self._initial: Offset | None = None
+
+    def begin(self, restore: RestorePoint | None, is_final: bool) -> int:
+        """Go to a checkpoint, or to the beginning; return its epoch.
+
+        Args:
+            restore: the checkpoint, or None.
+            is_final: no other checkpoint will be restored instead; the source may drop what is before.
+        """
+        epoch, watermarks = 0, {}
+        if restore is not None:
+            metadata = restore.metadata
+            epoch = metadata.epoch
+            watermarks = self._plan.watermarks_of(metadata.watermarks, metadata.source_position)
+        self.planner.begin(epoch, self._position(restore, is_final))
+        self.event_time.begin(epoch, watermarks)
+        self.timers.begin_attempt(are_restored=restore is not None)
+        return epoch
+
+    def _position(self, restore: RestorePoint | None, is_final: bool) -> Offset:
+        position = self._restored(restore)
+        if position is None:
+            if self._initial is None:
+                self._initial = self.source.initial_offset()
+            return self._initial
+        if is_final:
+            self.source.commit(position)
+        return position
+
+    def check(self, restore: RestorePoint | None) -> None:
+        """Compare a checkpoint that will be restored with the source, which may drop what is before."""
+        position = self._restored(restore)
+        if position is not None:
+            self.source.check_restored(position)
+            self.source.commit(position)
+
+    def _restored(self, restore: RestorePoint | None) -> Offset | None:
+        """Return where the sources go on; None if there is no checkpoint, or one that was seeded."""
+        position = None if restore is None else restore.metadata.source_position
+        return None if position is None else self.source.restored(position, self._may_drop)
+
+    def count(self, report: TaskReport) -> None:
+        """Note the watermarks and the next timer that a task has reported."""
+        self.event_time.report(report)
+        if report.is_slot:
+            self.timers.set_due(report.task, report.next_timer_ms)
+
+    def ended(self, number: int) -> None:
+        """Record that epoch ``number`` has run."""
+        self.planner.ended(number)
+        self.event_time.ended(number)
+
+    def commit(self, epoch: int) -> None:
+        """Forget what came before ``epoch``, which is final."""
+        self.planner.commit(epoch)
+        self.event_time.commit(epoch)

@@ -1,0 +1,311 @@
+"""One epoch ahead: the input of the next epoch is read and shuffled while an epoch runs."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+import pytest
+from support_job import GrowingSource, JobRun, LocalRunner, latest, numbers, once
+from support_runtime import PATIENCE_S, PICKLED
+from test_replacing_sinks import RARELY, Table
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.errors import BadRecordError, SparkJobError, UserFunctionError
+from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.master.planner import EpochPlanner, Step
+from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SourceNode, StatefulNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import Available, CollectionSource
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+
+pytestmark = pytest.mark.timeout(60)
+
+ALL_KEPT = CheckpointSettings(interval_ms=0, num_retained=100, max_concurrent=10)
+#: Ten numbers in epochs of three.
+LAST = 4
+SUMS = [sum(range(number + 1)) for number in range(10)]
+
+
+class Sum(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.sum = runtime_context.get_state(ValueStateDescriptor("sum", PICKLED))
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterable[int]:
+        self.sum.update((self.sum.value() or 0) + value)
+        yield self.sum.value()
+
+
+def summed(parent: Node) -> Node:
+    return StatefulNode(parent, lambda number: 0, PICKLED, Sum(), "sum")
+
+
+@attrs.define
+class Program:
+    """A job of which each epoch runs when the next one was shuffled, or could not be."""
+
+    run: JobRun
+    results: list[int]
+    #: What was read, each time that it was.
+    read: list[int]
+
+    @property
+    def runner(self) -> LocalRunner:
+        return self.run.runner
+
+    def ahead(self) -> list[tuple[int, int]]:
+        """Return the attempt and the number of each epoch that was to be shuffled ahead."""
+        return [(request.link.driver.attempt, request.link.epoch) for request in self.runner.requests_ahead]
+
+
+def program(
+    storage: CheckpointFolders | None, source: SourceNode | None = None, last: int = LAST, **settings: Any
+) -> Program:
+    read: list[int] = []
+    results: list[int] = []
+
+    def note(number: int) -> int:
+        read.append(number)
+        return number
+
+    end = summed(ChainNode(source or numbers(), "map", note, "map"))
+    run = JobRun(
+        end,
+        DriverSink(lambda _, values: results.extend(values)),
+        storage,
+        **{"checkpoints": ALL_KEPT, **settings},
+    )
+    ended: queue.SimpleQueue[EpochRequest] = queue.SimpleQueue()
+    run.runner.after_ahead = ended.put
+
+    def wait(request: EpochRequest) -> None:
+        if request.link.epoch < last:
+            assert ended.get(timeout=PATIENCE_S).link.epoch == request.link.epoch + 1
+
+    run.runner.before = wait
+    return Program(run, results, read)
+
+
+def test_all_epochs_but_the_first_are_shuffled_while_one_runs(
+    storage: CheckpointFolders,
+) -> None:
+    made = program(storage)
+    orders: list[list[int]] = []
+    made.runner.after = lambda request: orders.append(list(made.read))
+    job = made.run.run()
+    assert made.ahead() == [(0, 2), (0, 3), (0, 4)]
+    assert [len(read) for read in orders] == [6, 9, 10, 10], "the next epoch was read before this one ended"
+    assert sorted(made.read) == list(range(10)), "each was read once"
+    assert made.results == SUMS
+    assert job.result().get_accumulator_result("numbers.records_out") == 10
+    assert [stats.records for stats in made.run.heard.epochs] == [3, 3, 3, 1]
+
+
+def test_a_checkpoint_has_the_position_and_the_counts_of_its_own_epoch(storage: CheckpointFolders) -> None:
+    made = program(storage)
+    made.run.run()
+    found = [storage.load(stats.uri) for stats in made.run.heard.checkpoints]
+    assert [one.source_position["index"] for one in found] == [3, 6, 9, 10]
+    assert [one.counters["numbers.records_out"] for one in found] == [3, 6, 9, 10]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failure_throws_the_next_epoch_away(storage: CheckpointFolders, when: str) -> None:
+    made = program(storage, restart=FixedDelayRestart(1, 0))
+    wait, fail = made.runner.before, once(SparkJobError("bad"), 2)
+    if when == "after":
+        made.runner.after = fail
+    else:
+        made.runner.before = lambda request: (wait(request), fail(request))  # type: ignore[assignment]
+    job = made.run.run()
+    first = [epoch for attempt, epoch in made.ahead() if attempt == 0]
+    assert first == [2, 3]
+    assert made.read.count(6) == 2, "what was shuffled for the failed attempt is not used"
+    assert made.results == SUMS
+    assert job.result().get_accumulator_result("numbers.records_out") == 10
+
+
+def test_the_job_waits_until_what_is_ahead_of_a_failed_attempt_has_ended(storage: CheckpointFolders) -> None:
+    made = program(storage, last=0, restart=FixedDelayRestart(1, 0))
+    begun: queue.SimpleQueue[None] = queue.SimpleQueue()
+    alive: list[int] = []
+
+    def hang(request: EpochRequest) -> None:
+        alive.append(request.link.driver.attempt)
+        begun.put(None)
+        made.runner.gives_up_ahead.wait(PATIENCE_S)
+        alive.remove(request.link.driver.attempt)
+
+    def fail_once(request: EpochRequest) -> None:
+        if request.link.driver.attempt == 0:
+            begun.get(timeout=PATIENCE_S)
+            made.runner.before_ahead = lambda request: None
+            raise SparkJobError("bad")
+        assert not alive, "of the attempt before"
+
+    made.runner.before_ahead, made.runner.before = hang, fail_once
+    made.run.run()
+    assert made.results == SUMS
+    assert made.runner.cancelled
+
+
+def test_a_record_that_fails_ahead_fails_the_job_in_its_own_epoch(
+    storage: CheckpointFolders,
+) -> None:
+    def bite(number: int) -> int:
+        if number == 7:
+            raise ValueError("seven")
+        return number
+
+    source = numbers()
+    made = program(storage)
+    made.run.end = summed(ChainNode(source, "map", bite, "map"))
+    wait = made.runner.before
+
+    def after_the_checkpoint(request: EpochRequest) -> None:
+        wait(request)
+        if request.link.epoch > 1:
+            made.run.heard.await_checkpoint()
+
+    made.runner.before = after_the_checkpoint
+    with pytest.raises(UserFunctionError, match="seven"):
+        made.run.run()
+    assert made.ahead() == [(0, 2), (0, 3), (0, 4)]
+    assert made.results == SUMS[:6]
+
+
+def test_what_was_only_planned_ahead_is_not_written_down(storage: CheckpointFolders) -> None:
+    """The epoch that ran is cut as it was, and the one ahead of it as the source gives it now."""
+    rows: dict[int, list[int]] = {}
+    made = program(storage, checkpoints=RARELY)
+    made.run.sink = Table(rows)
+    made.runner.after = once(BadRecordError("bad"), 2)
+    with pytest.raises(BadRecordError):
+        made.run.run()
+    assert made.ahead() == [(0, 2), (0, 3)]
+    JobRun(summed(numbers(10, 7)), Table(rows), storage, latest(storage), checkpoints=RARELY).run()
+    assert rows == {1: SUMS[:3], 2: SUMS[3:6], 3: SUMS[6:]}
+
+
+def test_what_has_run_is_planned_ahead_as_it_was(storage: CheckpointFolders) -> None:
+    rows: dict[int, list[int]] = {}
+    made = program(storage, checkpoints=RARELY)
+    made.run.sink = Table(rows)
+    made.runner.after = once(BadRecordError("bad"), 4)
+    with pytest.raises(BadRecordError):
+        made.run.run()
+    again = program(storage, numbers(10, 7), restore=latest(storage), checkpoints=RARELY)
+    again.run.sink = Table(rows)
+    again.run.run()
+    assert again.ahead() == [(0, 3), (0, 4)]
+    assert rows == {1: SUMS[:3], 2: SUMS[3:6], 3: SUMS[6:9], 4: SUMS[9:]}
+
+
+class Restless(CollectionSource):
+    """Raises when it is asked for an epoch while another one runs."""
+
+    is_busy: Callable[[], bool]
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        if self.is_busy():
+            raise ValueError("not now")
+        return super().latest_offset(start, whole)
+
+
+def test_a_source_that_cannot_plan_ahead_is_asked_in_its_turn(storage: CheckpointFolders) -> None:
+    source = Restless(list(range(10)), 3)
+    made = program(storage, SourceNode(source, "numbers"), last=0)
+    job = made.run.job()
+    object.__setattr__(source, "is_busy", lambda: job._machine.flight.running is not None)
+    assert list(job.run()) == [1, 2, 3, 4]
+    assert made.ahead() == []
+    assert made.results == SUMS
+
+
+def test_a_source_that_may_have_more_later_is_not_asked_before(storage: CheckpointFolders) -> None:
+    def end(source: GrowingSource) -> None:
+        source.is_over = True
+
+    made = program(storage, SourceNode(GrowingSource(10, end), "numbers"), last=0)
+    made.run.run()
+    assert made.ahead() == []
+    assert made.results == SUMS
+
+
+def test_with_the_setting_off_nothing_is_shuffled_ahead(storage: CheckpointFolders) -> None:
+    made = program(storage, last=0, epochs_ahead=0)
+    made.run.run()
+    assert made.ahead() == []
+    assert made.results == SUMS
+
+
+class TestThePlanner:
+    def planner(self, log: Callable[[int, Any], None] | None = None) -> EpochPlanner:
+        made = EpochPlanner(CollectionSource(list(range(5)), 2), log)
+        made.begin(0, {"index": 0, "length": 5})
+        made.next(0)
+        return made
+
+    def test_what_was_planned_ahead_comes_next(self) -> None:
+        made = self.planner()
+        epoch = made.ahead(1)
+        made.ended(1)
+        assert made.position(1)["index"] == 2
+        assert made.next(1) == Step(epoch, is_last=False)
+        made.ended(2)
+        assert made.position(2)["index"] == 4
+
+    def test_it_is_written_down_in_its_turn(self) -> None:
+        log: list[int] = []
+        made = self.planner(lambda number, end: log.append(number))
+        made.ahead(1)
+        assert log == [1]
+        made.ended(1)
+        made.next(1)
+        assert log == [1, 2]
+
+    def test_the_last_one_is_known_to_be_the_last(self) -> None:
+        made = self.planner()
+        made.ended(1)
+        made.next(1)
+        epoch = made.ahead(2)
+        made.ended(2)
+        assert made.next(2) == Step(epoch, is_last=True)
+
+    def test_another_attempt_plans_anew(self) -> None:
+        made = self.planner()
+        ahead = made.ahead(1)
+        made.begin(1, {"index": 3, "length": 5})
+        found = made.next(1)
+        assert found is not None
+        assert found.epoch != ahead
+
+    def test_only_after_a_full_epoch_is_the_source_asked_and_only_a_settled_one_is_taken(self) -> None:
+        asked: list[int] = []
+
+        class Paced(CollectionSource):
+            def latest_offset(self, start: Any, whole: bool) -> Available:
+                asked.append(start["index"])
+                found = super().latest_offset(start, whole)
+                return Available(found.end, is_full=start["index"] == 0)
+
+        made = EpochPlanner(Paced(list(range(9)), 2), None)
+        made.begin(0, {"index": 0, "length": 9})
+        made.next(0)
+        assert made.ahead(1) is None, "there may be more of it later"
+        made.ended(1)
+        made.next(1)
+        assert made.ahead(2) is None
+        assert asked == [0, 2, 2], "after epoch 2, which was not full, it was not asked"
+
+    def test_a_source_without_more_is_asked_again(self) -> None:
+        made = EpochPlanner(CollectionSource([1], 2), None)
+        made.begin(0, {"index": 0, "length": 1})
+        made.next(0)
+        assert made.ahead(1) is None

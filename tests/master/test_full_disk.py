@@ -1,0 +1,203 @@
+"""The checkpoint directory fills up while a job runs, and is given room again: the job goes on by itself.
+
+On a real file system of a megabyte; a file that takes the rest of it stands for whatever fills a disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from slot_functions import Count
+from support_job import JobRun, numbers
+from support_runtime import PICKLED
+
+from pyflinkstate.errors import CheckpointFailuresExceededError, CheckpointStorageError, PyFlinkStateError
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.master import CheckpointStats
+from pyflinkstate.runtime.master.reports.observe import JobListener
+from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(120)]
+
+EPOCHS = 10
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs to mount a small file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Take all the space that is left, to the last byte."""
+    with open(folder / "other", "ab", buffering=0) as file:
+        for size in (65536, 512, 1):
+            try:
+                while file.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue
+
+
+def make_room(folder: Path) -> None:
+    (folder / "other").unlink(missing_ok=True)
+
+
+@attrs.define
+class Outage(JobListener):
+    """The file system is full from epoch ``begin`` on until ``failures`` checkpoints have failed.
+
+    A checkpoint of an earlier epoch may be complete only now, and the one before it gives back its space.
+    """
+
+    folder: Path
+    run: JobRun
+    begin: int
+    failures: int
+    has_begun: bool = False
+    is_over: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self.run.listeners = (*self.run.listeners, self)
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        if self.has_begun and not self.is_over:
+            fill(self.folder)
+
+    def before(self, request: EpochRequest) -> None:
+        if self.is_over:
+            return
+        if len(self.run.heard.failed) >= self.failures:
+            self.is_over = True
+            make_room(self.folder)
+        elif request.link.epoch == self.begin:
+            self.has_begun = True
+            fill(self.folder)
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Return what no completed checkpoint needs."""
+    return [path.name for path in folder.rglob("*") if ".inprogress" in path.name]
+
+
+def counting(padding: int) -> StatefulNode:
+    """Counts three keys; ``padding`` bytes of each decide whether state is in files of its own."""
+    count = Count(random.Random(0).randbytes(padding))
+    return StatefulNode(numbers(EPOCHS * 3), lambda number: number % 3, PICKLED, count, "count")
+
+
+def job_of(folder: Path, padding: int, out: list[Any]) -> JobRun:
+    """Return a job whose epochs are too slow to be over before three checkpoints have failed."""
+    storage = CheckpointFolders(str(folder / "checkpoints"))
+    sink = DriverSink(lambda _, values: out.extend(values))
+    return JobRun(counting(padding), sink, storage, epochs_ahead=0)
+
+
+EXPECTED = sorted((number % 3, number // 3 + 1) for number in range(EPOCHS * 3))
+
+
+@pytest.fixture
+def out() -> list[Any]:
+    return []
+
+
+@pytest.mark.parametrize("padding", [10, 40_000], ids=["inline state", "state in files"])
+def test_failures_that_are_tolerated_cost_nothing_once_there_is_room(
+    small: Path, out: list[Any], padding: int
+) -> None:
+    run = job_of(small, padding, out)
+    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=20)
+    outage = Outage(small, run, begin=4, failures=3)
+    run.runner.before = outage.before
+    job = run.run()
+    assert outage.is_over
+    assert len(run.heard.failed) >= 3
+    assert any("No space left on device" in str(stats.failure) for stats in run.heard.failed)
+    assert job.result().restarts == 0
+    assert sorted(out) == EXPECTED
+    assert left_behind(small) == []
+    storage = CheckpointFolders(str(small / "checkpoints"))
+    (completed,) = storage.completed(job.job_id)
+    history = json.loads((small / "checkpoints" / job.job_id / "checkpoints.json").read_text())
+    assert history[0]["checkpoint_id"] == completed
+    assert storage.load_latest("orders").epoch == job.result().epochs
+
+
+@pytest.mark.parametrize("padding", [10, 40_000], ids=["inline state", "state in files"])
+def test_failures_that_are_not_tolerated_restart_the_job_until_there_is_room(
+    small: Path, out: list[Any], padding: int
+) -> None:
+    run = job_of(small, padding, out)
+    run.restart = FixedDelayRestart(50, 1)
+    outage = Outage(small, run, begin=4, failures=3)
+    run.runner.before = outage.before
+    job = run.run()
+    assert outage.is_over
+    assert job.result().restarts >= 1
+    assert {type(error) for _, error in run.heard.restarts} == {CheckpointFailuresExceededError}
+    assert sorted(out) == EXPECTED
+    assert left_behind(small) == []
+
+
+class QuietForeach(ForeachEpochSink):
+    """Notes the epochs that it is given; rows do not matter here."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda frames, epoch: None)
+        self.prepared: list[int] = []
+
+    def prepare(self, epoch: int, results: list[Any]) -> None:
+        self.prepared.append(epoch)
+
+
+def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path) -> None:
+    storage = CheckpointFolders(str(small / "checkpoints"))
+    sink = QuietForeach()
+    run = JobRun(ChainNode(numbers(EPOCHS * 3), "map", abs, "abs"), sink, storage)
+    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=20)
+    run.restart = FixedDelayRestart(50, 1)
+    noted: list[bool] = []
+
+    def before(request: EpochRequest) -> None:
+        noted.append(request.link.epoch in storage.read_planned(job.job_id))
+        if request.link.epoch == 4 and not run.heard.restarts:
+            fill(small)
+
+    run.runner.before = before
+    on_restart = run.heard.on_restart
+
+    def make_room_and_go_on(attempt: int, error: PyFlinkStateError) -> None:
+        on_restart(attempt, error)
+        if attempt == 2:
+            make_room(small)
+
+    object.__setattr__(run.heard, "on_restart", make_room_and_go_on)
+    job = run.job()
+    for _ in job.run():
+        pass
+    assert all(noted)
+    assert len(run.heard.restarts) >= 2
+    assert all(isinstance(error, CheckpointStorageError) for _, error in run.heard.restarts)
+    assert "offsets" in str(run.heard.restarts[0][1])
+    assert sorted(set(sink.prepared)) == list(range(1, EPOCHS + 1))
+    assert left_behind(small) == []

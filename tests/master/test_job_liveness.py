@@ -1,0 +1,309 @@
+"""No wait of a job is without a sign of life: what owes it a word and ends without one is an event."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from slot_functions import Count
+from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, numbers, once
+from support_runtime import PATIENCE_S, PICKLED, next_event, raising, receive
+from support_slots import SLOT, Driver, in_thread, outcome
+
+from pyflinkstate.errors import (
+    DriverUnreachableError,
+    JobCancelledError,
+    PyFlinkStateError,
+    SlotLostError,
+    SparkJobError,
+    SparkUnavailableError,
+)
+from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest
+from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master.reports.observe import JobListener
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
+from pyflinkstate.runtime.program.job_client import JobClient
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.slots.control import SlotLost
+from pyflinkstate.runtime.slots.stdout import Lines, OutputForwarder
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.wire.messages import AcquireSlot, RegisterSlot, SlotUnavailable, StartSlot
+from pyflinkstate.runtime.wire.transport import Address
+
+pytestmark = pytest.mark.timeout(60)
+
+Done = Callable[[EpochEnded], None]
+
+
+@pytest.fixture(autouse=True)
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
+
+
+class SilentRunner(LocalRunner):
+    """In one epoch, what runs it ends without a word; the word comes in the epoch after, if at all."""
+
+    def __init__(self, silent: int) -> None:
+        super().__init__()
+        self._silent = silent
+        self._withheld: Callable[[], None] = lambda: None
+
+    def start(self, request: EpochRequest, done: Done) -> None:
+        if len(self.requests) == self._silent:
+            self._withheld()
+        if len(self.requests) + 1 != self._silent:
+            super().start(request, done)
+            return
+        self.requests.append(request)
+        self._withheld = lambda: done(EpochEnded([["what nobody waits for"]], None))
+        self.thread = threading.Thread(target=lambda: None)
+        self.thread.start()
+
+
+def run_of(runner: LocalRunner, storage: CheckpointFolders, out: list[Any], restarts: int) -> JobRun:
+    sink = DriverSink(lambda _, values: out.extend(values))
+    restart = FixedDelayRestart(restarts, 0)
+    return JobRun(numbers(), sink, storage, runner=runner, restart=restart, checkpoints=EVERY_EPOCH)
+
+
+def test_an_epoch_whose_thread_ends_without_a_word_is_an_error(storage: CheckpointFolders) -> None:
+    with pytest.raises(SparkJobError, match="ended without a result"):
+        run_of(SilentRunner(1), storage, [], restarts=0).run()
+
+
+@pytest.mark.parametrize("silent", [1, 2, 4])
+def test_the_job_restarts_and_a_word_that_comes_late_is_not_taken_for_the_next_epochs(
+    storage: CheckpointFolders, silent: int
+) -> None:
+    out: list[Any] = []
+    assert run_of(SilentRunner(silent), storage, out, restarts=1).run().result().restarts == 1
+    assert out == list(range(10))
+
+
+def test_a_word_that_came_before_the_end_counts(storage: CheckpointFolders) -> None:
+    class Hasty(LocalRunner):
+        def start(self, request: EpochRequest, done: Done) -> None:
+            super().start(request, done)
+            self.thread.join()
+
+    out: list[Any] = []
+    assert run_of(Hasty(), storage, out, restarts=0).run().result().restarts == 0
+    assert out == list(range(10))
+
+
+def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointFolders) -> None:
+    """The job is cancelled, and waits for the end of the epoch, of which nothing will be heard."""
+    runner = SilentRunner(2)
+    run = run_of(runner, storage, [], restarts=0)
+    job = run.job()
+    runner.lost = lambda: lost_after_cancel(runner)  # type: ignore[method-assign]
+    client = JobClient(job, None)
+    job.cancel()
+    assert client.get_job_execution_result().exception(PATIENCE_S) is not None
+
+
+def lost_after_cancel(runner: LocalRunner) -> PyFlinkStateError | None:
+    return SparkJobError("it ended without a result") if runner.cancelled else None
+
+
+def test_a_cancellation_that_the_engine_has_missed_comes_again(storage: CheckpointFolders) -> None:
+    """Spark only cancels what it has begun with."""
+    runner = LocalRunner()
+    cancelled: list[None] = []
+    hold = threading.Event()
+
+    def cancel() -> None:
+        cancelled.append(None)
+        if len(cancelled) > 2:
+            hold.set()
+
+    def before(_: EpochRequest) -> None:
+        job.cancel()
+        assert hold.wait(PATIENCE_S)
+
+    runner.cancel, runner.before = cancel, before  # type: ignore[method-assign]
+    job = run_of(runner, storage, [], restarts=0).job()
+    with pytest.raises(JobCancelledError):
+        list(job.run())
+    assert hold.is_set()
+
+
+def test_a_control_server_that_has_ended_is_an_error(
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = LocalRunner()
+    hold = threading.Event()
+    runner.before = lambda _: hold.wait(PATIENCE_S) and None
+    monkeypatch.setattr("pyflinkstate.runtime.slots.control.ControlServer.is_alive", lambda _: False)
+    run = run_of(runner, storage, [], restarts=5)
+    runner.cancel = hold.set  # type: ignore[method-assign]
+    with pytest.raises(DriverUnreachableError, match="'orders': its control server has ended"):
+        run.run()
+
+
+GONE = SparkUnavailableError("the Spark application ended")
+
+
+def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do(
+    storage: CheckpointFolders,
+) -> None:
+    def when_idle(_: GrowingSource) -> None:
+        run.runner.gone = lambda: GONE  # type: ignore[method-assign]
+
+    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
+    with pytest.raises(SparkUnavailableError):
+        run.run()
+    assert run.heard.restarts == []
+
+
+def test_what_an_engine_that_is_gone_shuffles_ahead_does_not_hold_up_the_end(
+    storage: CheckpointFolders,
+) -> None:
+    """The running epoch fails with its engine, and nothing is ever heard of the one ahead."""
+
+    class Gone(LocalRunner):
+        def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+            self.requests_ahead.append(request)
+            self.gone = lambda: GONE  # type: ignore[method-assign]
+
+    run = run_of(Gone(), storage, [], restarts=5)
+    run.end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
+    client = JobClient(run.job(), None)
+    assert isinstance(client.get_job_execution_result().exception(PATIENCE_S), SparkUnavailableError)
+    assert run.runner.requests_ahead
+    assert run.heard.restarts == []
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_600_000])
+def test_nor_does_it_wait_for_its_restart(storage: CheckpointFolders, delay_ms: int) -> None:
+    class OnRestart(JobListener):
+        def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+            run.runner.gone = lambda: GONE  # type: ignore[method-assign]
+
+    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run.restart = FixedDelayRestart(5, delay_ms)
+    run.listeners = (OnRestart(),)
+    run.runner.before = once(SparkJobError("an executor was lost"), 2)
+    with pytest.raises(SparkUnavailableError):
+        run.run()
+    assert [attempt for attempt, _ in run.heard.restarts] == [1]
+    assert sum(run.clock.slept) < 60_000
+    assert run.heard.ended == [JobStatus.FAILED]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_that_has_ended_closes_its_engine(storage: CheckpointFolders, fails: bool) -> None:
+    closed: list[None] = []
+    run = run_of(LocalRunner(), storage, [], restarts=0)
+    run.runner.close = lambda: closed.append(None)  # type: ignore[method-assign]
+    if fails:
+        run.runner.before = once(SparkJobError("an executor was lost"), 2)
+    with pytest.raises(SparkJobError) if fails else nullcontext():
+        run.run()
+    assert closed == [None]
+
+
+def test_a_client_whose_result_cannot_be_made_is_told_so(storage: CheckpointFolders) -> None:
+    job = run_of(LocalRunner(), storage, [], restarts=0).job()
+    job.result = raising(ValueError("no result"))  # type: ignore[method-assign]
+    error = JobClient(job, None).get_job_execution_result().exception(PATIENCE_S)
+    assert isinstance(error, ValueError)
+
+
+def test_who_gives_up_waiting_for_a_job_leaves_its_futures_as_they_are(storage: CheckpointFolders) -> None:
+    """``asyncio.wait_for`` cancels the future that it has waited for."""
+
+    async def give_up(future: Future[Any]) -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(future), 0)
+
+    hold = threading.Event()
+    runner = LocalRunner()
+    runner.before = lambda _: hold.wait(PATIENCE_S)  # type: ignore[method-assign]
+    client = JobClient(run_of(runner, storage, [], restarts=0).job(), None)
+    result, ended = client.get_job_execution_result(), client.cancel()
+    for future in (result, ended):
+        asyncio.run(give_up(future))
+        assert not future.done()
+    hold.set()
+    ended.result(PATIENCE_S)
+    assert isinstance(result.exception(PATIENCE_S), JobCancelledError)
+
+
+# --- threads of connections --------------------------------------------------------------------------------
+
+
+def test_want_of_descriptors_or_threads_does_not_end_the_server(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(errno.EMFILE, "too many open files"), RuntimeError("can't start new thread")]
+    start = threading.Thread.start
+
+    def start_or_fail(thread: threading.Thread) -> None:
+        if failures and "_greet" in thread.name:
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+    asking = [in_thread(lambda: driver.connect().close()) for _ in range(3)]
+    outcomes = [outcome(result) for result in asking]
+    assert outcomes == [None, None, None]  # those that were cut off have connected again
+    assert not failures
+    assert driver.control.is_alive()
+
+
+def test_a_server_whose_thread_has_died_is_not_alive(driver: Driver) -> None:
+    assert driver.control.is_alive()
+    driver.control.close()
+    for thread in driver.control._server._threads:
+        thread.join(PATIENCE_S)
+    assert not driver.control.is_alive()
+
+
+def test_a_slot_that_the_driver_cannot_serve_is_lost_and_those_who_wait_are_told(driver: Driver) -> None:
+    driver.of = raising(KeyError("count-1"))  # type: ignore[method-assign]
+    task = driver.connect()
+    task.send(AcquireSlot(0, SLOT))
+    assert receive(task) == StartSlot()
+    slot = driver.connect()
+    slot.send(RegisterSlot(0, SLOT, 4711, Address("127.0.0.1", 4_000)))
+    event = next_event(driver.events, SlotLost)
+    assert isinstance(event.error, SlotLostError)
+    assert "was cut off: its control connection failed in the driver: KeyError: 'count-1'" in str(event.error)
+    assert isinstance(receive(task), SlotUnavailable)
+
+
+def test_an_upstream_that_gives_what_is_no_frame_is_an_error_and_no_hang(driver: Driver) -> None:
+    slot = driver.start_slot(Count())
+    failed = in_thread(lambda: list(slot.run(1, ["text"])))  # type: ignore[list-item]
+    assert isinstance(outcome(failed), TypeError)
+
+
+def test_output_goes_on_after_what_could_not_be_sent() -> None:
+    sent: queue.SimpleQueue[Lines] = queue.SimpleQueue()
+    tried: queue.SimpleQueue[None] = queue.SimpleQueue()
+    failures = [ValueError("too long")]
+
+    def send(lines: Lines) -> None:
+        tried.put(None)
+        if failures:
+            raise failures.pop()
+        sent.put(lines)
+
+    forwarder = OutputForwarder(send)
+    forwarder.start()
+    forwarder.add(logging.INFO, "first")
+    tried.get(timeout=PATIENCE_S)
+    forwarder.add(logging.INFO, "second")
+    assert (logging.WARNING, "(lines that were dropped: 1)") in sent.get(timeout=PATIENCE_S)

@@ -1,0 +1,921 @@
+"""The script of a job: what it asks for in each phase, what cannot happen, and random lives of jobs."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any, get_args
+
+import pytest
+
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointStorageError,
+    ConfigurationError,
+    CorruptCheckpointError,
+    ImpossibleEventError,
+    JobCancelledError,
+    JobFailedError,
+    JobSupersededError,
+    PyFlinkStateError,
+    SlotLostError,
+    SparkJobError,
+    SparkUnavailableError,
+    UserFunctionError,
+)
+from pyflinkstate.runtime.engine import EpochEnded
+from pyflinkstate.runtime.master import instructions, loop, machine
+from pyflinkstate.runtime.master.epochs import Epoch, EpochsInFlight, SavepointRequest, Stage
+from pyflinkstate.runtime.master.instructions import (
+    AlignBarrier,
+    Announce,
+    AskSource,
+    AttemptEnded,
+    BeginAttempt,
+    CancelEpoch,
+    CheckpointCompleted,
+    Claim,
+    ClaimJob,
+    CloseSlots,
+    CommitOutput,
+    ConfirmCheckpoint,
+    ConsumerLeft,
+    CountReport,
+    EndAttempt,
+    Failed,
+    Found,
+    GoBack,
+    LogLateFailure,
+    Pause,
+    PhaseOver,
+    PlanEmptyEpoch,
+    PrepareOutput,
+    RunEpoch,
+    SetBarrier,
+    ShuffleAhead,
+    ShuffledAhead,
+    StartSlots,
+    TakeOver,
+    Wait,
+)
+from pyflinkstate.runtime.master.machine import TABLE, JobFacts, JobMachine, Phase
+from pyflinkstate.runtime.master.planner import Step
+from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.slots import SlotLost
+from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, SlotId, TaskReport
+
+BROKEN = SparkJobError("the epoch has failed")
+NEXT, LAST, EMPTY = Step(None, False), Step(None, True), Step(None, True)
+NOTHING = Found(None)
+TRIGGER = CheckpointTrigger(1, 0, "chk-1")
+DONE = CheckpointCompleted(1, 1)
+OVER = PhaseOver()
+
+
+def made(restarts: int = 1, delay_ms: int = 50, **facts: Any) -> JobMachine:
+    settings = {"has_checkpoints": True, **facts}
+    return JobMachine(JobFacts("orders", **settings), FixedDelayRestart(restarts, delay_ms).tracker())
+
+
+class Driven:
+    """A job whose script runs until it waits, with the answers that a test has chosen.
+
+    ``answers`` has an answer or a failure by the kind of an instruction; a list has one for each time.
+    """
+
+    def __init__(self, job: JobMachine, **answers: Any) -> None:
+        self.job = job
+        self.flight = job.flight
+        self.answers: dict[str, Any] = {
+            "BeginAttempt": 0,
+            "ClaimJob": Claim(0, restores=False),
+            "AskSource": Found(NEXT),
+            "PlanEmptyEpoch": EMPTY,
+            "ShuffleAhead": True,
+            **answers,
+        }
+        self.asked: list[Any] = []
+        #: What ``SetBarrier`` notes at the epoch.
+        self.trigger: CheckpointTrigger | None = None
+        self.takes_savepoints = True
+        self._script = job.life()
+        self._go_on(None)
+
+    def tell(self, *events: Any) -> list[Any]:
+        """Tell the script one event after the other; return what it asks for because of the last one."""
+        for event in events:
+            self._go_on(event)
+        return self.asked
+
+    @property
+    def run(self) -> int:
+        """The request that the engine runs."""
+        running = self.flight.running
+        return 0 if running is None else running.run
+
+    def ended(self, error: PyFlinkStateError | None = None) -> EpochEnded:
+        return EpochEnded(None if error else [], error, self.run)
+
+    def _go_on(self, answer: Any) -> None:
+        self.asked = []
+        instruction = self._next(answer)
+        while not isinstance(instruction, (Wait, type(None))):
+            self.asked.append(instruction)
+            instruction = self._next(self._answer(instruction))
+
+    def _next(self, answer: Any) -> Any:
+        try:
+            is_failure = isinstance(answer, PyFlinkStateError)
+            return self._script.throw(answer) if is_failure else self._script.send(answer)
+        except StopIteration:
+            return None
+
+    def _answer(self, instruction: Any) -> Any:
+        name = type(instruction).__name__
+        if name in self.answers:
+            answer = self.answers[name]
+            return answer.pop(0) if isinstance(answer, list) else answer
+        if isinstance(instruction, SetBarrier):
+            instruction.epoch.trigger = self.trigger
+            instruction.epoch.savepoint = instruction.savepoint if self.takes_savepoints else None
+        if isinstance(instruction, EndAttempt):
+            return AttemptEnded(instruction.error)
+        return [] if isinstance(instruction, (SetBarrier, AlignBarrier, ConfirmCheckpoint)) else None
+
+
+def names(asked: list[Any]) -> list[str]:
+    return [type(instruction).__name__ for instruction in asked]
+
+
+def idle(answers: dict[str, Any] | None = None, **facts: Any) -> Driven:
+    driven = Driven(made(**facts), **(answers or {}))
+    driven.tell(OVER)
+    assert driven.job.phase is Phase.IDLE
+    return driven
+
+
+def running(step: Step = NEXT, trigger: CheckpointTrigger | None = None, **facts: Any) -> Driven:
+    driven = idle({"AskSource": Found(step)}, **facts)
+    driven.trigger = trigger
+    driven.tell(OVER, *([OVER] if step.is_last else []))
+    assert driven.job.phase is Phase.RUNNING
+    return driven
+
+
+def restoring(epoch: int = 7, **facts: Any) -> Driven:
+    claim = Claim(epoch, restores=True)
+    return Driven(made(**facts), BeginAttempt=epoch, ClaimJob=claim)
+
+
+class TestTheBeginning:
+    def test_nothing_is_taken_over_before_the_slots_have_restored(self) -> None:
+        driven = Driven(made(), BeginAttempt=7, ClaimJob=Claim(8, restores=True))
+        asked = driven.tell(OVER)
+        assert names(asked) == ["BeginAttempt", "ClaimJob", "StartSlots"]
+        assert asked[0] == BeginAttempt(0, is_final=False)
+        assert (driven.job.epoch, driven.flight.committed, driven.run) == (8, 8, 1)
+        assert driven.job.phase is Phase.RESTORING
+        assert driven.tell(driven.ended()) == [TakeOver(8)]
+        assert (driven.job.phase, driven.job.status) == (Phase.IDLE, JobStatus.RUNNING)
+
+    def test_slots_that_cannot_restore_end_the_attempt_and_nothing_was_touched(self) -> None:
+        driven = restoring(restarts=0)
+        driven.tell(OVER)
+        error = CorruptCheckpointError("damaged")
+        driven.tell(driven.ended(error))
+        assert driven.tell(OVER) == [EndAttempt(error)]
+        job = driven.job
+        assert not job.has_taken_over
+        assert (job.phase, job.status, job.error) == (Phase.ENDED, JobStatus.FAILED, error)
+        assert not job.has_begun
+
+    def test_after_falling_back_the_job_is_claimed_anew(self) -> None:
+        driven = restoring()
+        error = CorruptCheckpointError("damaged")
+        driven.answers["EndAttempt"] = AttemptEnded(error, falls_back=True)
+        driven.tell(OVER)
+        driven.tell(driven.ended(error))
+        assert driven.tell(OVER) == [EndAttempt(error), Pause(1, 0, error)]
+        assert names(driven.tell(OVER))[:2] == ["BeginAttempt", "ClaimJob"]
+
+    def test_slots_that_do_not_start_are_not_waited_for(self) -> None:
+        driven = restoring()
+        driven.answers["StartSlots"] = BROKEN
+        driven.tell(OVER)
+        assert driven.job.phase is Phase.STOPPING
+        assert not driven.flight.is_busy
+
+
+class TestEpochs:
+    def test_the_way_of_an_epoch(self) -> None:
+        driven = idle()
+        asked = driven.tell(OVER)
+        assert names(asked) == ["AskSource", "SetBarrier", "RunEpoch"]
+        epoch = asked[1].epoch
+        assert asked[1] == SetBarrier(epoch, None, is_needed=False)
+        assert (epoch.number, epoch.stage, epoch.run, epoch.is_final) == (1, Stage.RUNNING, 1, False)
+        asked = driven.tell(EpochEnded([["a"]], None, 1))
+        assert asked == [PrepareOutput(epoch), AlignBarrier(epoch)]
+        assert (epoch.stage, epoch.results) == (Stage.PREPARED, [["a"]])
+        assert (driven.job.phase, driven.job.epoch, driven.flight.committed) == (Phase.IDLE, 1, 0)
+        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1)]
+        assert (epoch.stage, driven.flight.committed) == (Stage.COMMITTED, 1)
+
+    def test_without_checkpoints_an_epoch_is_committed_as_it_ends(self) -> None:
+        driven = running(has_checkpoints=False)
+        assert driven.tell(driven.ended())[1:] == [CommitOutput(1)]
+        assert driven.tell(OVER)[0] == Announce(range(1, 2))
+        driven.tell(driven.ended())
+        assert driven.tell(OVER)[0] == Announce(range(2, 3))
+
+    def test_the_last_epoch_waits_until_nothing_is_under_way_and_then_for_its_checkpoint(self) -> None:
+        driven = idle({"AskSource": [Found(LAST), Found(None, is_over=True)]})
+        driven.trigger = TRIGGER
+        assert driven.tell(OVER) == [AskSource(0)]
+        assert driven.job.phase is Phase.DRAINING
+        asked = driven.tell(OVER)
+        assert asked[0] == SetBarrier(asked[0].epoch, None, is_needed=True)
+        assert asked[0].epoch.is_final
+        driven.tell(driven.ended())
+        assert driven.job.phase is Phase.COMMITTING
+        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1)]
+        driven.tell(OVER)
+        assert driven.tell(OVER) == [Announce(range(1, 2)), AskSource(1), CloseSlots()]
+        driven.tell(OVER)
+        assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FINISHED)
+
+    def test_a_barrier_that_fails_the_job_ends_the_attempt_before_the_epoch_runs(self) -> None:
+        driven = idle({"SetBarrier": [Failed(BROKEN)]})
+        driven.answers["SetBarrier"] = [[Failed(BROKEN)]]
+        assert names(driven.tell(OVER)) == ["AskSource", "SetBarrier"]
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
+
+    def test_what_is_committed_is_not_committed_again(self) -> None:
+        driven = running()
+        driven.tell(driven.ended(), DONE)
+        assert driven.tell(CheckpointCompleted(2, 1)) == [ConfirmCheckpoint(2)]
+
+    def test_a_commit_that_fails_ends_the_attempt_but_what_follows_is_done(self) -> None:
+        driven = running()
+        driven.tell(driven.ended())
+        driven.answers["CommitOutput"] = BROKEN
+        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1, BROKEN)]
+        assert driven.job.phase is Phase.STOPPING
+        assert driven.flight.committed == 0
+
+    @pytest.mark.parametrize(
+        ("facts", "found", "wanted"),
+        [
+            ({}, Found(None), False),
+            ({}, Found(None, is_over=True, has_pending=True), False),
+            ({}, Found(None, is_over=True), True),
+            ({}, Found(None, is_due=True), True),
+            ({"commits_every_epoch": True}, Found(None), True),
+            ({"has_checkpoints": False}, Found(None, is_due=True), False),
+            ({"has_checkpoints": False}, Found(None, timers_are_due=True), True),
+        ],
+    )
+    def test_when_an_epoch_of_nothing_is_worth_its_barrier(
+        self, facts: dict[str, Any], found: Found, wanted: bool
+    ) -> None:
+        driven = running(**facts)
+        driven.tell(driven.ended())
+        driven.answers["AskSource"] = found
+        asked = driven.tell(OVER)
+        assert (PlanEmptyEpoch(1) in asked) is wanted
+        assert (driven.job.phase is Phase.IDLE) is not wanted
+
+    def test_a_source_with_nothing_is_asked_again_after_a_rest(self) -> None:
+        driven = idle({"AskSource": NOTHING})
+        script = driven._script
+        assert script.send(OVER) == AskSource(0)
+        assert script.send(NOTHING) == Wait(rests=True)
+        assert script.send(TaskReport(5, 1, "of another attempt")) == Wait(rests=False)
+        assert script.send(OVER) == AskSource(0)
+
+    def test_timers_fire_once_more_at_the_end(self) -> None:
+        driven = idle({"AskSource": Found(None, is_over=True)}, uses_timers=True)
+        assert driven.tell(OVER) == [AskSource(0), PlanEmptyEpoch(0)]
+        driven.tell(OVER)
+        driven.tell(driven.ended(), DONE, OVER)
+        assert driven.tell(OVER)[-1] == CloseSlots()
+
+
+class TestSavepoints:
+    def test_one_goes_with_the_next_barrier(self) -> None:
+        driven = idle({"AskSource": NOTHING})
+        request = SavepointRequest("somewhere", stops_job=False)
+        driven.tell(request)
+        asked = driven.tell(OVER, OVER)
+        assert SetBarrier(asked[0].epoch, request, is_needed=True) == asked[0]
+        assert driven.job.savepoints == []
+
+    def test_one_whose_barrier_fails_waits_for_the_next_attempt(self) -> None:
+        driven = idle()
+        request = SavepointRequest("somewhere", stops_job=False)
+        driven.answers["SetBarrier"] = BROKEN
+        driven.tell(request, OVER)
+        assert driven.job.phase is Phase.STOPPING
+        assert driven.job.savepoints == [request]
+        assert not request.done.done()
+
+    def test_a_job_that_stops_with_one_waits_for_it_and_ends_well(self) -> None:
+        driven = idle()
+        driven.trigger = TRIGGER
+        driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
+        driven.tell(driven.ended())
+        assert driven.job.phase is Phase.COMMITTING
+        driven.tell(CheckpointCompleted(1, 1, stops_job=True), OVER)
+        assert driven.tell(OVER) == [Announce(range(1, 2)), CloseSlots()]
+
+    def test_where_it_fails_a_job_whose_time_has_ended_goes_back(self) -> None:
+        driven = idle()
+        driven.tell(SavepointRequest("somewhere", stops_job=True, drains=True), OVER)
+        driven.tell(driven.ended(), OVER)
+        end = driven.tell(OVER)[0]
+        assert isinstance(end, EndAttempt)
+        assert "event time had ended" in str(end.error)
+
+    def test_where_its_commit_fails_the_next_attempt_ends_the_job(self) -> None:
+        driven = idle()
+        driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
+        driven.tell(driven.ended())
+        driven.answers["CommitOutput"] = BROKEN
+        driven.tell(CheckpointCompleted(1, 1, stops_job=True))
+        driven.answers["BeginAttempt"] = 1
+        assert names(driven.tell(OVER, OVER)) == ["BeginAttempt", "GoBack"]
+        assert driven.tell(OVER) == [Announce(range(1, 2)), CloseSlots()]
+
+    def test_without_checkpoints_it_is_refused(self) -> None:
+        request = SavepointRequest("somewhere", stops_job=False)
+        idle(has_checkpoints=False).tell(request)
+        assert isinstance(request.done.exception(), ConfigurationError)
+
+
+class TestFailures:
+    def test_what_runs_is_cancelled_and_its_end_awaited(self) -> None:
+        driven = running()
+        assert driven.tell(Failed(BROKEN)) == [CancelEpoch()]
+        assert driven.job.status is JobStatus.RESTARTING
+        assert driven.tell(EpochEnded(None, None, driven.run - 1)) == [], "of another run"
+        assert driven.flight.is_busy
+        driven.tell(driven.ended(SparkJobError("cancelled")))
+        assert driven.tell(OVER) == [EndAttempt(BROKEN), Pause(1, 50, BROKEN)]
+        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(0)]
+        assert driven.job.phase is Phase.IDLE
+
+    @pytest.mark.parametrize("name", ["BeginAttempt", "GoBack"])
+    def test_an_attempt_that_fails_while_it_begins_is_followed_by_a_pause(self, name: str) -> None:
+        driven = idle(restarts=2)
+        driven.tell(Failed(BROKEN), OVER)
+        away = CheckpointStorageError("the storage is away")
+        driven.answers[name] = away
+        driven.tell(OVER)
+        assert driven.job.phase is Phase.STOPPING
+        assert driven.tell(OVER) == [EndAttempt(away), Pause(2, 50, away)], "its own failure counts"
+
+    def test_what_going_back_commits_is_told_of(self) -> None:
+        driven = idle()
+        driven.tell(Failed(BROKEN), OVER)
+        driven.answers["BeginAttempt"] = 3
+        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(3)]
+        assert driven.tell(OVER)[0] == Announce(range(1, 4))
+
+    def test_before_the_job_is_taken_over_nothing_is_committed_and_told_of(self) -> None:
+        driven = restoring()
+        driven.tell(OVER)
+        driven.tell(driven.ended(BROKEN), OVER)
+        driven.tell(OVER)
+        driven.tell(driven.ended())
+        assert not any(isinstance(instruction, Announce) for instruction in driven.tell(OVER))
+
+    def test_the_first_failure_counts(self) -> None:
+        driven = running()
+        driven.tell(Failed(BROKEN), Failed(SlotLostError("a slot died of it")), driven.ended())
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
+
+    def test_that_nothing_could_be_cancelled_does_not_count(self) -> None:
+        driven = running()
+        driven.answers["CancelEpoch"] = SparkUnavailableError("gone")
+        driven.tell(Failed(BROKEN))
+        assert driven.job.phase is Phase.STOPPING
+        driven.tell(driven.ended())
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
+
+    @pytest.mark.parametrize("is_running", [False, True])
+    def test_who_cancels_is_heard_before_it(self, is_running: bool) -> None:
+        driven = running() if is_running else idle()
+        driven.tell(Failed(BROKEN), CancelJob("a signal"), CancelJob("another one"))
+        if is_running:
+            driven.tell(driven.ended())
+        assert names(driven.tell(OVER)) == ["EndAttempt", "CloseSlots"]
+        driven.tell(OVER)
+        assert driven.job.status is JobStatus.CANCELED
+        assert isinstance(driven.job.error, JobCancelledError)
+        assert driven.job.error.context["by"] == "a signal"
+
+    def test_one_who_was_followed_ends_as_failed_also_when_cancelled(self) -> None:
+        driven = idle({"EndAttempt": AttemptEnded(JobSupersededError("newer"))})
+        driven.tell(CancelJob(), OVER)
+        assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FAILED)
+
+    def test_when_no_restart_is_left_the_job_says_how_often_it_was_tried(self) -> None:
+        driven = idle(restarts=1)
+        driven.tell(Failed(BROKEN), OVER, OVER, Failed(BROKEN), OVER)
+        assert isinstance(driven.job.error, JobFailedError)
+        assert driven.job.error.__cause__ is BROKEN
+        assert "after 1 restarts" in str(driven.job.error)
+
+    def test_the_end_of_an_attempt_may_fail_itself(self) -> None:
+        driven = idle({"EndAttempt": SparkUnavailableError("gone")})
+        driven.tell(Failed(BROKEN), OVER)
+        assert driven.job.phase is Phase.ENDED
+        assert isinstance(driven.job.error, SparkUnavailableError)
+
+    def test_what_came_before_the_end_of_an_epoch_ends_the_attempt(self) -> None:
+        driven = running()
+        driven.tell(CancelJob(), driven.ended())
+        end = driven.tell(OVER)[0]
+        assert isinstance(end.error, JobCancelledError)
+
+    @pytest.mark.parametrize("report", [TaskReport(5, 1, "a", error=BROKEN), TaskReport(5, 1, "a")])
+    def test_reports_of_other_attempts_count_for_nothing(self, report: TaskReport) -> None:
+        assert running().tell(report) == []
+
+    def test_a_task_that_asked_others_may_not_end_twice_in_an_epoch(self) -> None:
+        driven = running()
+        asked = TaskReport(0, 1, "ask to sums[3]", is_only_run=True)
+        for report in (asked, TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")):
+            assert driven.tell(report) == [CountReport(report)]
+        assert driven.tell(TaskReport(0, 1, "a")) == [CountReport(TaskReport(0, 1, "a"))]
+        assert driven.tell(asked) == [CancelEpoch()]
+
+    def test_what_a_task_does_after_its_epoch_changes_nothing(self) -> None:
+        driven = running()
+        late, real = TaskReport(0, 1, "a", error=BROKEN), TaskReport(0, 2, "a", error=BROKEN)
+        driven.tell(driven.ended())
+        assert driven.tell(late) == []
+        driven.tell(OVER)
+        assert driven.tell(late) == []
+        assert driven.tell(real) == [CancelEpoch()]
+
+    def test_such_a_copy_may_end_once_more_and_counts_for_nothing(self) -> None:
+        driven = running()
+        asked, again = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
+        driven.tell(asked, driven.ended())
+        assert driven.tell(asked) == []
+        driven.tell(OVER)
+        assert driven.tell(asked) == []
+        assert driven.tell(again) == [CountReport(again)]
+
+    def test_a_task_that_starts_a_slot_fails_the_attempt(self) -> None:
+        driven = restoring()
+        driven.tell(OVER)
+        assert driven.tell(TaskReport(0, 7, "count-1[0]", error=BROKEN)) == [CancelEpoch()]
+
+    def test_a_slot_of_another_attempt_is_no_loss(self) -> None:
+        driven = running()
+        assert driven.tell(SlotLost(5, SlotId("a", 0), BROKEN)) == []
+        assert driven.tell(SlotLost(0, SlotId("a", 0), BROKEN)) == [CancelEpoch()]
+
+    def test_while_it_waits_for_its_restart(self) -> None:
+        driven = idle()
+        driven.tell(Failed(BROKEN), OVER)
+        assert driven.job.phase is Phase.PAUSED
+        request = SavepointRequest("somewhere", stops_job=True)
+        assert driven.tell(request) == []
+        assert isinstance(request.done.exception(), CheckpointError)
+        assert driven.tell(Failed(SlotLostError("gone"))) == [], "it is gone with its attempt"
+        assert driven.tell(OVER)[0] == BeginAttempt(1, is_final=True)
+
+    @pytest.mark.parametrize("event", [Failed(SparkUnavailableError("gone")), CancelJob()])
+    def test_what_cannot_restart_any_more_does_not_wait_for_it(self, event: Any) -> None:
+        driven = idle()
+        driven.tell(Failed(BROKEN), OVER, event)
+        assert driven.job.phase is Phase.STOPPING
+        end = driven.tell(OVER)[0]
+        assert isinstance(end.error, (SparkUnavailableError, JobCancelledError))
+        driven.tell(OVER) if driven.job.phase is Phase.CLOSING else None
+        assert (driven.job.phase, driven.job.error) == (Phase.ENDED, end.error)
+
+    def test_an_engine_that_does_not_begin_need_not_be_waited_for(self) -> None:
+        driven = idle({"RunEpoch": BROKEN})
+        driven.tell(OVER)
+        assert not driven.flight.is_busy
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
+
+    def test_what_fails_while_the_functions_are_closed_is_logged(self) -> None:
+        driven = idle()
+        script = driven.job.consumer_left()
+        assert next(script) == CloseSlots()
+        assert script.send(None) == Wait()
+        late = SlotLost(0, SlotId("a", 0), BROKEN)
+        assert script.send(late) == LogLateFailure(BROKEN)
+        assert script.send(None) == Wait()
+        with pytest.raises(StopIteration):
+            script.send(OVER)
+        assert (driven.job.status, driven.job.error) == (JobStatus.CANCELED, None)
+
+    def test_functions_that_cannot_be_closed_fail_the_job(self) -> None:
+        driven = idle({"AskSource": Found(None, is_over=True), "CloseSlots": BROKEN})
+        driven.tell(OVER)
+        assert (driven.job.phase, driven.job.error) == (Phase.ENDED, BROKEN)
+
+    def test_that_the_slots_of_a_cancelled_job_are_gone_is_not_logged(self) -> None:
+        """What the functions raise when they are closed still is."""
+        driven = running()
+        assert driven.tell(CancelJob()) == [CancelEpoch()]
+        driven.tell(driven.ended(), OVER)
+        assert driven.job.phase is Phase.CLOSING
+        assert driven.tell(SlotLost(0, SlotId("a", 0), SlotLostError("cut off"))) == []
+        raised = UserFunctionError("in close()")
+        assert driven.tell(Failed(raised)) == [LogLateFailure(raised)]
+
+
+def with_one_ahead() -> Driven:
+    """Return a job whose first epoch runs while the second one is shuffled."""
+    return running(epochs_in_flight=2)
+
+
+class TestOneEpochAhead:
+    def test_it_is_shuffled_while_the_one_before_runs_and_runs_in_its_turn(self) -> None:
+        driven = idle(epochs_in_flight=2)
+        assert driven.tell(OVER)[-1] == ShuffleAhead(2)
+        ahead = driven.flight.newest
+        assert (ahead.number, ahead.stage) == (2, Stage.PLANNED)
+        assert driven.tell(ShuffledAhead(2)) == [], "there is never more than one"
+        driven.tell(driven.ended())
+        asked = driven.tell(OVER)
+        assert asked[-2:] == [RunEpoch(ahead), ShuffleAhead(3)]
+        assert ahead.stage is Stage.RUNNING
+
+    def test_where_it_is_still_being_shuffled_the_next_one_waits_for_that(self) -> None:
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        assert names(driven.tell(OVER))[-1] == "RunEpoch"
+        assert driven.tell(ShuffledAhead(2)) == [ShuffleAhead(3)]
+
+    def test_one_that_is_shuffled_between_two_epochs_brings_nothing_about(self) -> None:
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        assert driven.tell(ShuffledAhead(2)) == []
+        assert not driven.flight.is_busy
+
+    def test_one_that_the_source_does_not_have_yet_is_asked_for_in_its_turn(self) -> None:
+        driven = idle({"ShuffleAhead": False}, epochs_in_flight=2)
+        driven.tell(OVER)
+        assert not driven.flight.ahead
+        driven.tell(driven.ended())
+        assert names(driven.tell(OVER)) == ["AskSource", "SetBarrier", "RunEpoch", "ShuffleAhead"]
+
+    def test_without_the_setting_there_is_none(self) -> None:
+        assert running().flight.newest.number == 1
+
+    def test_there_is_none_after_the_last_one(self) -> None:
+        assert running(LAST, epochs_in_flight=2).flight.newest.number == 1
+
+    def test_there_is_none_after_the_savepoint_with_which_the_job_stops(self) -> None:
+        driven = idle(epochs_in_flight=2)
+        asked = driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
+        assert names(asked)[-1] == "RunEpoch"
+
+    @pytest.mark.parametrize("epoch_ends_first", [True, False])
+    def test_a_failure_waits_for_the_end_of_both(self, epoch_ends_first: bool) -> None:
+        driven = with_one_ahead()
+        assert driven.tell(Failed(BROKEN)) == [CancelEpoch()]
+        first, second = driven.ended(), ShuffledAhead(2)
+        if not epoch_ends_first:
+            first, second = second, first
+        driven.tell(first)
+        assert driven.flight.is_busy
+        driven.tell(second)
+        assert not driven.flight.is_busy
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
+
+    def test_a_failure_between_two_epochs_waits_for_its_end(self) -> None:
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        assert driven.tell(CancelJob()) == [CancelEpoch()]
+        assert driven.flight.is_busy
+        driven.tell(ShuffledAhead(2))
+        assert not driven.flight.is_busy
+
+    def test_the_next_attempt_shuffles_it_anew(self) -> None:
+        driven = with_one_ahead()
+        driven.tell(Failed(BROKEN), driven.ended(), ShuffledAhead(2), OVER, OVER)
+        assert driven.tell(OVER)[-1] == ShuffleAhead(2)
+
+    def test_an_epoch_that_does_not_begin_is_not_waited_for_but_what_is_ahead_is(self) -> None:
+        driven = with_one_ahead()
+        driven.tell(driven.ended())
+        driven.answers["RunEpoch"] = BROKEN
+        assert driven.tell(OVER)[-1] == CancelEpoch()
+        driven.tell(ShuffledAhead(2))
+        assert not driven.flight.is_busy
+        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
+
+    def test_a_task_that_fails_ahead_fails_the_job_only_when_its_epoch_runs(self) -> None:
+        driven = with_one_ahead()
+        late, counted = TaskReport(0, 2, "a", error=BROKEN), TaskReport(0, 2, "a")
+        assert driven.tell(late) == []
+        assert driven.tell(counted) == [CountReport(counted)]
+        driven.tell(ShuffledAhead(2), driven.ended())
+        assert driven.tell(late) == []
+        driven.tell(OVER)
+        assert driven.tell(late) == [CancelEpoch()]
+
+    def test_a_task_of_the_running_epoch_still_fails_it(self) -> None:
+        assert with_one_ahead().tell(TaskReport(0, 1, "a", error=BROKEN)) == [CancelEpoch()]
+
+    def test_three_epochs_may_be_in_flight(self) -> None:
+        driven = running(epochs_in_flight=3)
+        assert driven.tell(ShuffledAhead(2)) == [ShuffleAhead(3)]
+        assert driven.tell(ShuffledAhead(3)) == []
+        assert [driven.flight.get(n).stage for n in (1, 2, 3)] == [
+            Stage.RUNNING,
+            Stage.PLANNED,
+            Stage.PLANNED,
+        ]
+
+    def test_there_are_never_more_than_may_be(self) -> None:
+        flight = EpochsInFlight(1)
+        flight.plan()
+        with pytest.raises(ImpossibleEventError):
+            flight.plan()
+
+
+class TestTheTable:
+    def test_every_event_can_happen(self) -> None:
+        told = {event for row in TABLE.values() for event in row} | machine.ANYTIME
+        assert told == set(get_args(instructions.Event))
+        assert set(machine._HANDLERS) == machine.ANYTIME
+
+    def test_every_instruction_is_carried_out(self) -> None:
+        any_actions: Any = Anything()
+        carried_out = set(loop.executors(any_actions, any_actions))
+        assert carried_out | {Announce} == set(get_args(instructions.Instruction))
+
+    def test_every_phase_has_its_row_and_can_be_reached(self) -> None:
+        assert set(TABLE) == set(Phase)
+        reached = {phase for row in TABLE.values() for following in row.values() for phase in following}
+        assert reached | {Phase.CREATED, Phase.STOPPING} == set(Phase)
+
+    @pytest.mark.parametrize("event", [ConsumerLeft(), PhaseOver()])
+    def test_what_cannot_happen_is_an_error_that_shows_phase_and_event(self, event: Any) -> None:
+        course = running().job.course
+        with pytest.raises(ImpossibleEventError, match=rf"running.*{type(event).__name__}"):
+            course.take(event)
+
+    @pytest.mark.parametrize("phase", [Phase.CREATED, Phase.ENDED])
+    def test_before_and_after_its_life_nothing_happens(self, phase: Phase) -> None:
+        job = made()
+        job.course.phase = phase
+        with pytest.raises(ImpossibleEventError):
+            job.course.take(CancelJob())
+
+    def test_what_cannot_follow_is_an_error_that_shows_both(self) -> None:
+        course = running().job.course
+        with pytest.raises(ImpossibleEventError, match="running cannot be idle"):
+            course.enter(Phase.IDLE)
+        course.take(EpochEnded([], None))
+        with pytest.raises(ImpossibleEventError, match="running cannot be draining after EpochEnded"):
+            course.enter(Phase.DRAINING)
+        course.enter(Phase.IDLE)
+
+    @pytest.mark.parametrize(
+        ("phase", "after"),
+        [(Phase.RUNNING, Phase.STOPPING), (Phase.CLOSING, Phase.ENDED), (Phase.ENDED, None)],
+    )
+    def test_a_failure_leads_to_one_phase_only(self, phase: Phase, after: Phase | None) -> None:
+        for following in Phase:
+            course = made().course
+            course.phase = phase
+            if following is after:
+                course.enter(following)
+                continue
+            with pytest.raises(ImpossibleEventError):
+                course.enter(following)
+
+
+class Anything:
+    """Has every attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+# --- random lives ------------------------------------------------------------------------------------
+
+
+#: What never fails in a random life, or fails there in its own way.
+SURE = (Wait, Announce, CommitOutput, CountReport, EndAttempt, Pause, CloseSlots)
+
+
+class Life:
+    """Answers a script at random as a loop might, and checks what must hold."""
+
+    def __init__(self, rng: random.Random, job: JobMachine) -> None:
+        self.rng = rng
+        self.job = job
+        self.flight = job.flight
+        self.seen: Counter[str] = Counter()
+        self.engine: Epoch | None = None
+        self.ahead: list[int] = []
+        self.restored = 0
+        self.pauses = 0
+        self.is_claimed = False
+        self.committed = 0
+
+    def live(self) -> None:
+        """Run the script to its end."""
+        script = self.job.life()
+        instruction = next(script)
+        for _ in range(4000):
+            self.seen[type(instruction).__name__] += 1
+            answer = self.answer(instruction)
+            try:
+                is_failure = isinstance(answer, PyFlinkStateError)
+                instruction = script.throw(answer) if is_failure else script.send(answer)
+            except StopIteration:
+                return
+            self.check()
+        raise AssertionError("it does not come to an end")
+
+    def check(self) -> None:
+        """Check what holds after every step."""
+        flight = self.flight
+        epochs = flight._epochs
+        assert [epoch.number for epoch in epochs] == list(range(epochs[0].number, flight.newest.number + 1))
+        assert flight.committed <= flight.prepared
+        assert flight.last.number == flight.prepared
+        stages = [epoch.stage.value for epoch in epochs]
+        assert stages == sorted(stages, reverse=True), "an epoch has overtaken another one"
+        unprepared = [epoch for epoch in epochs if epoch.stage in (Stage.PLANNED, Stage.RUNNING)]
+        assert len(unprepared) <= self.job.facts.epochs_in_flight
+        assert sum(epoch.stage is Stage.RUNNING for epoch in epochs) <= 1
+        if self.is_claimed:
+            assert flight.committed >= self.committed, "it went back to before its last commit"
+            self.committed = flight.committed
+
+    def answer(self, instruction: Any) -> Any:
+        checked = getattr(self, f"_{type(instruction).__name__}", None)
+        answer = None if checked is None else checked(instruction)
+        may_fail = not isinstance(instruction, SURE)
+        return self._failed(instruction) if may_fail and self.rng.random() < 0.02 else answer
+
+    def _failed(self, instruction: Any) -> PyFlinkStateError:
+        if isinstance(instruction, (StartSlots, RunEpoch)):
+            self.engine = None
+        if isinstance(instruction, ShuffleAhead) and instruction.number in self.ahead:
+            self.ahead.remove(instruction.number)
+        return SparkJobError(f"{type(instruction).__name__} has failed")
+
+    # --- instructions ----------------------------------------------------------------------------------
+
+    def _BeginAttempt(self, instruction: BeginAttempt) -> int:
+        assert instruction.attempt == self.pauses, "an attempt began without a pause before it"
+        assert (self.engine, self.ahead) == (None, []), "what was given up still runs"
+        assert instruction.is_final == self.job.has_taken_over
+        return self.restored
+
+    def _ClaimJob(self, _: ClaimJob) -> Claim:
+        self.is_claimed = False
+        return Claim(self.restored, self.rng.random() < 0.5)
+
+    def _StartSlots(self, instruction: StartSlots) -> None:
+        self._begins(instruction.epoch)
+
+    def _RunEpoch(self, instruction: RunEpoch) -> None:
+        assert self.job.has_taken_over
+        assert instruction.epoch.number == self.flight.prepared + 1
+        self._begins(instruction.epoch)
+
+    def _begins(self, epoch: Epoch) -> None:
+        assert self.engine is None, "two things run at once"
+        self.engine = epoch
+
+    def _TakeOver(self, instruction: TakeOver) -> None:
+        assert self.engine is None, "the slots have not restored their state yet"
+        assert instruction.epoch == self.restored
+
+    def _GoBack(self, instruction: GoBack) -> None:
+        assert instruction.epoch == self.restored
+
+    def _AskSource(self, _: AskSource) -> Found:
+        self.is_claimed, self.committed = True, self.flight.committed
+        rng = self.rng
+        is_planned = self.flight.get(self.flight.prepared + 1) is not None
+        step = Step(None, rng.random() < 0.05) if is_planned or rng.random() < 0.6 else None
+        return Found(step, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.1)
+
+    def _PlanEmptyEpoch(self, _: PlanEmptyEpoch) -> Step:
+        return Step(None, self.rng.random() < 0.3)
+
+    def _SetBarrier(self, instruction: SetBarrier) -> list[Any]:
+        if self.rng.random() < 0.02:
+            return [Failed(BROKEN)]
+        taken = self.rng.random() < 0.8
+        instruction.epoch.savepoint = instruction.savepoint if taken else None
+        instruction.epoch.trigger = TRIGGER if taken or instruction.is_needed else None
+        return []
+
+    def _ShuffleAhead(self, instruction: ShuffleAhead) -> bool:
+        assert self.engine is not None, "there is nothing it could be ahead of"
+        assert instruction.number > self.engine.number
+        assert not self.ahead
+        if self.rng.random() < 0.3:
+            return False
+        self.ahead.append(instruction.number)
+        return True
+
+    def _PrepareOutput(self, instruction: PrepareOutput) -> None:
+        assert self.engine is None
+        assert instruction.epoch.number == self.flight.prepared + 1
+
+    def _AlignBarrier(self, instruction: AlignBarrier) -> list[Any]:
+        is_done = instruction.epoch.trigger is not None and self.rng.random() < 0.3
+        return [self._completes()] if is_done else []
+
+    def _CommitOutput(self, instruction: CommitOutput) -> PyFlinkStateError | None:
+        assert self.flight.committed < instruction.epoch <= self.flight.prepared
+        self.restored = max(self.restored, instruction.epoch)  # the checkpoint exists, also if this fails
+        return BROKEN if self.rng.random() < 0.03 else None
+
+    def _ConfirmCheckpoint(self, _: ConfirmCheckpoint) -> list[Any]:
+        return []
+
+    def _EndAttempt(self, instruction: EndAttempt) -> AttemptEnded:
+        assert (self.engine, self.ahead) == (None, []), "what was given up still runs"
+        assert not isinstance(instruction.error, ImpossibleEventError), instruction.error
+        falls_back = self.rng.random() < 0.1 and not isinstance(instruction.error, JobCancelledError)
+        return AttemptEnded(instruction.error, falls_back)
+
+    def _Pause(self, _: Pause) -> None:
+        self.pauses += 1
+
+    # --- events ----------------------------------------------------------------------------------------
+
+    def _Wait(self, _: Wait) -> Any:
+        event = self._event()
+        self.seen[type(event).__name__] += 1
+        return event
+
+    def _event(self) -> Any:
+        """Return something that may happen now."""
+        rng, job, draw = self.rng, self.job, self.rng.random()
+        if job.phase is Phase.CREATED or draw < 0.02:
+            return PhaseOver() if job.phase is Phase.CREATED else Failed(BROKEN)
+        if draw < 0.022:
+            return CancelJob()
+        if draw < 0.06:
+            return SavepointRequest("somewhere", rng.random() < 0.3, drains=rng.random() < 0.3)
+        if draw < 0.1:
+            late = rng.random() < 0.3
+            error = SparkJobError("a task has failed") if late else None
+            return TaskReport(job.attempt, rng.randint(0, job.epoch + 2), "a", error=error)
+        is_attempt = job.phase not in (Phase.PAUSED, Phase.CLOSING)
+        if draw < 0.2 and job.epoch > self.flight.committed and is_attempt:
+            return self._completes()
+        if draw < 0.5 and self.ahead:
+            return ShuffledAhead(self.ahead.pop())
+        if draw < 0.8 and self.engine is not None:
+            epoch, self.engine = self.engine, None
+            error = SparkJobError("it failed") if rng.random() < 0.1 else None
+            return EpochEnded(None if error else [], error, epoch.run)
+        return self._over()
+
+    def _completes(self) -> CheckpointCompleted:
+        last = self.flight.last
+        stops = self.job.phase is Phase.COMMITTING and last.savepoint is not None
+        self.restored = max(self.restored, last.number)
+        return CheckpointCompleted(1, last.number, stops and last.savepoint.stops_job)
+
+    def _over(self) -> Any:
+        """Return that the phase is over, if it is, or else something that changes nothing."""
+        phase = self.job.phase
+        is_busy = self.engine is not None or bool(self.ahead)
+        if phase in (Phase.RUNNING, Phase.RESTORING) or (phase is Phase.STOPPING and is_busy):
+            return EpochEnded(None, BROKEN, -1)
+        return PhaseOver()
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_lives_hold_what_the_theory_says(block: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(block * 250, (block + 1) * 250):
+        job = made(restarts=5, uses_timers=seed % 2 == 0, epochs_in_flight=1 + seed % 4)
+        life = Life(random.Random(seed), job)
+        try:
+            life.live()
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+        assert job.phase is Phase.ENDED
+        assert job.flight.running is None, seed
+        assert not isinstance(job.error, ImpossibleEventError)
+        seen += life.seen
+        seen[job.status.name] += 1
+    assert {"FINISHED", "CANCELED", "FAILED"} <= set(seen)
+    assert {kind.__name__ for kind in get_args(instructions.Instruction)} <= set(seen)
+    own = {SlotLost, ConsumerLeft}
+    assert {kind.__name__ for kind in set(get_args(instructions.Event)) - own} <= set(seen)

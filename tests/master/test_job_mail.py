@@ -1,0 +1,388 @@
+"""What reaches the job master while it waits for a restart, ends, or begins; and sources that raise."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import attrs
+import pytest
+from slot_functions import Count
+from support_job import JobRun, Mailbox, numbers, once
+from support_runtime import PATIENCE_S, PICKLED
+
+from pyflinkstate.errors import (
+    CheckpointError,
+    FunctionResultError,
+    JobCancelledError,
+    JobFailedError,
+    PyFlinkStateError,
+    SinkStorageError,
+    SourceError,
+    SparkJobError,
+)
+from pyflinkstate.runtime.master import SavepointRequest
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.observe import JobListener
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.wire.messages import CancelJob, CheckpointAck, WakeUp
+
+pytestmark = pytest.mark.timeout(60)
+
+SPARK_FAILED = SparkJobError("an executor was lost")
+DELAY_MS = 600_000
+
+
+@pytest.fixture
+def out() -> list[Any]:
+    """What the sink has been given, in order."""
+    return []
+
+
+@pytest.fixture
+def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
+    """A job with checkpoints, of 0..9, three an epoch, that waits ten minutes before a restart."""
+    sink = DriverSink(lambda _, values: out.extend(values))
+    return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(1, DELAY_MS))
+
+
+@attrs.define
+class OnRestart(JobListener):
+    """Does something when the job goes back, before it waits."""
+
+    do: Callable[[], object]
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        self.do()
+
+
+def run_with(run: JobRun, on_restart: Callable[[Job], object]) -> Job:
+    """Return the job, to be run; ``on_restart`` is called with it before it waits."""
+    job = run.job()
+    job._reporter._listeners = (run.heard, OnRestart(lambda: on_restart(job)))
+    return job
+
+
+class TestRestartDelay:
+    def test_a_cancelled_job_ends_at_once(self, run: JobRun) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        job = run_with(run, lambda job: job.cancel())
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert run.clock.slept == []
+        assert run.heard.ended == [JobStatus.CANCELED]
+
+    def test_other_mail_does_not_shorten_it(self, run: JobRun, out: list[Any]) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        job = run_with(run, lambda job: [job.wake_up() for _ in range(3)])
+        list(job.run())
+        assert sum(run.clock.slept) == DELAY_MS
+        assert out == list(range(10))
+
+    def test_a_savepoint_is_refused_at_once(self, run: JobRun, out: list[Any]) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        request = SavepointRequest("anywhere", stops_job=True)
+        seen: list[list[int]] = []
+        request.done.add_done_callback(lambda _: seen.append(list(run.clock.slept)))
+        list(run_with(run, lambda job: job.request_savepoint(request)).run())
+        assert isinstance(request.done.exception(0), CheckpointError)
+        assert "is waiting to restart" in str(request.done.exception(0))
+        assert seen == [[]], "before the delay has passed"
+        assert out == list(range(10))
+
+    def test_the_job_says_what_it_is_about(self, run: JobRun) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        seen: list[JobStatus] = []
+        waiting: Callable[[int], None] = lambda _: seen.append(job.status)  # noqa: E731
+        run.clock.on_sleep = waiting
+        job = run.job()
+        for _ in job.run():
+            seen.append(job.status)
+        running = [JobStatus.RUNNING]
+        assert [*dict.fromkeys(seen)] == [*running, JobStatus.RESTARTING]
+        assert (seen[:1], seen[-3:]) == (running, running * 3)
+
+
+class StuckSink(DriverSink):
+    """A sink that cannot go back for a number of times, as if its storage were away."""
+
+    def __init__(self, out: list[Any], times: int) -> None:
+        super().__init__(lambda _, values: out.extend(values))
+        self.times = times
+
+    def rewind(self, epoch: int) -> None:
+        if self.times > 0:
+            self.times -= 1
+            raise SinkStorageError("the storage is away")
+        super().rewind(epoch)
+
+
+class TestAttemptsThatFailWhileTheyBegin:
+    """A storage that is away for a while must not use up all restarts at once."""
+
+    def test_there_is_a_delay_before_each(self, run: JobRun, out: list[Any]) -> None:
+        run.sink, run.restart = StuckSink(out, times=2), FixedDelayRestart(3, DELAY_MS)
+        run.runner.before = once(SPARK_FAILED, 2)
+        run.run()
+        assert sum(run.clock.slept) == 3 * DELAY_MS
+        told = [(attempt, type(error)) for attempt, error in run.heard.restarts]
+        assert told == [(1, SparkJobError), (2, SinkStorageError), (3, SinkStorageError)]
+        assert out == list(range(10))
+
+    def test_the_job_can_be_cancelled_between_them_also_without_a_delay(
+        self, run: JobRun, out: list[Any]
+    ) -> None:
+        run.sink, run.restart = StuckSink(out, times=1000), FixedDelayRestart(100, 0)
+        run.runner.before = once(SPARK_FAILED, 2)
+        job = run_with(run, lambda job: job.cancel() if len(run.heard.restarts) == 3 else None)
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert len(run.heard.restarts) == 3
+
+
+@attrs.define
+class HookedSource(Source):
+    """The numbers, with something to do, or to raise, in a method."""
+
+    hooks: dict[str, Callable[[], object]] = attrs.Factory(dict)
+    inner: Source = attrs.Factory(lambda: numbers().source)
+    closed: list[BaseException | None] = attrs.Factory(list)
+
+    def _do(self, method: str) -> None:
+        self.hooks.get(method, lambda: None)()
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        self._do("open")
+
+    def close(self, error: BaseException | None) -> None:
+        self.closed.append(error)
+        self._do("close")
+
+    def initial_offset(self) -> Any:
+        self._do("initial_offset")
+        return self.inner.initial_offset()
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        self._do("latest_offset")
+        return self.inner.latest_offset(start, whole)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        self._do("plan")
+        return self.inner.plan(start, end)
+
+    def commit(self, end: Any) -> None:
+        self._do("commit")
+        self.inner.commit(end)
+
+
+def failing(times: int, error: Exception) -> Callable[[], None]:
+    """Return what raises ``error`` so many times."""
+    left = [error] * times
+
+    def fail() -> None:
+        if left:
+            raise left.pop()
+
+    return fail
+
+
+class InTuples(Source):
+    """Its offsets are pairs, as soon as it has read anything."""
+
+    def initial_offset(self) -> Any:
+        return [0]
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        return Available([(0, 1)], is_last=True)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        return SplitEpoch([[1]], lambda split, _: split)
+
+
+class TestSourcesThatRaise:
+    METHODS = ("initial_offset", "latest_offset", "plan", "commit")
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_the_job_restarts(self, run: JobRun, out: list[Any], method: str) -> None:
+        source = HookedSource({method: failing(1, LookupError("not there"))})
+        run.end = SourceNode(source, "shelf")
+        assert run.run().result().restarts == 1
+        assert out == list(range(10))
+        ((_, error),) = run.heard.restarts
+        assert isinstance(error, SourceError)
+        assert str(error) == f"source 'shelf': {method} raised LookupError: not there"
+        assert isinstance(error.__cause__, LookupError)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_so_often_as_the_strategy_says(self, run: JobRun, method: str) -> None:
+        source = HookedSource({method: failing(100, LookupError("not there"))})
+        run.end = SourceNode(source, "shelf")
+        with pytest.raises(JobFailedError, match=f"1 restarts: source 'shelf': {method} raised"):
+            run.run()
+        assert isinstance(source.closed[0], JobFailedError)
+        assert run.heard.ended == [JobStatus.FAILED]
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_an_error_of_the_projects_own_is_told_as_it_is(self, run: JobRun, method: str) -> None:
+        own = CheckpointError("not of this input")
+        run.end = SourceNode(HookedSource({method: failing(1, own)}), "shelf")
+        with pytest.raises(CheckpointError) as caught:
+            run.run()
+        assert caught.value is own
+
+    def test_an_offset_that_no_checkpoint_could_keep_ends_the_job(self, run: JobRun) -> None:
+        """A restart would not help: the source would return it again."""
+        source = HookedSource(inner=InTuples())
+        run.end = SourceNode(source, "shelf")
+        with pytest.raises(FunctionResultError, match=r"'shelf': latest_offset .*offset\[0\] is a tuple"):
+            run.run()
+        assert run.heard.restarts == []
+        assert run.runner.requests == []
+
+    def test_one_that_cannot_be_opened_ends_the_job(self, run: JobRun) -> None:
+        run.end = SourceNode(HookedSource({"open": failing(1, LookupError("no door"))}), "shelf")
+        with pytest.raises(SourceError, match="source 'shelf': open raised LookupError: no door"):
+            run.run()
+        assert run.runner.requests == []
+
+
+class TestASourceThatCannotBeClosed:
+    """All hear of the end, once, and its checkpoints are settled."""
+
+    def source(self, run: JobRun, **hooks: Callable[[], None]) -> HookedSource:
+        made = HookedSource({"close": failing(9, LookupError("stuck")), **hooks})
+        run.end = SourceNode(made, "shelf")
+        return made
+
+    def test_a_job_that_went_well_fails(self, run: JobRun, out: list[Any]) -> None:
+        source = self.source(run)
+        job = run.job()
+        with pytest.raises(LookupError, match="stuck"):
+            list(job.run())
+        assert out == list(range(10))
+        assert run.heard.ended == [JobStatus.FAILED]
+        assert job.status is JobStatus.FAILED
+        assert source.closed == [None]
+
+    def test_a_job_that_failed_says_why_it_failed(
+        self, run: JobRun, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source = self.source(run, plan=failing(9, LookupError("no shelf")))
+        with pytest.raises(JobFailedError, match="no shelf"):
+            run.run()
+        assert run.heard.ended == [JobStatus.FAILED]
+        assert len(source.closed) == 1
+        assert "its source could not be closed: LookupError: stuck" in caplog.text
+
+    def test_a_job_that_is_cancelled_is_cancelled(
+        self, run: JobRun, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source = self.source(run)
+        job = run.job()
+        source.hooks["plan"] = job.cancel
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert run.heard.ended == [JobStatus.CANCELED]
+        assert "its source could not be closed: LookupError: stuck" in caplog.text
+
+
+class TestEnd:
+    def test_a_job_that_is_cancelled_while_it_ends_finishes_without_a_warning(
+        self, run: JobRun, out: list[Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The source has said that there is no more when the mail comes."""
+        mailbox = Mailbox(CancelJob)
+        run.mailbox = mailbox
+        source = HookedSource()
+        run.end = SourceNode(source, "shelf")
+        job = run.job()
+        source.hooks["latest_offset"] = lambda: job.cancel() if len(out) == 10 else None
+        with caplog.at_level(logging.WARNING, "pyflinkstate"):
+            list(job.run())
+        assert isinstance(mailbox.await_event(), CancelJob)
+        assert run.heard.ended == [JobStatus.FINISHED]
+        assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_the_systems_clock_passes_on_what_comes_and_else_waits() -> None:
+    from pyflinkstate.runtime.wire.clock import SystemClock
+
+    mailbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    event = WakeUp()
+    mailbox.put(event)
+    clock = SystemClock()
+    assert clock.receive(mailbox, int(PATIENCE_S * 1000)) is event
+    assert clock.receive(mailbox, 1) is None
+
+
+def test_a_savepoint_that_nobody_waits_for_any_more_is_refused_in_silence() -> None:
+    done: Future[str] = Future()
+    assert done.cancel()
+    SavepointRequest("anywhere", False, done).fail(CheckpointError("late"))
+
+
+class LateAcks(queue.SimpleQueue[Any]):
+    """A mailbox in which acknowledgements arrive when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._is_held = True
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if self._is_held and isinstance(item, CheckpointAck):
+            self._held.put(item)
+        else:
+            super().put(item)
+
+    def deliver_one(self) -> None:
+        """Wait for the first one, and deliver it; the others are not held."""
+        first = self._held.get(timeout=PATIENCE_S)
+        self._is_held = False
+        super().put(first)
+
+
+@attrs.define
+class SlowSink(DriverSink):
+    """While it prepares epoch 2, acknowledgements arrive, and time passes."""
+
+    run: JobRun
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__(lambda *_: None)
+
+    def prepare(self, epoch: int, results: list[Any]) -> None:
+        if epoch == 2:
+            assert isinstance(self.run.mailbox, LateAcks)
+            self.run.mailbox.deliver_one()
+            self.run.clock.time_ms += 1_000
+        super().prepare(epoch, results)
+
+
+def test_what_was_acknowledged_in_time_does_not_expire_because_the_job_was_busy(run: JobRun) -> None:
+    run.end = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "count")
+    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=9, timeout_ms=1_000)
+    run.mailbox = LateAcks()
+    run.sink = SlowSink(run)
+    run.run()
+    assert run.heard.failed == []
+    assert run.heard.checkpoints[0].checkpoint_id == 1
+
+
+def test_an_error_of_a_sink_is_not_taken_for_an_empty_mailbox(run: JobRun) -> None:
+    class Emptied(DriverSink):
+        def prepare(self, epoch: int, results: list[Any]) -> None:
+            raise queue.Empty("the connections are used up")
+
+    run.sink = Emptied(lambda *_: None)
+    with pytest.raises(JobFailedError, match="prepare raised Empty: the connections are used up"):
+        run.run()

@@ -1,0 +1,603 @@
+"""Savepoints of a running job: asked for, taken, restored with another program, and how they fail."""
+
+from __future__ import annotations
+
+import queue
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from slot_functions import Count
+from support_acted import ActingRunner, ServedSlot, acknowledge
+from support_job import GrowingSource, JobRun, StubbornSink, latest, numbers, once
+from support_runtime import PICKLED, ack, decline
+
+from pyflinkstate.errors import (
+    BadRecordError,
+    CheckpointError,
+    CheckpointStorageError,
+    ConfigurationError,
+    IncompatibleCheckpointError,
+    SparkJobError,
+)
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
+from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import Available, CollectionSource
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.wire.messages import AbortCheckpoint, NotifyCheckpointComplete
+
+pytestmark = pytest.mark.timeout(60)
+
+RARELY = CheckpointSettings(interval_ms=10**6)
+
+
+@pytest.fixture(autouse=True)
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where savepoints go; nobody has made it yet."""
+    return tmp_path / "savepoints"
+
+
+@pytest.fixture
+def out() -> list[Any]:
+    """What the sink has been given, in order."""
+    return []
+
+
+@pytest.fixture
+def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
+    """A job of 0..9, three an epoch, that takes its first and its last checkpoint only."""
+    return JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage, checkpoints=RARELY)
+
+
+def ask(job: Job, directory: Path | str, stops_job: bool = False) -> SavepointRequest:
+    request = SavepointRequest(str(directory), stops_job)
+    job.request_savepoint(request)
+    return request
+
+
+def drain(job: Job, directory: Path) -> SavepointRequest:
+    """Stop the job with a savepoint that ends event time, which is taken without a checkpoint."""
+    request = SavepointRequest(str(directory), stops_job=True, drains=True)
+    job.request_savepoint(request)
+    return request
+
+
+def during(epoch: int, action: Callable[[], Any]) -> Callable[[EpochRequest], None]:
+    """Return a hook for something to be done once, while an epoch runs."""
+    done: list[Any] = []
+
+    def act(request: EpochRequest) -> None:
+        if request.link.epoch == epoch and not done:
+            done.append(action())
+
+    return act
+
+
+def savepoint_at(job: Job, run: JobRun, epoch: int, directory: Path, **kind: bool) -> list[SavepointRequest]:
+    """Ask for a savepoint while the epoch before runs; the list gets the request."""
+    asked: list[SavepointRequest] = []
+    run.runner.before = during(epoch - 1, lambda: asked.append(ask(job, directory, **kind)))
+    return asked
+
+
+def barriers(run: JobRun) -> list[int | None]:
+    return [
+        None if request.barrier is None else request.barrier.checkpoint_id for request in run.runner.requests
+    ]
+
+
+def found_at(storage: CheckpointFolders, request: SavepointRequest) -> RestorePoint:
+    """Return what a finished savepoint is restored from."""
+    uri = request.done.result(timeout=0)
+    return RestorePoint(storage.load(uri), uri)
+
+
+class TestWhileTheJobGoesOn:
+    def test_it_is_taken_at_the_next_barrier_with_a_checkpoint_that_commits(
+        self, run: JobRun, storage: CheckpointFolders, out: list[Any], directory: Path
+    ) -> None:
+        job = run.job()
+        asked = savepoint_at(job, run, 3, directory)
+        committed = [(epoch, len(out)) for epoch in job.run()]
+        assert committed == [(1, 3), (2, 9), (3, 9), (4, 10)]
+        assert barriers(run) == [1, None, 2, 4]
+        found = found_at(storage, asked[0])
+        assert (found.metadata.checkpoint_id, found.metadata.epoch) == (3, 3)
+        assert found.metadata.source_position == {"index": 9, "length": 10}
+        assert found.metadata.counters == {"numbers.records_out": 9, "numbers.records_malformed": 0}
+        stats = [(s.checkpoint_id, s.epoch, s.is_savepoint) for s in run.heard.checkpoints]
+        assert stats == [(1, 1, False), (2, 3, False), (3, 3, True), (4, 4, False)]
+        assert run.heard.checkpoints[2].uri == found.uri
+
+    def test_its_folder_is_named_as_flinks(
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        job = run.job()
+        request = ask(job, directory)
+        list(job.run())
+        folder = Path(request.done.result(timeout=0))
+        assert folder.parent == directory
+        assert re.fullmatch(rf"savepoint-{job.job_id[:6]}-[0-9a-f]{{12}}", folder.name)
+        assert [path.name for path in folder.iterdir()] == ["_metadata"]
+
+    def test_each_request_gets_its_own_at_one_barrier_after_the_other(
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        job = run.job()
+        requests = [ask(job, directory) for _ in range(2)]
+        list(job.run())
+        assert [found_at(storage, request).metadata.epoch for request in requests] == [1, 2]
+        assert run.heard.checkpoints[-1].epoch == 4
+
+    def test_the_job_cannot_go_back_behind_it_any_more(
+        self, run: JobRun, out: list[Any], directory: Path
+    ) -> None:
+        run.restart = FixedDelayRestart(1, 0)
+        job = run.job()
+        savepoint_at(job, run, 3, directory)
+        run.runner.after = once(SparkJobError("an executor was lost"), 4)
+        list(job.run())
+        assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 4, 4]
+        assert out == list(range(10))
+
+    @pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
+    def test_it_stays_whatever_becomes_of_checkpoints(
+        self, run: JobRun, storage: CheckpointFolders, directory: Path, retention: Any
+    ) -> None:
+        run.retention = retention
+        run.checkpoints = CheckpointSettings(interval_ms=0)
+        job = run.job()
+        asked = savepoint_at(job, run, 2, storage.uri)
+        list(job.run())
+        assert found_at(storage, asked[0]).metadata.epoch == 2
+        assert storage.completed(job.job_id) == ([5] if retention is None else [])
+
+    def test_a_source_that_has_nothing_is_no_obstacle(
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        requests: list[SavepointRequest] = []
+
+        def when_idle(source: GrowingSource) -> None:
+            if not requests:
+                requests.append(ask(job, directory))
+            elif requests[0].done.done():
+                source.is_over = True
+
+        run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
+        job = run.job()
+        list(job.run())
+        assert found_at(storage, requests[0]).metadata.source_position == 3
+        assert run.runner.requests[1].epoch is None, "an empty epoch, for the barrier alone"
+
+
+class TestThatFails:
+    def test_without_checkpoints_there_is_no_savepoint(self, run: JobRun, directory: Path) -> None:
+        run.storage = None
+        job = run.job()
+        request = ask(job, directory)
+        assert list(job.run()) == [1]
+        assert isinstance(request.done.exception(timeout=0), ConfigurationError)
+
+    def test_a_folder_that_cannot_be_made_is_told_and_the_job_goes_on(
+        self, run: JobRun, out: list[Any], blocked: str
+    ) -> None:
+        job = run.job()
+        request = ask(job, blocked)
+        list(job.run())
+        assert isinstance(request.done.exception(timeout=0), CheckpointStorageError)
+        assert out == list(range(10))
+        assert barriers(run) == [1, None, None, 2], "the barrier is that of the checkpoint that was due"
+
+    @pytest.mark.parametrize("stops_job", [False, True])
+    def test_one_that_cannot_be_published_is_no_failure_of_the_job(
+        self, run: JobRun, out: list[Any], directory: Path, stops_job: bool
+    ) -> None:
+        def block(request: EpochRequest) -> None:
+            if request.link.epoch == 1:
+                (Path(request.barrier.savepoint.folder) / "_metadata").mkdir()
+
+        run.runner.before = block
+        job = run.job()
+        request = ask(job, directory, stops_job)
+        list(job.run())
+        assert isinstance(request.done.exception(timeout=0), CheckpointStorageError)
+        assert out == list(range(10)), "not stopped either"
+        assert [(s.checkpoint_id, s.is_savepoint) for s in run.heard.failed] == [(2, True)]
+        assert run.heard.ended == [JobStatus.FINISHED]
+
+    def test_one_that_nobody_waits_for_any_more_is_no_failure_of_the_job(
+        self, run: JobRun, out: list[Any], directory: Path
+    ) -> None:
+        job = run.job()
+        assert ask(job, directory).done.cancel()
+        list(job.run())
+        assert out == list(range(10))
+
+    @pytest.mark.parametrize("end", ["fails", "is cancelled"])
+    def test_a_request_is_answered_when_the_job_ends_before(
+        self, run: JobRun, directory: Path, end: str
+    ) -> None:
+        job = run.job()
+        asked = savepoint_at(job, run, 3, directory)
+        if end == "fails":
+            run.runner.after = once(BadRecordError("no key"), 2)
+        else:
+            run.runner.after = during(2, job.cancel)
+        with pytest.raises(Exception, match=r"no key|was cancelled"):
+            list(job.run())
+        assert isinstance(asked[0].done.exception(timeout=0), CheckpointError)
+
+    @pytest.mark.parametrize("declined", [1, 2], ids=["its checkpoint", "itself"])
+    def test_one_that_a_slot_declines_is_deleted_and_its_slots_are_told(
+        self, storage: CheckpointFolders, directory: Path, declined: int
+    ) -> None:
+        """With the checkpoint that it comes with, a savepoint has failed as well."""
+
+        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 1:
+                slots[1].connection.send(decline(declined, slots[1].slot_id))
+                for number in range(declined, 3):
+                    assert [slot.next_heard() for slot in slots] == [AbortCheckpoint(number)] * 2
+            acknowledge(request, slots)
+
+        run = acted(storage, act, checkpoints=CheckpointSettings(interval_ms=10**6, tolerable_failures=1))
+        job = run.job()
+        request = ask(job, directory)
+        list(job.run())
+        assert "disk full" in str(request.done.exception(timeout=0))
+        assert list(directory.iterdir()) == []
+        assert job.result().restarts == 0
+
+    def test_what_a_slot_writes_for_a_failed_one_is_deleted_as_well(
+        self, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        folders: list[Path] = []
+
+        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 1:
+                folders.append(Path(request.barrier.savepoint.folder))
+                slots[1].connection.send(decline(2, slots[1].slot_id))
+                assert [slot.next_heard() for slot in slots] == [AbortCheckpoint(2)] * 2
+            if request.link.epoch == 2:
+                assert not folders[0].exists()
+                folders[0].mkdir()
+                (folders[0] / "late").touch()
+                slots[0].connection.send(ack(2, slots[0].slot_id))
+            acknowledge(without_savepoint(request), slots)
+
+        run = acted(storage, act, checkpoints=CheckpointSettings(interval_ms=10**6, tolerable_failures=1))
+        job = run.job()
+        ask(job, directory)
+        list(job.run())
+        assert list(directory.iterdir()) == []
+
+    def test_one_whose_checkpoint_cannot_begin_says_so(
+        self, run: JobRun, out: list[Any], storage: CheckpointFolders, directory: Path
+    ) -> None:
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch == 2:
+                (Path(storage.uri) / job.job_id / "chk-2").write_text("in the way")
+                asked.append(ask(job, directory))
+
+        asked: list[SavepointRequest] = []
+        run.checkpoints = CheckpointSettings(interval_ms=10**6, tolerable_failures=1)
+        run.runner.before = before
+        job = run.job()
+        list(job.run())
+        with pytest.raises(CheckpointStorageError, match="comes with failed"):
+            asked[0].done.result(timeout=0)
+        assert list(directory.iterdir()) == []
+        assert out == list(range(10))
+
+    def test_one_whose_checkpoint_expires_has_expired(
+        self, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 2:
+                run.clock.sleep_ms(1_000)
+            if request.link.epoch > 1:
+                acknowledge(request, slots)
+            elif request.barrier is not None:
+                slots[0].connection.send(ack(request.barrier.checkpoint_id, slots[0].slot_id))
+                for slot in slots:
+                    slot.connection.send(ack(request.barrier.savepoint.checkpoint_id, slot.slot_id))
+
+        settings = CheckpointSettings(interval_ms=10**6, tolerable_failures=1, timeout_ms=1_000)
+        run = acted(storage, act, checkpoints=settings)
+        job = run.job()
+        request = ask(job, directory)
+        list(job.run())
+        assert re.search(r"expired after 1000 ms.*process-1\[1\]", str(request.done.exception(timeout=0)))
+        assert [(s.checkpoint_id, s.is_savepoint) for s in run.heard.failed] == [(1, False), (2, True)]
+
+
+def without_savepoint(request: EpochRequest) -> EpochRequest:
+    """Return the request with the checkpoint of its barrier only."""
+    barrier = request.barrier
+    return (
+        request if barrier is None else attrs.evolve(request, barrier=attrs.evolve(barrier, savepoint=None))
+    )
+
+
+def acted(storage: CheckpointFolders, act: Any, **settings: Any) -> JobRun:
+    node = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
+    return JobRun(
+        node, DriverSink(lambda *_: None), storage, parallelism=2, runner=ActingRunner(act), **settings
+    )
+
+
+class TestStop:
+    def test_all_output_up_to_it_is_committed_and_the_job_is_finished(
+        self, run: JobRun, storage: CheckpointFolders, out: list[Any], directory: Path
+    ) -> None:
+        job = run.job()
+        asked = savepoint_at(job, run, 3, directory, stops_job=True)
+        assert list(job.run()) == [1, 2, 3]
+        assert out == list(range(9))
+        assert (job.status, run.heard.ended) == (JobStatus.FINISHED, [JobStatus.FINISHED])
+        assert barriers(run) == [1, None, 2]
+        restored = attrs.evolve(run, restore=found_at(storage, asked[0]))
+        assert list(restored.job().run()) == [4]
+        assert out == list(range(10))
+
+    @pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
+    def test_checkpoints_are_kept_or_not_as_those_of_any_finished_job(
+        self, run: JobRun, storage: CheckpointFolders, directory: Path, retention: Any
+    ) -> None:
+        run.retention = retention
+        job = run.job()
+        savepoint_at(job, run, 2, directory, stops_job=True)
+        list(job.run())
+        assert storage.completed(job.job_id) == ([2] if retention is None else [])
+        assert len(list(directory.iterdir())) == 1
+
+    def test_slots_are_told_of_the_savepoint_that_stops_and_of_no_other(
+        self, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        run = acted(storage, acknowledge, checkpoints=RARELY)
+        job = run.job()
+        requests = [ask(job, directory, stops_job) for stops_job in (False, True)]
+        assert list(job.run()) == [1, 2]
+        assert [found_at(storage, request).metadata.epoch for request in requests] == [1, 2]
+        heard = [run.runner.slots[0][0].next_heard() for _ in range(3)]
+        assert heard == [NotifyCheckpointComplete(number) for number in (1, 3, 4)]
+
+    def test_a_source_that_has_nothing_is_no_obstacle(
+        self, run: JobRun, out: list[Any], directory: Path
+    ) -> None:
+        asked: list[SavepointRequest] = []
+
+        def when_idle(_: GrowingSource) -> None:
+            if not asked:
+                asked.append(ask(job, directory, stops_job=True))
+
+        source = GrowingSource(6, when_idle)
+        run.end = SourceNode(source, "numbers")
+        job = run.job()
+        list(job.run())
+        assert out == list(range(6))
+        assert source.closed == [None]
+        assert source.committed == [3, 6]
+
+    def test_where_the_commit_before_it_fails_it_has_failed_and_the_job_goes_on(
+        self, run: JobRun, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        error = CheckpointStorageError("try again")
+        assert error.recoverable
+        run.sink = sink = StubbornSink(None)  # type: ignore[arg-type]
+        run.restart = FixedDelayRestart(1, 0)
+
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch == 2:
+                asked.append(ask(job, directory, stops_job=True))
+            if request.link.epoch == 3:
+                sink.error = error
+
+        asked: list[SavepointRequest] = []
+        run.runner.before = before
+        job = run.job()
+        list(job.run())
+        assert sink.seen == list(range(10))
+        assert [cause for _, cause in run.heard.restarts] == [error]
+        assert job.status is JobStatus.FINISHED
+        assert asked[0].done.exception(timeout=0) is error
+        assert list(directory.iterdir()) == []
+
+    @pytest.mark.parametrize("restarts", [0, 1])
+    def test_where_its_own_commit_fails_who_asked_is_told_where_it_is(
+        self, run: JobRun, storage: CheckpointFolders, directory: Path, restarts: int
+    ) -> None:
+        """As in Flink: it is complete, and not all that it covers is committed."""
+        error = CheckpointStorageError("try again")
+        run.sink = sink = StubbornSink(None)  # type: ignore[arg-type]
+        run.restart = FixedDelayRestart(restarts, 0)
+
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch == 2:
+                asked.append(drain(job, directory))
+            if request.link.epoch == 3:
+                sink.error = error
+
+        asked: list[SavepointRequest] = []
+        run.runner.before = before
+        job = run.job()
+        with nullcontext() if restarts else pytest.raises(CheckpointStorageError):
+            list(job.run())
+        assert job.status is (JobStatus.FINISHED if restarts else JobStatus.FAILED)
+        assert sink.seen == list(range(9 if restarts else 3))
+        failure = asked[0].done.exception(timeout=0)
+        (uri,) = map(str, directory.iterdir())
+        assert isinstance(failure, CheckpointError)
+        assert failure.context["savepoint"] == uri
+        assert f"savepoint {uri} is complete" in str(failure)
+        assert storage.load(uri).epoch == 3
+
+    def test_who_asked_is_told_when_everything_is_committed(
+        self, run: JobRun, out: list[Any], directory: Path
+    ) -> None:
+        seen: list[list[Any]] = []
+
+        def at_2() -> None:
+            drain(job, directory).done.add_done_callback(lambda _: seen.append(list(out)))
+
+        run.runner.before = during(2, at_2)
+        job = run.job()
+        list(job.run())
+        assert seen == [list(range(9))]
+
+
+class TestBesideCheckpoints:
+    """A savepoint writes everything, so checkpoints come and go while it is on its way."""
+
+    def test_a_checkpoint_that_overtakes_it_does_not_change_it(
+        self, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        savepoints: list[EpochRequest] = []
+
+        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 1:
+                savepoints.append(request)
+                return
+            if request.link.epoch == 3:
+                assert run.heard.await_checkpoint().epoch == 2
+                acknowledge(savepoints[0], slots)
+            acknowledge(request, slots)
+
+        run = acted(storage, act, checkpoints=CheckpointSettings(interval_ms=0, max_concurrent=2))
+        job = run.job()
+        request = ask(job, directory)
+        assert list(job.run()) == [1, 2, 3, 4]
+        found = found_at(storage, request)
+        assert (found.metadata.epoch, found.metadata.source_position["index"]) == (1, 3)
+
+    def test_a_checkpoint_that_is_pending_when_it_stops_the_job_does_not_start_it_again(
+        self, storage: CheckpointFolders, directory: Path
+    ) -> None:
+        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 1:
+                asked.append(ask(job, directory, stops_job=True))
+                asked[0].done.add_done_callback(lambda _: acknowledge(request, slots))
+            else:
+                acknowledge(request, slots)
+
+        asked: list[SavepointRequest] = []
+        run = acted(storage, act)
+        job = run.job()
+        assert list(job.run()) == [1, 2]
+        assert found_at(storage, asked[0]).metadata.epoch == 2
+        assert job.status is JobStatus.FINISHED
+        assert [request.link.epoch for request in run.runner.requests] == [1, 2]
+
+
+class Growing(GrowingSource):
+    """Notes when it has said that it is over."""
+
+    has_said_so = False
+
+    def latest_offset(self, start: int, whole: bool) -> Available:
+        self.has_said_so = self.is_over
+        return super().latest_offset(start, whole)
+
+
+@attrs.define(slots=False)
+class LateMail(queue.SimpleQueue[Any]):
+    """A mailbox that does something when the job waits for mail, if it is time for that."""
+
+    is_time: Callable[[], bool]
+    do: Callable[[], object]
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if timeout is not None and self.is_time():
+            self.do()
+        return super().get(block, timeout)
+
+
+def test_a_savepoint_that_is_on_its_way_when_the_source_turns_out_to_be_over_is_waited_for(
+    storage: CheckpointFolders, directory: Path
+) -> None:
+    """Its checkpoint is complete, and all is committed; the slots still write the savepoint."""
+
+    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+        acknowledge(without_savepoint(request), slots)
+
+    def when_idle(source: GrowingSource) -> None:
+        source.is_over = bool(run.heard.checkpoints)
+
+    def write() -> None:
+        for slot in run.runner.slots[0]:
+            slot.connection.send(ack(2, slot.slot_id))
+
+    run = acted(storage, act, checkpoints=RARELY)
+    source = Growing(3, when_idle)
+    run.end = attrs.evolve(run.end, parent=SourceNode(source, "numbers"))
+    run.mailbox = LateMail(lambda: source.has_said_so, write)
+    job = run.job()
+    request = ask(job, directory)
+    list(job.run())
+    assert found_at(storage, request).metadata.epoch == 1
+    assert [stats.checkpoint_id for stats in run.heard.checkpoints] == [1, 2]
+
+
+# --- real slots ----------------------------------------------------------------------------------------
+
+
+def counting(parent: Any, uid: str) -> StatefulNode:
+    return StatefulNode(parent, lambda record: record[0], PICKLED, Count(), uid, uid=uid)
+
+
+def test_an_operator_may_be_new_and_one_may_be_gone_if_that_is_allowed(
+    directory: Path, tmp_path: Path, out: list[Any]
+) -> None:
+    storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
+    pairs = SourceNode(CollectionSource([(n % 2, n) for n in range(18)], 6), "pairs")
+    sink = DriverSink(lambda _, values: out.extend(values))
+    first = JobRun(counting(counting(pairs, "kept"), "gone"), sink, storage)
+    first.checkpoints = CheckpointSettings(interval_ms=0, incremental=True)
+    job = first.job()
+    asked: list[SavepointRequest] = []
+
+    def before(request: EpochRequest) -> None:
+        if request.link.epoch == 1:
+            asked.append(ask(job, directory, stops_job=True))
+        else:
+            first.heard.await_checkpoint()
+
+    first.runner.before = before
+    assert list(job.run()) == [1, 2]
+    assert sorted(out) == [(key, number) for key in (0, 1) for number in range(1, 7)]
+    shutil.rmtree(storage.uri)  # a savepoint needs no other file
+
+    out.clear()
+    elsewhere = CheckpointFolders(str(tmp_path / "elsewhere"))
+    end = ChainNode(counting(counting(pairs, "new"), "kept"), "map", lambda n: n, "map")
+    second = JobRun(end, sink, elsewhere, found_at(elsewhere, asked[0]))
+    with pytest.raises(
+        IncompatibleCheckpointError, match=r"state of operator 'gone'[\s\S]*give up the state"
+    ):
+        second.job()
+    second.allow_non_restored_state = True
+    second.run()
+    assert sorted(out) == [(key, number) for key in (0, 1) for number in range(7, 10)], "counted by 'kept'"
+    (begun, kept) = elsewhere.load_latest("orders").operators
+    assert (begun.operator_id, kept.operator_id) == ("new", "kept")
+    third = JobRun(counting(pairs, "new"), sink, elsewhere, latest(elsewhere), allow_non_restored_state=True)
+    assert third.job().job_id == job.job_id
