@@ -134,7 +134,7 @@ class Pages:
     def _largest_keys(self, request: Request) -> Response:
         with self._jobs.locked(request.path_params["job_id"]) as shown:
             path = None if shown is None else shown.checkpoint_path()
-            last = None if shown is None else shown.story.last_checkpoint()
+            last = None if shown is None else shown.story.checkpoints.last()
         operator = request.query_params.get("operator")
         if path is None or operator is None:
             return Response(status_code=404)
