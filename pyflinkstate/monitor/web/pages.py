@@ -158,7 +158,9 @@ class Pages:
     async def _view(self, request: Request) -> Response:
         path, version = request.scope["path"], self._jobs.version
         known = self._cache[1] if self._cache[0] == version else {}
-        answer = known.get(path) or await run_in_threadpool(self._made, **request.path_params)
+        answer = known.get(path)
+        if answer is None:
+            answer = await run_in_threadpool(self._made, **request.path_params)
         if answer.status_code == 200:
             self._cache = (version, {**known, path: answer})
         return answer
