@@ -38,20 +38,25 @@ def job(story: JobStory, is_live: bool) -> JsonObject:
         "events_left_out": story.left_out,
         "restored_from": story.job["restored_from"],
         "directory": story.directory,
-        "epoch": story.epochs[-1]["epoch"] if story.epochs else 0,
-        "committed_epoch": story.committed,
+        "epoch": story.epochs.recent[-1]["epoch"] if story.epochs.recent else 0,
+        "committed_epoch": story.epochs.committed,
         "operators": operators(story),
         "edges": story.job["edges"],
-        "watermarks": story.watermarks,
-        "checkpoint_counts": dict(story.checkpoint_counts),
-        "last_checkpoint": _without_subtasks(story.last_checkpoint()),
+        "watermarks": story.measured.watermarks,
+        "checkpoint_counts": dict(story.checkpoints.counts),
+        "last_checkpoint": _without_subtasks(story.checkpoints.last()),
         "last_failure": story.failures[-1] if story.failures else None,
     }
 
 
 def operators(story: JobStory) -> list[JsonObject]:
     """Return the operators of a job with their counts, rates, watermarks and subtasks."""
-    rates, shares, side, late = story.rates(), story.time_shares(), _side_outputs(story), _late(story)
+    rates, shares, side, late = (
+        story.epochs.rates(),
+        story.measured.time_shares(),
+        _side_outputs(story),
+        _late(story),
+    )
     return [
         {
             **_operator(story, vertex, rates),
@@ -65,7 +70,7 @@ def operators(story: JobStory) -> list[JsonObject]:
 
 def _subtasks(story: JobStory, vertex: JsonObject, shares: dict[str, JsonObject]) -> JsonObject:
     """Return a list for each fact of the subtasks of an operator; empty ones if it has no slots."""
-    slots, spent = story.slots.get(vertex["id"], {}), shares.get(vertex["id"], {})
+    slots, spent = story.measured.slots.get(vertex["id"], {}), shares.get(vertex["id"], {})
     return {
         **{f"{name}_per_s": spent.get(f"{name}_per_s", []) for name in TIMES},
         "memory_bytes": slots.get("memory_bytes", []),
@@ -76,13 +81,13 @@ def _subtasks(story: JobStory, vertex: JsonObject, shares: dict[str, JsonObject]
 
 def _operator(story: JobStory, vertex: JsonObject, rates: dict[str, float]) -> JsonObject:
     name = vertex["name"]
-    received = story.subtasks.get(vertex["id"], [])
+    received = story.measured.received.get(vertex["id"], [])
     return {
         **vertex,
-        **{count: story.totals.get(f"{name}.{count}") for count in _COUNTS},
+        **{count: story.measured.totals.get(f"{name}.{count}") for count in _COUNTS},
         "records_in_per_s": rates.get(f"{name}.records_in"),
         "records_out_per_s": rates.get(f"{name}.records_out"),
-        "watermark_ms": story.watermarks.get(vertex["id"]),
+        "watermark_ms": story.measured.watermarks.get(vertex["id"]),
         "subtask_records": received,
         "skew": skew(received),
     }
@@ -91,7 +96,7 @@ def _operator(story: JobStory, vertex: JsonObject, rates: dict[str, float]) -> J
 def _side_outputs(story: JobStory) -> dict[str, dict[str, int]]:
     """Return the records of side outputs, by the names of operators and the ids of tags."""
     found: dict[str, dict[str, int]] = {}
-    for name, count in story.totals.items():
+    for name, count in story.measured.totals.items():
         operator, is_side, tag_id = name.partition(SIDE_OUTPUT)
         if is_side:
             found.setdefault(operator, {})[tag_id] = count
@@ -101,7 +106,7 @@ def _side_outputs(story: JobStory) -> dict[str, dict[str, int]]:
 def _late(story: JobStory) -> Counter[str]:
     """Return the late records that operators have dropped since their slots began, by their names."""
     found: Counter[str] = Counter()
-    for metric in story.metrics:
+    for metric in story.measured.metrics:
         operator, dot, name = str(metric["name"]).rpartition(".")
         if dot and name == LATE_RECORDS_DROPPED:
             found[operator] += int(metric.get("count", 0))
@@ -120,12 +125,12 @@ def skew(parts: list[int]) -> float | None:
 
 def checkpoints(story: JobStory, _: bool) -> JsonObject:
     """Return the last checkpoints and savepoints, the oldest first."""
-    return {"counts": dict(story.checkpoint_counts), "checkpoints": list(story.checkpoints)}
+    return {"counts": dict(story.checkpoints.counts), "checkpoints": list(story.checkpoints.recent)}
 
 
 def state(story: JobStory, _: bool) -> JsonObject:
     """Return the sizes in the newest checkpoint of each operator, state, subtask and part of key groups."""
-    last = story.last_checkpoint()
+    last = story.checkpoints.last()
     sizes: dict[str, dict[int, int]] = {}
     for operator, number, _sync, _async, size, _written in (last or {}).get("subtasks", []):
         sizes.setdefault(operator, {})[number] = size
@@ -133,7 +138,7 @@ def state(story: JobStory, _: bool) -> JsonObject:
         "checkpoint_id": None if last is None else last["checkpoint_id"],
         "operators": {
             operator: {**of_states, "subtasks": [size for _, size in sorted(sizes.get(operator, {}).items())]}
-            for operator, of_states in story.states.items()
+            for operator, of_states in story.checkpoints.states.items()
         },
     }
 
@@ -143,11 +148,11 @@ def page(story: JobStory, is_live: bool) -> JsonObject:
     of_checkpoints = checkpoints(story, is_live)
     return {
         "job": job(story, is_live),
-        "epochs": {"epochs": list(story.epochs)[-SHOWN:]},
+        "epochs": {"epochs": list(story.epochs.recent)[-SHOWN:]},
         "checkpoints": {**of_checkpoints, "checkpoints": of_checkpoints["checkpoints"][-SHOWN:]},
         "state": state(story, is_live),
         "samples": {"samples": story.samples},
-        "metrics": {"metrics": story.metrics[:SHOWN_METRICS]},
+        "metrics": {"metrics": story.measured.metrics[:SHOWN_METRICS]},
         "failures": {"failures": list(story.failures)[-SHOWN:]},
     }
 
@@ -161,11 +166,11 @@ def _without_subtasks(checkpoint: JsonObject | None) -> JsonObject | None:
 #: What ``/api/jobs/<id>/<name>`` returns; the empty name is the job itself.
 VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "": job,
-    "epochs": lambda story, _: {"epochs": [*story.epochs]},
+    "epochs": lambda story, _: {"epochs": [*story.epochs.recent]},
     "checkpoints": checkpoints,
     "failures": lambda story, _: {"failures": [*story.failures]},
     "state": state,
-    "metrics": lambda story, _: {"metrics": story.metrics},
+    "metrics": lambda story, _: {"metrics": story.measured.metrics},
     "samples": lambda story, _: {"samples": story.samples},
     "page": page,
 }

@@ -97,9 +97,9 @@ class JobInFolder:
     def __init__(self, directory: str, job_id: str) -> None:
         self.place = (directory, job_id)
         self._storage, self._job_id = CheckpointFolders(directory), job_id
-        self._folder = child_uri(self._storage.uri, job_id)
-        self._journal = JournalReader(self._folder)
-        self._history = _fingerprint(self._folder)
+        self.folder = child_uri(self._storage.uri, job_id)
+        self._journal = JournalReader(self.folder)
+        self._history = _fingerprint(self.folder)
         events = self._journal.read_new()
         #: Whether it has told anything itself.
         self._has_told = bool(events)
@@ -125,7 +125,7 @@ class JobInFolder:
 
     def _made_anew(self) -> JobStory | None:
         """Rebuild the story that replaces a journal. What cannot be read now is read later."""
-        journal, history = JournalReader(self._folder), _fingerprint(self._folder)
+        journal, history = JournalReader(self.folder), _fingerprint(self.folder)
         events = journal.read_new()
         if not events and history == self._history:
             return None
@@ -164,9 +164,8 @@ def _story(storage: CheckpointFolders, job_id: str, events: list[JsonObject]) ->
     story = _told(job_id, events)
     if story.started_ms is None and metadata is not None:
         story = _told(job_id, _events_without_journal(storage.uri, folder, metadata))
-    story.folder = folder
-    if not story.states and metadata is not None:
-        story.states = _states(metadata)
+    if not story.checkpoints.states and metadata is not None:
+        story.checkpoints.states = _states(metadata)
     return story
 
 

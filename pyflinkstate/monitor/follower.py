@@ -42,7 +42,7 @@ class Follower:
             self._show(job)
 
     def _show(self, job: JobInFolder) -> None:
-        shown = Shown(job.story, threading.Lock())
+        shown = Shown(job.story, threading.Lock(), folder=job.folder)
         self._followed[job.place] = job, shown
         self._jobs.add(shown)
 

@@ -14,7 +14,6 @@ from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.metrics.job_metrics import all_metrics
 from pyflinkstate.monitor.metrics.reporting import Reporting
 from pyflinkstate.monitor.recorder import Recorder
-from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
 
@@ -97,10 +96,6 @@ class Monitor:
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
         """Let the page steer the job of an observer."""
         self._jobs.attach(observer, job, savepoints)
-
-    def show(self, story: JobStory) -> None:
-        """Show a job that does not run here."""
-        self._jobs.add(Shown(story, threading.Lock()))
 
     def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
         """Tell a reporter the metrics of all jobs; what its ``open`` raises is passed on."""

@@ -36,6 +36,7 @@ class Shown:
         job: steers it; None if it cannot be steered, or is forgotten. A page does not keep jobs, and what
             they have collected, in memory.
         savepoints: the directory for its savepoints; None if there is none.
+        folder: where all this was read, if it does not run here.
     """
 
     story: JobStory
@@ -43,6 +44,7 @@ class Shown:
     recorder: Recorder | None = None
     job: Callable[[], Job | None] = lambda: None
     savepoints: str | None = None
+    folder: str | None = None
 
     @property
     def is_live(self) -> bool:
@@ -51,8 +53,8 @@ class Shown:
 
     def checkpoint_path(self) -> str | None:
         """Return where the last checkpoint is: a journal may say anything, so only a live job is believed."""
-        last = self.story.last_checkpoint()
-        return self.story.folder if not self.is_live or last is None else last["uri"]
+        last = self.story.checkpoints.last()
+        return self.folder if not self.is_live or last is None else last["uri"]
 
 
 class Jobs:

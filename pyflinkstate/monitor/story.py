@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from itertools import takewhile, zip_longest
+
+import attrs
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.log_tail import LogTail
@@ -30,16 +33,117 @@ RUNNING, RESTARTING = "RUNNING", "RESTARTING"
 JOB = "job"
 
 
+@attrs.define
+class EpochHistory:
+    """The last epochs, the oldest first, and the number of the last one whose output is visible."""
+
+    recent: deque[JsonObject] = attrs.Factory(partial(deque, maxlen=MOST_EPOCHS))
+    committed: int = 0
+
+    def take(self, event: JsonObject) -> None:
+        """Take in an epoch that has run."""
+        kept = ("epoch", "at", "records", "duration_ms", "attempt", "phases_ms", "counts")
+        self.recent.append({name: event[name] for name in kept} | {"commit_ms": None})
+
+    def commit(self, event: JsonObject) -> None:
+        """Take in a commit, which may be that of several epochs."""
+        self.committed = int(event["epoch"])
+        for epoch in reversed(self.recent):
+            if epoch["epoch"] == event["epoch"]:
+                epoch["commit_ms"] = event["duration_ms"]
+                return
+
+    def rates(self) -> dict[str, float]:
+        """Return the records a second of the last epochs, by the names of the counts."""
+        if not self.recent:
+            return {}
+        last = self.recent[-1]
+        since = last["at"] - RATE_OVER_MS
+        covered = [*takewhile(lambda epoch: epoch["at"] >= since, reversed(self.recent))]
+        counts: Counter[str] = Counter()
+        for epoch in covered:
+            counts.update(epoch["counts"])
+        lasted_ms = max(1, last["at"] - covered[-1]["at"] + covered[-1]["duration_ms"])
+        return {name: count * 1000 / lasted_ms for name, count in counts.items()}
+
+
+@attrs.define
+class CheckpointHistory:
+    """The last checkpoints, the oldest first, their counts, and the sizes of state in the newest one."""
+
+    recent: deque[JsonObject] = attrs.Factory(partial(deque, maxlen=MOST_CHECKPOINTS))
+    counts: Counter[str] = attrs.Factory(Counter)
+    states: JsonObject = attrs.Factory(dict)
+
+    def take(self, event: JsonObject) -> None:
+        """Take in a checkpoint that has completed or failed."""
+        stats = event["stats"]
+        self.recent.append({**stats, "subtasks": event["subtasks"], "at": event["at"]})
+        if len(self.recent) > MOST_DETAILS:
+            self.recent[-MOST_DETAILS - 1]["subtasks"] = []
+        self.counts[_kind_of(stats)] += 1
+        if stats["failure"] is None:
+            self.states = event["states"]
+
+    def last(self) -> JsonObject | None:
+        """Return the newest checkpoint or savepoint that completed."""
+        done = (checkpoint for checkpoint in reversed(self.recent) if checkpoint["failure"] is None)
+        return next(done, None)
+
+
+@attrs.define
+class Measured:
+    """What operators, functions and slots have measured until the last epoch.
+
+    Attributes:
+        received: the records that each subtask has received in this run, by operator.
+        slots: what the slots of each operator told last.
+    """
+
+    totals: dict[str, int] = attrs.Factory(dict)
+    watermarks: dict[str, int] = attrs.Factory(dict)
+    metrics: list[JsonObject] = attrs.Factory(list)
+    received: dict[str, list[int]] = attrs.Factory(dict)
+    slots: JsonObject = attrs.Factory(dict)
+    #: Where the time of the slots went in the last moments.
+    _times: deque[tuple[int, JsonObject]] = attrs.Factory(partial(deque, maxlen=MOST_TIMES))
+
+    def begin(self) -> None:
+        """Forget the slots of the run before."""
+        self.received, self.slots = {}, {}
+        self._times.clear()
+
+    def take(self, event: JsonObject) -> None:
+        """Take in an epoch; a subtask without records in an epoch was not asked then."""
+        self.totals, self.watermarks, self.metrics = (
+            event[name] for name in ("totals", "watermarks", "metrics")
+        )
+        for operator, received in event["subtasks"].items():
+            pairs = zip_longest(self.received.get(operator, []), received, fillvalue=0)
+            self.received[operator] = [before + now for before, now in pairs]
+        at, slots = int(event["at"]), event.get("slots", {})
+        self.slots = {**self.slots, **slots}
+        self._times.append((at, slots))
+        while self._times[0][0] < at - RATE_OVER_MS:
+            self._times.popleft()
+
+    def time_shares(self) -> dict[str, JsonObject]:
+        """Return where the time of each subtask went in the last moments, in ms of a second, by operator."""
+        sums: dict[str, dict[str, Counter[int]]] = {}
+        for _, slots in self._times:
+            for operator, told in slots.items():
+                of_operator = sums.setdefault(operator, {name: Counter() for name in TIMES})
+                for name in TIMES:
+                    of_operator[name].update({n: ms for n, ms in enumerate(told[name]) if ms is not None})
+        return {operator: _shares(own) for operator, own in sums.items()}
+
+
 class JobStory:
     """One job, as its events tell of it."""
 
     def __init__(self) -> None:
-        #: Grows with each event.
-        self.version = 0
         self.job: JsonObject = {"job_id": "", "name": "", "vertices": [], "edges": [], "restored_from": None}
         self.directory: str | None = None
-        #: The job's own folder, if that is where all this was read.
-        self.folder: str | None = None
         self.status = RUNNING
         self.started_ms: int | None = None
         self.ended_ms: int | None = None
@@ -48,20 +152,10 @@ class JobStory:
         self.runs = 0
         self.restarts = 0
         self.left_out = 0
-        self.epochs: deque[JsonObject] = deque(maxlen=MOST_EPOCHS)
-        self.committed = 0
-        self.last_commit: JsonObject | None = None
-        self.checkpoints: deque[JsonObject] = deque(maxlen=MOST_CHECKPOINTS)
-        self.checkpoint_counts: Counter[str] = Counter()
+        self.epochs = EpochHistory()
+        self.checkpoints = CheckpointHistory()
         self.failures: deque[JsonObject] = deque(maxlen=MOST_FAILURES)
-        self.totals: dict[str, int] = {}
-        self.watermarks: dict[str, int] = {}
-        self.metrics: list[JsonObject] = []
-        self.subtasks: dict[str, list[int]] = {}
-        #: What the slots of each operator told last, and where their time went in the last moments.
-        self.slots: JsonObject = {}
-        self._times: deque[tuple[int, JsonObject]] = deque(maxlen=MOST_TIMES)
-        self.states: JsonObject = {}
+        self.measured = Measured()
         #: A few records of each stream that somebody looked at, with their epoch.
         self.samples: JsonObject = {}
         self.logs = LogTail()
@@ -77,17 +171,6 @@ class JobStory:
             return
         apply(self, event)
         self.heard_ms = int(event["at"])
-        self.version += 1
-
-    def _started(self, event: JsonObject) -> None:
-        self.job = event["job"]
-        self.directory = event.get("directory")
-        self.status, self.started_ms, self.ended_ms = RUNNING, int(event["at"]), None
-        self.runs += 1
-        self.restarts = 0
-        self.subtasks = {}
-        self.slots = {}
-        self._times.clear()
 
     def head(self) -> JsonObject:
         """Return an event that says which job this is, for whoever no longer finds how it started."""
@@ -101,6 +184,19 @@ class JobStory:
             "restarts": self.restarts,
         }
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has told of its end."""
+        return self.ended_ms is not None
+
+    def _started(self, event: JsonObject) -> None:
+        self.job = event["job"]
+        self.directory = event.get("directory")
+        self.status, self.started_ms, self.ended_ms = RUNNING, int(event["at"]), None
+        self.runs += 1
+        self.restarts = 0
+        self.measured.begin()
+
     def _job(self, event: JsonObject) -> None:
         self.job = event["job"]
         self.directory = event.get("directory")
@@ -109,42 +205,8 @@ class JobStory:
 
     def _epoch(self, event: JsonObject) -> None:
         self.status = RUNNING
-        self.totals = event["totals"]
-        self.watermarks = event["watermarks"]
-        self.metrics = event["metrics"]
-        for operator, received in event["subtasks"].items():
-            self._received(operator, received)
-        self._slots(int(event["at"]), event.get("slots", {}))
-        kept = ("epoch", "at", "records", "duration_ms", "attempt", "phases_ms", "counts")
-        self.epochs.append({name: event[name] for name in kept} | {"commit_ms": None})
-
-    def _slots(self, at: int, slots: JsonObject) -> None:
-        """Take in what slots told; a subtask without records in an epoch was not asked then."""
-        self.slots = {**self.slots, **slots}
-        self._times.append((at, slots))
-        while self._times[0][0] < at - RATE_OVER_MS:
-            self._times.popleft()
-
-    def _received(self, operator: str, received: list[int]) -> None:
-        pairs = zip_longest(self.subtasks.get(operator, []), received, fillvalue=0)
-        self.subtasks[operator] = [before + now for before, now in pairs]
-
-    def _committed(self, event: JsonObject) -> None:
-        self.committed = int(event["epoch"])
-        self.last_commit = event
-        for epoch in reversed(self.epochs):
-            if epoch["epoch"] == event["epoch"]:
-                epoch["commit_ms"] = event["duration_ms"]
-                return
-
-    def _checkpoint(self, event: JsonObject) -> None:
-        stats = event["stats"]
-        self.checkpoints.append({**stats, "subtasks": event["subtasks"], "at": event["at"]})
-        if len(self.checkpoints) > MOST_DETAILS:
-            self.checkpoints[-MOST_DETAILS - 1]["subtasks"] = []
-        self.checkpoint_counts[_kind_of(stats)] += 1
-        if stats["failure"] is None:
-            self.states = event["states"]
+        self.measured.take(event)
+        self.epochs.take(event)
 
     def _sampled(self, event: JsonObject) -> None:
         told = {
@@ -170,46 +232,6 @@ class JobStory:
     def _left_out(self, event: JsonObject) -> None:
         self.left_out += int(event["count"])
 
-    # --- what follows from it ----------------------------------------------------------------------
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the job has told of its end."""
-        return self.ended_ms is not None
-
-    def rates(self) -> dict[str, float]:
-        """Return the records a second of the last epochs, by the names of the counts."""
-        recent = self._recent()
-        counts: Counter[str] = Counter()
-        for epoch in recent:
-            counts.update(epoch["counts"])
-        if not recent:
-            return {}
-        first = recent[0]
-        lasted_ms = max(1, recent[-1]["at"] - first["at"] + first["duration_ms"])
-        return {name: count * 1000 / lasted_ms for name, count in counts.items()}
-
-    def time_shares(self) -> dict[str, JsonObject]:
-        """Return where the time of each subtask went in the last moments, in ms of a second, by operator."""
-        sums: dict[str, dict[str, Counter[int]]] = {}
-        for _, slots in self._times:
-            for operator, told in slots.items():
-                of_operator = sums.setdefault(operator, {name: Counter() for name in TIMES})
-                for name in TIMES:
-                    of_operator[name].update({n: ms for n, ms in enumerate(told[name]) if ms is not None})
-        return {operator: _shares(own) for operator, own in sums.items()}
-
-    def _recent(self) -> list[JsonObject]:
-        if not self.epochs:
-            return []
-        since = self.epochs[-1]["at"] - RATE_OVER_MS
-        return [*takewhile(lambda epoch: epoch["at"] >= since, reversed(self.epochs))][::-1]
-
-    def last_checkpoint(self) -> JsonObject | None:
-        """Return the newest checkpoint or savepoint that completed."""
-        done = (checkpoint for checkpoint in reversed(self.checkpoints) if checkpoint["failure"] is None)
-        return next(done, None)
-
 
 def _shares(sums: dict[str, Counter[int]]) -> JsonObject:
     """Return the ms of each second that each subtask spent in each way; None for one that told nothing."""
@@ -233,8 +255,8 @@ _APPLY: dict[str, Callable[[JobStory, JsonObject], None]] = {
     "started": JobStory._started,
     JOB: JobStory._job,
     "epoch": JobStory._epoch,
-    "committed": JobStory._committed,
-    "checkpoint": JobStory._checkpoint,
+    "committed": lambda story, event: story.epochs.commit(event),
+    "checkpoint": lambda story, event: story.checkpoints.take(event),
     "restarted": JobStory._restarted,
     "failed": JobStory._failed,
     "ended": JobStory._ended,

@@ -100,9 +100,10 @@ def test_the_slowest_subtask_is_marked(chromium: Any) -> None:
 def test_the_largest_keys_are_found_when_somebody_asks(chromium: Any, run: JobRun) -> None:
     recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
     run.listeners = (recorder,)
-    run.run()
+    job = run.run()
     assert run.storage is not None
-    monitor = monitor_with(*stories_at(run.storage.uri))
+    folder = f"{run.storage.uri}/{job.job_id}"
+    monitor = monitor_with(*stories_at(folder), folder=folder)
     enter(chromium, monitor)
     assert "Full size of the last" in text(chromium, "#state figcaption")
     button = chromium.find_element("css selector", "[data-largest=counts]")

@@ -53,9 +53,9 @@ def test_a_job_without_a_journal_has_what_lies_on_the_disk(run: JobRun) -> None:
     folder, recorder = finished(run, has_journal=False)
     (story,) = stories_at(folder)
     assert story.job["name"] == "orders"
-    assert story.totals == recorder.story.totals
-    assert story.states == recorder.story.states
-    assert story.checkpoint_counts == recorder.story.checkpoint_counts
+    assert story.measured.totals == recorder.story.measured.totals
+    assert story.checkpoints.states == recorder.story.checkpoints.states
+    assert story.checkpoints.counts == recorder.story.checkpoints.counts
     for view in api.VIEWS.values():
         view(story, False)
 
@@ -72,7 +72,7 @@ def test_a_job_whose_start_is_no_longer_in_its_journal(run: JobRun, monkeypatch:
     assert story.status == "FAILED"
     assert (story.started_ms, story.job) == (recorder.story.started_ms, recorder.story.job)
     assert list(story.failures) == list(recorder.story.failures)
-    assert story.epochs[-1] == recorder.story.epochs[-1]
+    assert story.epochs.recent[-1] == recorder.story.epochs.recent[-1]
     assert (story.runs, story.directory) == (1, run.storage.uri)
 
 
@@ -84,7 +84,7 @@ def test_a_job_that_cannot_be_read_costs_no_other_job_its_page(
     journals[0].rename(f"{storage.uri}/away")
     journals[0].write_text("no folder")
     (story,) = stories_at(storage.uri)
-    assert story.folder == folders[1]
+    assert story.job["job_id"] == Path(folders[1]).name
     assert f"the job {Path(folders[0]).name}" in caplog.text
     with pytest.raises(CheckpointError, match="cannot be read"):
         stories_at(folders[0])
@@ -154,7 +154,7 @@ def test_what_a_later_version_tells_of_a_checkpoint_is_left_out(run: JobRun) -> 
     path = Path(folder, "checkpoints.json")
     path.write_text(json.dumps([{**one, "from a later version": 1} for one in json.loads(path.read_text())]))
     (story,) = stories_at(folder)
-    assert list(story.checkpoints) == list(before.checkpoints) != []
+    assert list(story.checkpoints.recent) == list(before.checkpoints.recent) != []
 
 
 @pytest.mark.parametrize("history", ["{}", "5", '[{"x": 1}]', '[{"triggered_ms": "a"}]'])
@@ -165,7 +165,7 @@ def test_statistics_that_make_no_sense_are_left_out(run: JobRun, history: str) -
         history = json.dumps([{**json.loads(path.read_text())[0], "triggered_ms": "a"}])
     path.write_text(history)
     (story,) = stories_at(folder)
-    assert (story.job["name"], list(story.checkpoints)) == ("orders", [])
+    assert (story.job["name"], list(story.checkpoints.recent)) == ("orders", [])
 
 
 @pytest.mark.parametrize(

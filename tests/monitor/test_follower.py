@@ -40,7 +40,7 @@ class Told:
 
 
 def epochs(jobs: Jobs) -> list[int]:
-    return [len(shown.story.epochs) for shown in jobs.begun()]
+    return [len(shown.story.epochs.recent) for shown in jobs.begun()]
 
 
 def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: CheckpointFolders) -> None:
@@ -63,8 +63,8 @@ def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: Checkpoin
     assert (epochs(jobs), told.times) == ([4], 2)
     assert shown.story.status == "FINISHED"
     (again,) = stories_at(storage.uri)
-    assert shown.story.totals == again.totals
-    assert list(shown.story.epochs) == list(again.epochs)
+    assert shown.story.measured.totals == again.measured.totals
+    assert list(shown.story.epochs.recent) == list(again.epochs.recent)
 
 
 def test_a_job_that_appears_is_shown(run: JobRun, storage: CheckpointFolders) -> None:
@@ -88,11 +88,11 @@ def test_a_job_without_a_journal_is_read_anew_when_it_has_another_checkpoint(
     history.write_bytes(b"[]")
     jobs, told = Jobs(), Told()
     follower = Follower(storage.uri, jobs, told)
-    assert [len(shown.story.checkpoints) for shown in jobs.begun()] == [0]
+    assert [len(shown.story.checkpoints.recent) for shown in jobs.begun()] == [0]
     history.write_bytes(whole)
     follower.look()
     assert told.times == 1
-    assert [len(shown.story.checkpoints) > 0 for shown in jobs.begun()] == [True]
+    assert [len(shown.story.checkpoints.recent) > 0 for shown in jobs.begun()] == [True]
 
 
 def test_events_that_make_no_sense_cost_the_job_its_page_and_not_the_others(

@@ -92,8 +92,8 @@ def test_the_page_of_a_dead_job_answers_from_its_folder_only(run: JobRun) -> Non
     assert run.storage is not None
     job = run.run()
     (story,) = stories_at(run.storage.uri)
-    story.checkpoints[-1]["uri"] = "/etc"
-    monitor = monitor_with(story)
+    story.checkpoints.recent[-1]["uri"] = "/etc"
+    monitor = monitor_with(story, folder=f"{run.storage.uri}/{job.job_id}")
     browser = browser_of(monitor).enter()
     path = f"/api/jobs/{job.job_id}/largest-keys?operator=counts"
     while not (answer := browser.ask(path).json())["is_ready"]:

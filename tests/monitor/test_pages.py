@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support_job import JobRun
 from support_runtime import PATIENCE_S
-from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
+from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, show, story
 
 from pyflinkstate.api.metric_reporter import ReportedMetric
 from pyflinkstate.errors import JobCancelledError
@@ -180,7 +180,7 @@ def test_answers_of_older_versions_are_not_kept() -> None:
     monitor = monitor_with()
     browser = browser_of(monitor).enter()
     for number in range(5):
-        monitor.show(story(f"{number:032x}"))
+        show(monitor, story(f"{number:032x}"))
         path = f"/api/jobs/{number:032x}/page"
         assert browser.ask(path).status == 200
     assert monitor._pages is not None

@@ -64,20 +64,20 @@ def retold(storage: CheckpointFolders, job: Job) -> JobStory:
 
 
 def known(story: JobStory) -> dict[str, Any]:
-    return {name: value for name, value in vars(story).items() if name not in ("version", "logs")}
+    return {name: value for name, value in vars(story).items() if name != "logs"}
 
 
 def test_a_job_is_told_whole(run: JobRun) -> None:
     _, recorder = recorded(run)
     story = recorder.story
     assert story.status == "FINISHED"
-    assert [epoch["records"] for epoch in story.epochs] == [3, 3, 3, 1]
-    assert [epoch["epoch"] for epoch in story.epochs] == [1, 2, 3, 4]
-    assert story.committed == 4
-    assert story.totals["numbers.records_out"] == 10
-    assert story.totals["count.records_in"] == 10
-    assert sum(story.subtasks["counts"]) == 10
-    assert story.epochs[-1]["commit_ms"] is not None
+    assert [epoch["records"] for epoch in story.epochs.recent] == [3, 3, 3, 1]
+    assert [epoch["epoch"] for epoch in story.epochs.recent] == [1, 2, 3, 4]
+    assert story.epochs.committed == 4
+    assert story.measured.totals["numbers.records_out"] == 10
+    assert story.measured.totals["count.records_in"] == 10
+    assert sum(story.measured.received["counts"]) == 10
+    assert story.epochs.recent[-1]["commit_ms"] is not None
 
 
 def test_the_journal_tells_the_same_story(run: JobRun, storage: CheckpointFolders) -> None:
@@ -115,9 +115,9 @@ def test_where_the_time_of_each_subtask_went(run: JobRun) -> None:
 def test_another_run_has_other_slots(run: JobRun) -> None:
     _, recorder = recorded(run)
     story = recorder.story
-    assert story.time_shares()
+    assert story.measured.time_shares()
     story.take({"event": "started", "at": 1, "job": story.job})
-    assert (story.time_shares(), story.slots) == ({}, {})
+    assert (story.measured.time_shares(), story.measured.slots) == ({}, {})
 
 
 def test_side_outputs_are_counted(run: JobRun) -> None:
@@ -205,12 +205,12 @@ def test_lines_of_slots_are_kept_and_found(run: JobRun) -> None:
 
 def test_checkpoints_with_what_each_subtask_did(run: JobRun) -> None:
     _, recorder = recorded(run)
-    last = recorder.story.checkpoints[-1]
+    last = recorder.story.checkpoints.recent[-1]
     assert last["failure"] is None
     assert last["epoch"] == 4
     assert [(operator, number) for operator, number, *_ in last["subtasks"]] == [("counts", 0), ("counts", 1)]
     assert sum(size for *_, size, _ in last["subtasks"]) == last["size_bytes"]
-    sizes = recorder.story.states["counts"]
+    sizes = recorder.story.checkpoints.states["counts"]
     assert 0 < sizes["bytes"]["count"] <= last["size_bytes"]
     assert sum(sizes["key_groups"]) == sizes["bytes"]["count"]
     assert len(sizes["key_groups"]) <= 64
@@ -220,7 +220,7 @@ def test_the_phases_of_an_epoch_are_its_time(run: JobRun) -> None:
     run.clock.step_ms = 1
     run.epochs_ahead = 0  # an epoch that was read ahead has no time for reading
     _, recorder = recorded(run)
-    for epoch in recorder.story.epochs:
+    for epoch in recorder.story.epochs.recent:
         assert list(epoch["phases_ms"]) == list(PHASES)
         assert all(lasted > 0 for lasted in epoch["phases_ms"].values())
 
@@ -252,7 +252,7 @@ def test_a_restart_is_told_with_its_reason(run: JobRun, storage: CheckpointFolde
     assert [(one["record"], one["key"], one["restarts"]) for one in recorder.story.failures] == [
         (EVIL, "k", 1)
     ]
-    assert recorder.story.totals["numbers.records_out"] == 10
+    assert recorder.story.measured.totals["numbers.records_out"] == 10
     assert known(retold(storage, job)) == known(recorder.story)
 
 
@@ -279,7 +279,7 @@ def test_a_journal_of_many_files_tells_the_same_story(
 def test_metrics_of_functions_are_told(run: JobRun) -> None:
     run.end = StatefulNode(numbers(), lambda n: 0, PICKLED, KeyedMeasured(), "measured", uid="m")
     _, recorder = recorded(run)
-    told = {(one["name"], one["kind"]) for one in recorder.story.metrics}
+    told = {(one["name"], one["kind"]) for one in recorder.story.measured.metrics}
     assert ("measured.seen", "counter") in told
     assert ("measured.own.answer", "gauge") in told
 
@@ -321,7 +321,7 @@ def test_a_job_without_checkpoints_is_told_without_a_journal(run: JobRun) -> Non
     run.storage = None
     _, recorder = recorded(run)
     assert recorder.story.status == "FINISHED"
-    assert [epoch["records"] for epoch in recorder.story.epochs] == [10]
+    assert [epoch["records"] for epoch in recorder.story.epochs.recent] == [10]
 
 
 def test_a_storage_that_fails_costs_the_journal_and_not_the_job(
@@ -359,8 +359,8 @@ def test_what_waits_is_bounded_in_bytes(run: JobRun) -> None:
         recorder.on_epoch_report(report)
     held.set()
     recorder.on_end(JobStatus.FINISHED)
-    assert 1 <= len(recorder.story.epochs) <= 6
-    assert recorder.story.left_out == 20 - len(recorder.story.epochs)
+    assert 1 <= len(recorder.story.epochs.recent) <= 6
+    assert recorder.story.left_out == 20 - len(recorder.story.epochs.recent)
 
 
 def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +417,7 @@ def test_an_event_that_cannot_be_recorded_costs_no_other_one(
     recorder._put(raising(ZeroDivisionError()))
     recorder.on_commit(7, 1)
     recorder.on_end(JobStatus.FINISHED)
-    assert (recorder.story.committed, recorder.story.status) == (7, "FINISHED")
+    assert (recorder.story.epochs.committed, recorder.story.status) == (7, "FINISHED")
     assert "an event is not recorded" in caplog.text
 
 
@@ -465,8 +465,8 @@ def test_a_listener_that_raises_costs_neither_the_job_nor_the_others_anything(
     job = run.run()
     assert job.status is JobStatus.FINISHED
     assert recorder.story.status == "FINISHED"
-    assert recorder.story.totals["numbers.records_out"] == 10
-    assert len(recorder.story.checkpoints) == len(run.heard.checkpoints)
+    assert recorder.story.measured.totals["numbers.records_out"] == 10
+    assert len(recorder.story.checkpoints.recent) == len(run.heard.checkpoints)
     told = {record.exc_info[1].args[0] for record in caplog.records if record.exc_info and record.exc_info[1]}
     assert told == {
         "on_start",

@@ -102,7 +102,7 @@ def test_metrics_that_go_are_told(jobs: Jobs, metrics_now: Metrics) -> None:
     reporter.reports.get(timeout=PATIENCE_S)
     (shown,) = jobs.begun()
     with shown.lock:
-        shown.story.watermarks = {}
+        shown.story.measured.watermarks = {}
     reporting.close()
     assert reporter.removed == {"flink_taskmanager_job_task_operator_currentOutputWatermark"}
 

@@ -17,6 +17,7 @@ from pyflinkstate.runtime.spark import own_package
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1800)]
 
 JOB = Path(__file__).with_name("small_job.py")
+PAGE = Path(__file__).parents[1] / "monitor" / "test_access.py"
 #: The oldest Python that the metadata names.
 OLDEST_PYTHON = "python3.10"
 
@@ -71,3 +72,13 @@ def test_the_oldest_versions_do_what_the_newest_do(tmp_path: Path) -> None:
     newest = printed(sys.executable, tmp_path / "by newest")
     assert len(newest) == 5
     assert printed(python, tmp_path / "by oldest", PYTHONPATH=str(package)) == newest
+
+
+@pytest.mark.usefixtures("package_index")
+def test_the_page_is_served_by_the_oldest_versions_of_its_extra(tmp_path: Path) -> None:
+    found = [each.partition(";")[0] for each in requires("pyflinkstate") or [] if 'extra == "web"' in each]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--target", tmp_path, *map(oldest, found)], check=True)
+    assert (tmp_path / "starlette").is_dir()
+    env = {**clean_environment(), "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "pytest", PAGE], check=True, env=env)

@@ -55,7 +55,7 @@ def test_a_job_is_on_the_page_and_in_its_folder(spark: Any, tmp_path: Path) -> N
     metrics = ask(address, "metrics").decode()
     assert "flink_taskmanager_job_task_operator_seen{" in metrics
     (story,) = stories_at(str(tmp_path))
-    assert (story.status, story.totals) == ("FINISHED", result.accumulators)
+    assert (story.status, story.measured.totals) == ("FINISHED", result.accumulators)
     env.close()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(address, timeout=10)

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import socket
+import threading
 from typing import Any
 
 import attrs
@@ -15,6 +16,7 @@ from support_runtime import PATIENCE_S, ManualClock
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.dead_jobs import jobs_at
 from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.jobs import Shown
 from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
@@ -108,11 +110,16 @@ def browser_of(monitor: Monitor) -> Browser:
     return Browser(int(found[1]), found[2])
 
 
-def monitor_with(*stories: JobStory, **settings: Any) -> Monitor:
+def monitor_with(*stories: JobStory, folder: str | None = None, **settings: Any) -> Monitor:
+    """Return a monitor whose page shows jobs that do not run here."""
     made = Monitor(WebPageSettings(**settings), ManualClock())
     for story in stories:
-        made.show(story)
+        show(made, story, folder)
     return made
+
+
+def show(monitor: Monitor, story: JobStory, folder: str | None = None) -> None:
+    monitor._jobs.add(Shown(story, threading.Lock(), folder=folder))
 
 
 def story(job_id: str = JOB_ID, name: str = EVIL) -> JobStory:

@@ -81,7 +81,7 @@ def samples(story: JobStory, now_ms: int) -> Iterator[Sample]:
     for operator in operators(story):
         yield from _of_operator(operator, scopes.of_operator(str(operator["id"])))
     yield from _state_sizes(story, scopes)
-    for metric in story.metrics:
+    for metric in story.measured.metrics:
         yield from _of_user(metric, scopes)
 
 
@@ -142,12 +142,12 @@ def _of_job(story: JobStory, labels: _Labels, now_ms: int) -> Iterator[Sample]:
 
 
 def _of_checkpoints(story: JobStory, labels: _Labels) -> Iterator[Sample]:
-    counts = story.checkpoint_counts
+    counts = story.checkpoints.counts
     completed = counts["completed"] + counts["savepoints"]
     yield Sample(f"{_JOB}numberOfCompletedCheckpoints", completed, labels, "Checkpoints that completed.")
     yield Sample(f"{_JOB}numberOfFailedCheckpoints", counts["failed"], labels, "Checkpoints that failed.")
     yield Sample(f"{_JOB}totalNumberOfCheckpoints", completed + counts["failed"], labels, "All checkpoints.")
-    last = story.last_checkpoint()
+    last = story.checkpoints.last()
     if last is None:
         return
     for name, field, about in _LAST_CHECKPOINT:
@@ -155,11 +155,13 @@ def _of_checkpoints(story: JobStory, labels: _Labels) -> Iterator[Sample]:
 
 
 def _of_epoch(story: JobStory, labels: _Labels) -> Iterator[Sample]:
-    if not story.epochs:
+    if not story.epochs.recent:
         return
-    last = story.epochs[-1]
+    last = story.epochs.recent[-1]
     yield Sample(f"{_OWN}epoch", last["epoch"], labels, "The last epoch that has run.")
-    yield Sample(f"{_OWN}epoch_committed", story.committed, labels, "The last epoch whose output is visible.")
+    yield Sample(
+        f"{_OWN}epoch_committed", story.epochs.committed, labels, "The last epoch whose output is visible."
+    )
     yield Sample(f"{_OWN}epoch_records", last["records"], labels, "Records that the last epoch has read.")
     for phase, lasted_ms in last["phases_ms"].items():
         where = (*labels, ("phase", str(phase)))
@@ -191,7 +193,7 @@ def _of_subtasks(operator: JsonObject, where: _Labels) -> Iterator[Sample]:
 
 def _state_sizes(story: JobStory, scopes: _Scopes) -> Iterator[Sample]:
     about = "Bytes of a state in the files that a restore of the last checkpoint reads."
-    for operator, sizes in story.states.items():
+    for operator, sizes in story.checkpoints.states.items():
         for state, size in sizes["bytes"].items():
             where = (*scopes.of_operator(operator), ("state", state))
             yield Sample(f"{_OWN}state_bytes", size, where, about)

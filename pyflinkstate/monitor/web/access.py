@@ -54,16 +54,14 @@ class Access:
 
     def answer(self, request: Request) -> Response | None:
         """Return the answer to a request that is refused or brings the token; None if it may see data."""
-        path, is_read = request.scope["path"], request.method in ("GET", "HEAD")
-        status = _refused(request)
-        if status is None and not self._is_own(request.headers.get("host", "")):
-            status = 421
-        if status is None:
-            if path == "/" and is_read and _is_same(request.query_params.get("token"), self.token):
-                return self._entry(request)
-            if not self._lets_in(request, path):
-                status = 401
-        return None if status is None else Response(status_code=status)
+        status, path = _refused(request), request.scope["path"]
+        if status is not None:
+            return Response(status_code=status)
+        if not self._is_own(request.headers.get("host", "")):
+            return Response(status_code=421)
+        if path == "/" and _is_same(request.query_params.get("token"), self.token):
+            return self._entry(request)
+        return None if self._lets_in(request, path) else Response(status_code=401)
 
     def lets_act(self, request: Request) -> bool:
         """Return whether a request that was let in may also change the job."""

@@ -134,7 +134,7 @@ class Pages:
     def _largest_keys(self, request: Request) -> Response:
         with self._jobs.locked(request.path_params["job_id"]) as shown:
             path = None if shown is None else shown.checkpoint_path()
-            last = None if shown is None else shown.story.last_checkpoint()
+            last = None if shown is None else shown.story.checkpoints.last()
         operator = request.query_params.get("operator")
         if path is None or operator is None:
             return Response(status_code=404)
@@ -155,10 +155,12 @@ class Pages:
         text = prometheus.text(all_metrics(self._jobs, self._clock))
         return Response(text.encode("utf-8", "replace"), media_type=prometheus.CONTENT_TYPE)
 
-    def _view(self, request: Request) -> Response:
+    async def _view(self, request: Request) -> Response:
         path, version = request.scope["path"], self._jobs.version
         known = self._cache[1] if self._cache[0] == version else {}
-        answer = known.get(path) or self._made(**request.path_params)
+        answer = known.get(path)
+        if answer is None:
+            answer = await run_in_threadpool(self._made, **request.path_params)
         if answer.status_code == 200:
             self._cache = (version, {**known, path: answer})
         return answer
