@@ -38,10 +38,9 @@ from support_sinks import (
 )
 from tiers import cases
 
+from pyflinkstate import RunAwareSink, RunHistory
 from pyflinkstate.errors import JobSupersededError, SinkError
 from pyflinkstate.runtime import sinks
-from pyflinkstate.runtime.sinks.sinks import RunAwareSink
-from pyflinkstate.runtime.storage.runs import RunHistory
 
 FIRST = history((1, 0))
 

@@ -16,8 +16,7 @@ from backend_support import (
     write,
 )
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 
 COUNT = ValueStateDescriptor("count", Types.LONG())

@@ -9,12 +9,12 @@ from pyflinkstate import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    Time,
     TimeWindow,
     TumblingEventTimeWindows,
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.time import Time
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import StateTableError

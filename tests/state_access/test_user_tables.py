@@ -9,8 +9,15 @@ from backend_support import make_backend, state_of
 from read_support import COUNT, UID
 from write_support import checkpoint_with, filled, restored
 
-from pyflinkstate import Instant, ListStateDescriptor, MapStateDescriptor, Row, Types, ValueStateDescriptor
-from pyflinkstate.api.row import RowKind
+from pyflinkstate import (
+    Instant,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Row,
+    RowKind,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,
