@@ -173,10 +173,6 @@ class TestGoingBack:
 # --- what goes wrong on the way ------------------------------------------------------------------------
 
 
-def go_back(make: MakeSink, disk: FailingDisk) -> None:
-    opened(make, disk, history((1, 0), (2, 2)), 2)
-
-
 def go_forth(make: MakeSink, disk: FailingDisk) -> None:
     opened(make, disk, history((1, 0), (3, 4)), 4)
 

@@ -53,7 +53,6 @@ def type_name(part):
 
 
 COUNT = ValueStateDescriptor("count", LONG)
-VISITS = ListStateDescriptor("visits", STRING)
 
 
 class TestRoundTrip:

@@ -21,7 +21,6 @@ from pyflinkstate.errors import StateTableError
 from pyflinkstate.state_access import diff
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, harness_of
 
-UID = "op"
 STRING, LONG = Types.STRING(), Types.LONG()
 
 
