@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from pyflinkstate import AggregateFunction, ReduceFunction, Types
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -12,8 +13,6 @@ from pyflinkstate.api.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
-from pyflinkstate.api.types import Types
 from pyflinkstate.errors import DescriptorTypeError, StateRegistrationError
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()

@@ -8,18 +8,21 @@ from collections.abc import Iterable
 import cloudpickle
 import pytest
 
-from pyflinkstate.api import broadcast, connected, functions, state, type_information, window_functions
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     AggregatingStateDescriptor,
+    ConnectedStreams,
+    DataStream,
+    KeyedProcessFunction,
+    KeyedStream,
     ListStateDescriptor,
     MapStateDescriptor,
+    OutputTag,
     ReducingStateDescriptor,
     ValueStateDescriptor,
+    WindowedStream,
 )
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api import broadcast, connected, functions, state, type_information, window_functions
 from pyflinkstate.api.types import ListTypeInfo, TypeInformation, Types
-from pyflinkstate.runtime.program import ConnectedStreams, DataStream, KeyedStream, WindowedStream
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 #: Each with its number of parameters.

@@ -25,11 +25,7 @@ import pyflinkstate.common
 import pyflinkstate.datastream
 import pyflinkstate.datastream.connectors.base
 import pyflinkstate.metrics
-from pyflinkstate.common import JobStatus
-from pyflinkstate.common.serialization import RowFieldExtractorSchema
-from pyflinkstate.datastream import StreamExecutionEnvironment
-from pyflinkstate.datastream.state import ValueState
-from pyflinkstate.datastream.window import Trigger
+from pyflinkstate import JobStatus, RowFieldExtractorSchema, StreamExecutionEnvironment, Trigger, ValueState
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "reference" / "pyflink_api_full.json"
 

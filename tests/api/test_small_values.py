@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 
 import pyflinkstate
-from pyflinkstate.api.config_options import ConfigOption, ConfigOptions
-from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.api.encoder import Encoder
-from pyflinkstate.api.job_id import JobID
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.serialization import ByteArraySchema, RowFieldExtractorSchema, SimpleStringSchema
-from pyflinkstate.api.slot_sharing_group import MemorySize, SlotSharingGroup
-from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, PredefinedOptions
+from pyflinkstate import (
+    ByteArraySchema,
+    ConfigOption,
+    ConfigOptions,
+    Configuration,
+    EmbeddedRocksDBStateBackend,
+    Encoder,
+    JobID,
+    MemorySize,
+    PredefinedOptions,
+    Row,
+    RowFieldExtractorSchema,
+    SimpleStringSchema,
+    SlotSharingGroup,
+)
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
 

@@ -6,10 +6,8 @@ import pickle
 import cloudpickle
 import pytest
 
+from pyflinkstate import Duration, ListStateDescriptor, StateTtlConfig, Time, ValueStateDescriptor
 from pyflinkstate import StateTtlConfig as PublicStateTtlConfig
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Duration, Time
-from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.errors import ConfigurationError, DescriptorTypeError
 
 UpdateType = StateTtlConfig.UpdateType

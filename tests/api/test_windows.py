@@ -6,27 +6,30 @@ import pickle
 import numpy as np
 import pytest
 
-from pyflinkstate.api.session_windows import (
+from pyflinkstate import (
+    CountSlidingWindowAssigner,
+    CountTrigger,
+    CountTumblingWindowAssigner,
+    Duration,
     DynamicEventTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
     EventTimeSessionWindows,
-    ProcessingTimeSessionWindows,
-    SessionWindowTimeGapExtractor,
-)
-from pyflinkstate.api.time import Duration, Time
-from pyflinkstate.api.triggers import CountTrigger, EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
-from pyflinkstate.api.window_assigners import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
+    EventTimeTrigger,
     GlobalWindows,
     MergingWindowAssigner,
+    NeverTrigger,
+    ProcessingTimeSessionWindows,
+    ProcessingTimeTrigger,
+    ProcessWindowFunction,
+    SessionWindowTimeGapExtractor,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    Time,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
+    WindowFunction,
 )
-from pyflinkstate.api.window_functions import ProcessWindowFunction, WindowFunction
 from pyflinkstate.api.windows import MAX_LONG_VALUE, CountWindow, GlobalWindow, TimeWindow
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import BadRecordError, ConfigurationError

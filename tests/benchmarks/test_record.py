@@ -78,6 +78,7 @@ def test_an_interrupted_benchmark_goes_on_after_its_last_run(recorder: Recorder)
     assert not list(recorder.unfinished.iterdir())
 
 
+@pytest.mark.full
 def test_runs_of_another_commit_are_not_gone_on_with(recorder: Recorder) -> None:
     (recorder.programs / "fails_1").touch()
     with pytest.raises(BenchmarkFailed):
@@ -86,6 +87,7 @@ def test_runs_of_another_commit_are_not_gone_on_with(recorder: Recorder) -> None
     assert recorded(recorder).figures()["ratio_no_checkpoint"].values == (3, 4, 5)
 
 
+@pytest.mark.full
 def test_what_is_recorded_is_not_recorded_again(recorder: Recorder) -> None:
     record(recorder)
     record(recorder)
@@ -94,6 +96,7 @@ def test_what_is_recorded_is_not_recorded_again(recorder: Recorder) -> None:
     assert calls(recorder) == 6
 
 
+@pytest.mark.full
 def test_unless_it_is_asked_to(recorder: Recorder) -> None:
     record(recorder)
     again = Recorder(1, recorder.results, recorder.unfinished, recorder.programs, again=True)
@@ -107,6 +110,7 @@ def test_output_without_figures_is_an_error(recorder: Recorder) -> None:
         record(recorder)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
 def test_a_benchmark_on_one_core_has_one(recorder: Recorder) -> None:
     before = os.sched_getaffinity(0)
@@ -118,6 +122,7 @@ def test_a_benchmark_on_one_core_has_one(recorder: Recorder) -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.full
 def test_a_failure_does_not_keep_the_others_from_being_recorded(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

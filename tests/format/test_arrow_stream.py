@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 from backend_support import PICKLED, make_backend, restore, state_of, take_snapshot
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
 from pyflinkstate.backends.heap.snapshot import MIN_ENTRIES_TO_HAND_OVER
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange

@@ -15,16 +15,16 @@ from backend_support import entries, make_backend, prepare, restore, state_of, t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregateFunction,
     AggregatingStateDescriptor,
+    Duration,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Row,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.types import composites, encode_column, rechecker, text_of_type

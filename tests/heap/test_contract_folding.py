@@ -7,9 +7,13 @@ import pytest
 from backend_support import Mean
 from contract_backends import LONG, PICKLED, STRING, Joined, JoinedText, lives
 
-from pyflinkstate.api.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
-from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ReduceFunction,
+    ReducingStateDescriptor,
+    Types,
+)
 from pyflinkstate.errors import StateValueError
 
 SUM = ReducingStateDescriptor("sum", lambda old, new: old + new, LONG)

@@ -4,9 +4,13 @@ import pytest
 from backend_support import make_backend
 from contract_backends import KINDS, LONG, STRING, lives
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import InvalidKeyError, KeyGroupRangeError, NoCurrentKeyError

@@ -7,8 +7,7 @@ from pickle import dumps, loads
 import pytest
 from contract_backends import LONG, STRING, lives
 
-from pyflinkstate.api.descriptors import ListStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import ListStateDescriptor, Types
 from pyflinkstate.errors import ConcurrentModificationError, StateValueError
 
 VISITS = ListStateDescriptor("visits", LONG)

@@ -6,8 +6,7 @@ Other than Flink's heap state (K5, K6), a map state never keeps an entry without
 import pytest
 from contract_backends import LONG, PICKLED, STRING, lives
 
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import MapStateDescriptor, Types
 from pyflinkstate.errors import DescriptorTypeError, StateValueError
 
 

@@ -7,9 +7,7 @@ import pytest
 from backend_support import make_backend
 from contract_backends import LONG, PICKLED, STRING, HeldSnapshots, contents
 
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.types import Types
+from pyflinkstate import MapStateDescriptor, Row, Types
 from pyflinkstate.errors import ConcurrentModificationError, StateValueError
 
 COUNTS = MapStateDescriptor("counts", STRING, LONG)

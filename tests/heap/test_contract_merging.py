@@ -6,15 +6,15 @@ What the snapshots hold that are open meanwhile is checked when they are release
 import itertools
 
 import pytest
-from contract_backends import LONG, PICKLED, STRING, Joined, JoinedText, lives
+from contract_backends import LONG, PICKLED, STRING, Joined, JoinedText
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Types,
 )
-from pyflinkstate.api.types import Types
 from pyflinkstate.errors import StateValueError
 
 LISTED = ListStateDescriptor("merged", LONG)
@@ -167,16 +167,6 @@ class TestCombinations:
 
 
 class TestFlinksExamples:
-    def test_l9_list(self, bare):
-        fill(bare, LISTED, {0: [3], 1: [1], 2: [2]})
-        merge(bare, LISTED, 0, [1, 2])
-        assert read(bare, LISTED, 0) == [3, 1, 2]
-
-    def test_m1_reduce(self, bare):
-        fill(bare, REDUCED, {0: [3], 1: [1], 2: [2]})
-        merge(bare, REDUCED, 0, [1, 2])
-        assert read(bare, REDUCED, 0) == 42
-
     @every_merging
     def test_l9_m1_values_that_are_false_are_merged_too(self, bare, descriptor):
         fill(bare, descriptor, {0: [0], 1: [0], 2: [7], 3: [0]})
@@ -244,24 +234,3 @@ class TestRefusals:
     def test_value_and_map_states_cannot_be_merged(self, bare, declared_type):
         counts = MapStateDescriptor("counts", declared_type, declared_type)
         assert not bare.state(counts, "k", 1, LONG).run(lambda state: hasattr(state, "merge_namespaces"))
-
-
-class TestTimeToLive:
-    def test_r4_m1_what_has_expired_is_not_merged(self, bare):
-        descriptor = lives(ReducingStateDescriptor("merged", lambda old, new: old * 10 + new, LONG), 100)
-        fill(bare, descriptor, {1: [1]})
-        bare.clock.now_ms = 60
-        fill(bare, descriptor, {2: [2], 3: [3]})
-        bare.clock.now_ms = 120
-        merge(bare, descriptor, 3, [1, 2])
-        assert read(bare, descriptor, 3) == 32
-        assert bare.entries() == 1
-
-    def test_l9_expired_elements_stay_out_of_sight_when_lists_are_merged(self, bare):
-        descriptor = lives(ListStateDescriptor("merged", LONG), 100)
-        fill(bare, descriptor, {1: [1]})
-        bare.clock.now_ms = 60
-        fill(bare, descriptor, {2: [2], 3: [3]})
-        bare.clock.now_ms = 120
-        merge(bare, descriptor, 3, [1, 2])
-        assert read(bare, descriptor, 3) == [3, 2]

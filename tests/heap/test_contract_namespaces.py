@@ -6,8 +6,7 @@ Merging is in ``test_contract_merging.py``.
 import pytest
 from contract_backends import KINDS, LONG, PICKLED, STRING, lives
 
-from pyflinkstate.api.descriptors import MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import (
     PyFlinkStateError,
@@ -192,14 +191,6 @@ class TestListing:
             *(("a", "w1"), ("a", "w2"), ("b", "w1"), ("c", "w3"))
         ]
 
-    def test_g17_many_keys_and_namespaces_are_listed_once_each(self, bare):
-        """After Flink's testGetKeysAndNamespaces."""
-        places = [(key, namespace) for key in range(500) for namespace in ("ns1", "ns2")]
-        store(bare, "value", places)
-        assert sorted(bare.backend.get_keys_and_namespaces("spend")) == places
-        for namespace in ("ns1", "ns2"):
-            assert sorted(bare.backend.get_keys("spend", namespace)) == list(range(500))
-
     @pytest.mark.parametrize(
         ("namespace_type", "namespace"),
         [(Types.FLOAT(), 0.1), (Types.TUPLE([Types.FLOAT()]), (0.1,)), (Types.DOUBLE(), 1)],
@@ -275,12 +266,3 @@ class TestRestart:
         assert restarted.state(ValueStateDescriptor("plain", LONG), "ab").value() == 1
         assert list(restarted.backend.get_keys("plain")) == ["ab"]
         assert restarted.state(SPEND, "a", "b", STRING).value() == 2
-
-    def test_time_to_live_goes_by_namespace(self, bare):
-        spend = lives(ValueStateDescriptor("spend", LONG), 100)
-        bare.state(spend, "k", "w1", STRING).update(1)
-        bare.clock.now_ms = 50
-        bare.state(spend, "k", "w2", STRING).update(2)
-        bare.clock.now_ms = 100
-        assert bare.state(spend, "k", "w1", STRING).value() is None
-        assert bare.state(spend, "k", "w2", STRING).value() == 2

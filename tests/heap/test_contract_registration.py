@@ -8,15 +8,19 @@ import pytest
 from backend_support import Mean, make_backend, restore, state_of, take_snapshot
 from contract_backends import KINDS, LONG, PICKLED, STRING, Contract, JoinedText, lives
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregatingState,
     AggregatingStateDescriptor,
+    ListState,
     ListStateDescriptor,
+    MapState,
     MapStateDescriptor,
+    ReducingState,
     ReducingStateDescriptor,
+    Types,
+    ValueState,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap import backend as backend_module
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import (

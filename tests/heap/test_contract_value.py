@@ -3,8 +3,7 @@
 import pytest
 from contract_backends import LONG, PICKLED, STRING, lives
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.errors import DescriptorTypeError, StateValueError
 
 SPEND = ValueStateDescriptor("spend", LONG)

@@ -18,14 +18,14 @@ from test_state_machines import Concatenate, extended, keys, lists, namespaces, 
 from tiers import runs_of
 from ttl_contract import ttl_config, with_ttl
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.snapshots.increments import ChangeHistory

@@ -5,10 +5,7 @@ import pickle
 import pytest
 from backend_support import make_backend, prepare, state_of
 
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
+from pyflinkstate import Duration, MapStateDescriptor, StateTtlConfig, Types
 from pyflinkstate.backends.values import isolated
 
 #: Reads of a map state; none of them hands out what could change in place if the values are numbers.

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from backend_support import ALL_KEY_GROUPS, PICKLED, make_backend, prepare, restore, write
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
+    Time,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 
 LONGS = Types.LIST(Types.LONG())

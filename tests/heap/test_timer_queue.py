@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE

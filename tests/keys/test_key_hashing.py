@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyflinkstate.api.row import Row, RowKind
-from pyflinkstate.api.time import Instant
+from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api.types import ExternalTypeInfo, Types
 from pyflinkstate.backends.keys.key_groups import key_group_of_hash
 from pyflinkstate.backends.keys.key_hashing import KeyHasher

@@ -10,17 +10,17 @@ import attrs
 import pytest
 from operator_support import NUMBERS, RULES, restored, snapshot
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Row,
     StateDescriptor,
+    StateTtlConfig,
+    Time,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.errors import (
     ConcurrentModificationError,

@@ -12,8 +12,7 @@ import attrs
 import pytest
 from operator_support import NUMBERS, RULES, HookedStreams, finish, prepare, restored, snapshot
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
-from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate import ListStateDescriptor, MapStateDescriptor, TypeInformation, Types
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, OperatorStateHandle
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend

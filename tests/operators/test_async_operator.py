@@ -12,11 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support_runtime import raising
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.types import Types
+from pyflinkstate import KeyedProcessFunction, OutputTag, RuntimeContext, Types, ValueStateDescriptor
 from pyflinkstate.errors import NoCurrentKeyError, UserFunctionError
 from pyflinkstate.runtime.operators import Output
 from pyflinkstate.runtime.operators.async_operator import MAX_KEYS_IN_FLIGHT

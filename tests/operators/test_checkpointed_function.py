@@ -10,27 +10,28 @@ from typing import Any
 import pytest
 from support_runtime import PICKLED
 
-from pyflinkstate.api.checkpointed import (
+from pyflinkstate import (
+    AggregateFunction,
     CheckpointedFunction,
     CheckpointListener,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import (
-    AggregateFunction,
+    DataStream,
     FilterFunction,
     FlatMapFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
     KeyedProcessFunction,
     KeySelector,
+    ListStateDescriptor,
     MapFunction,
+    MapStateDescriptor,
+    OutputTag,
     ProcessFunction,
     ReduceFunction,
+    RuntimeContext,
+    TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
 )
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.errors import (
@@ -47,7 +48,6 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.wire.messages import CheckpointTrigger
 from pyflinkstate.testing import (

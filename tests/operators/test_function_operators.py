@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import (
+from pyflinkstate import (
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    MapStateDescriptor,
+    OutputTag,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
 )
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.types import Types
 from pyflinkstate.errors import NoCurrentKeyError, NotKeyedStreamError, StateAccessError, UserFunctionError
 from pyflinkstate.testing import (
     BroadcastOperatorHarness,

@@ -10,24 +10,28 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import CoProcessFunction
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import (
+from pyflinkstate import (
     AggregateFunction,
+    CoProcessFunction,
+    CountTrigger,
+    DataStream,
     FlatMapFunction,
+    GlobalWindows,
+    KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
     ProcessFunction,
+    ProcessWindowFunction,
+    RuntimeContext,
+    SlidingEventTimeWindows,
+    Time,
+    TypeInformation,
+    Types,
+    ValueStateDescriptor,
 )
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.triggers import CountTrigger
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.window_assigners import GlobalWindows, SlidingEventTimeWindows
-from pyflinkstate.api.window_functions import ProcessWindowFunction
 from pyflinkstate.runtime.operators.batch_reduce import BatchReduce
-from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.testing import (
     BroadcastOperatorHarness,
     KeyedOneInputOperatorHarness,

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    KeyedProcessFunction,
+    RuntimeContext,
+    StateTtlConfig,
+    Time,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.errors import BadRecordError, ConfigurationError, FunctionResultError, UserFunctionError
 from pyflinkstate.runtime.operators import KeyedMap, KeyState
 from pyflinkstate.runtime.program.dataframes.initial_state import check_method

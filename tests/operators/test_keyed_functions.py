@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from support_windows import WindowHarness
 
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.types import Types
+from pyflinkstate import Row, Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.batch_reduce import BatchReduce, key_order
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator

@@ -3,17 +3,20 @@
 import pytest
 from support_windows import Collect, Mean, WindowHarness, collecting, fired
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.session_windows import (
+from pyflinkstate import (
+    CountTrigger,
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
+    EventTimeTrigger,
+    MergingWindowAssigner,
+    OutputTag,
     ProcessingTimeSessionWindows,
+    PurgingTrigger,
     SessionWindowTimeGapExtractor,
+    Time,
+    TimeWindow,
+    TimeWindowSerializer,
 )
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.triggers import CountTrigger, EventTimeTrigger, PurgingTrigger
-from pyflinkstate.api.window_assigners import MergingWindowAssigner
-from pyflinkstate.api.windows import TimeWindow, TimeWindowSerializer
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.windows.merging_windows import MergingWindowSet
 from pyflinkstate.runtime.operators.windows.windowing import window_operator

@@ -14,13 +14,18 @@ from typing import Any
 import pytest
 from tiers import cases
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import FlatMapFunction, KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    FlatMapFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
+    RuntimeContext,
+    StateTtlConfig,
+    Time,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.runtime.wire.messages import CheckpointTrigger
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, OneInputOperatorHarness, OperatorSnapshot
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint

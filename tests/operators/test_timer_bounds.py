@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 from support_windows import collecting, fired
 
-from pyflinkstate import KeyedProcessFunction, StateTtlConfig, Time, Types, ValueStateDescriptor
-from pyflinkstate.api.session_windows import EventTimeSessionWindows
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate import (
+    EventTimeSessionWindows,
+    KeyedProcessFunction,
+    StateTtlConfig,
+    Time,
+    TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow
 from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 from pyflinkstate.testing import MAX_WATERMARK, KeyedOneInputOperatorHarness

@@ -4,17 +4,18 @@ import attrs
 import pytest
 from support_windows import MAX_PARALLELISM, Collect, Mean, WindowHarness, fired
 
-from pyflinkstate.api.continuous_triggers import ContinuousEventTimeTrigger
-from pyflinkstate.api.session_windows import EventTimeSessionWindows, ProcessingTimeSessionWindows
-from pyflinkstate.api.triggers import CountTrigger
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import (
+from pyflinkstate import (
+    ContinuousEventTimeTrigger,
     CountSlidingWindowAssigner,
+    CountTrigger,
+    EventTimeSessionWindows,
     GlobalWindows,
+    ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
+    TimeWindowSerializer,
     TumblingEventTimeWindows,
+    Types,
 )
-from pyflinkstate.api.windows import TimeWindowSerializer
 from pyflinkstate.backends.format.state_file import StateFileHead
 from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.errors import StateMigrationError

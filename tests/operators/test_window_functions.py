@@ -3,25 +3,21 @@
 import pytest
 from support_windows import Collect, CollectInContext, Mean, WindowHarness, fired
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.session_windows import EventTimeSessionWindows
-from pyflinkstate.api.triggers import (
-    CountTrigger,
-)
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import (
-    SlidingEventTimeWindows,
-    TumblingEventTimeWindows,
-)
-from pyflinkstate.api.window_functions import (
+from pyflinkstate import (
+    AggregateFunction,
     AllWindowFunction,
+    CountTrigger,
+    EventTimeSessionWindows,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
-)
-from pyflinkstate.api.windows import (
+    SlidingEventTimeWindows,
     TimeWindow,
+    TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
 )
 from pyflinkstate.errors import ConfigurationError, StateRegistrationError
 from pyflinkstate.runtime.operators.windows.windowing import window_operator

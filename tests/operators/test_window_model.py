@@ -5,11 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support_windows import Collect, WindowHarness
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.session_windows import EventTimeSessionWindows, SessionWindowTimeGapExtractor
-from pyflinkstate.api.triggers import EventTimeTrigger, PurgingTrigger
-from pyflinkstate.api.window_assigners import SlidingEventTimeWindows
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate import (
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    OutputTag,
+    PurgingTrigger,
+    SessionWindowTimeGapExtractor,
+    SlidingEventTimeWindows,
+    TimeWindow,
+)
 from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 

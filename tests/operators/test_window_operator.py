@@ -3,28 +3,27 @@
 import pytest
 from support_windows import Collect, Mean, WindowHarness, collecting, fired
 
-from pyflinkstate.api.continuous_triggers import ContinuousEventTimeTrigger
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.session_windows import EventTimeSessionWindows
-from pyflinkstate.api.time import Duration, Time
-from pyflinkstate.api.triggers import (
-    CountTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    PurgingTrigger,
-    Trigger,
-    TriggerResult,
-)
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import (
+from pyflinkstate import (
+    AggregateFunction,
+    ContinuousEventTimeTrigger,
     CountSlidingWindowAssigner,
+    CountTrigger,
     CountTumblingWindowAssigner,
+    Duration,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
     GlobalWindows,
+    NeverTrigger,
+    OutputTag,
+    PurgingTrigger,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    Time,
+    Trigger,
+    TriggerResult,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
+    Types,
     WindowAssigner,
 )
 from pyflinkstate.api.windows import (

@@ -3,29 +3,30 @@
 import pytest
 from support_windows import Collect, WindowHarness, collecting, fired
 
+from pyflinkstate import (
+    CountTrigger,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    GlobalWindow,
+    GlobalWindows,
+    ListStateDescriptor,
+    NeverTrigger,
+    ProcessingTimeSessionWindows,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Time,
+    TimeWindow,
+    TriggerResult,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.api.continuous_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     Min,
 )
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.session_windows import EventTimeSessionWindows, ProcessingTimeSessionWindows
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.triggers import (
-    CountTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    TriggerResult,
-)
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import (
-    GlobalWindows,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
-)
-from pyflinkstate.api.windows import GlobalWindow, TimeWindow
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 

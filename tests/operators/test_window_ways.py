@@ -14,25 +14,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support_windows import Collect, WindowHarness
 
-from pyflinkstate.api.continuous_triggers import ContinuousEventTimeTrigger
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.session_windows import (
-    EventTimeSessionWindows,
-    ProcessingTimeSessionWindows,
-    SessionWindowTimeGapExtractor,
-)
-from pyflinkstate.api.triggers import CountTrigger, EventTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import (
+from pyflinkstate import (
+    AggregateFunction,
+    ContinuousEventTimeTrigger,
+    CountTrigger,
     CountTumblingWindowAssigner,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
     MergingWindowAssigner,
+    OutputTag,
+    ProcessingTimeSessionWindows,
+    ProcessingTimeTrigger,
+    ProcessWindowFunction,
+    PurgingTrigger,
+    SessionWindowTimeGapExtractor,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
+    Types,
+    ValueStateDescriptor,
 )
-from pyflinkstate.api.window_functions import ProcessWindowFunction
 from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeySelector, Partitioner
+from pyflinkstate import KeySelector, Partitioner, RuntimeContext
 from pyflinkstate.runtime.operators import OperatorContext
 from pyflinkstate.runtime.plan.partitioners import CustomPartition
 

@@ -8,10 +8,7 @@ import pytest
 from slot_functions import Echo
 from support_runtime import PICKLED
 
-from pyflinkstate.api.connected import CoMapFunction
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate import CoMapFunction, DataStream, TumblingEventTimeWindows, Types, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS
 from pyflinkstate.runtime.plan.job_plan import Stage, make_plan
@@ -24,7 +21,6 @@ from pyflinkstate.runtime.plan.nodes import (
     StatefulNode,
     UnionNode,
 )
-from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.row import Row, RowKind
+from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.codec import walk

@@ -11,9 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate import Encoder, FileSink
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError
-from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.text_file_sink import (
     OWN_FOLDER,
     BucketAssigner,

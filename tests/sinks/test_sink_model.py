@@ -17,9 +17,8 @@ from support_runtime import raising
 from support_sinks import FILE_SINKS, JOB, OUT, FailingDisk, MakeSink, Seen, run_id, seen, seen_files, write
 from tiers import cases
 
+from pyflinkstate import FileSink, RunHistory
 from pyflinkstate.errors import JobSupersededError, SinkError
-from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.storage.runs import RunHistory
 
 STEPS = 40
 #: How often a run may fail to begin. Three of eight times nothing fails, so so many failures are no chance.

@@ -38,10 +38,9 @@ from support_sinks import (
 )
 from tiers import cases
 
+from pyflinkstate import RunAwareSink, RunHistory
 from pyflinkstate.errors import JobSupersededError, SinkError
 from pyflinkstate.runtime import sinks
-from pyflinkstate.runtime.sinks.sinks import RunAwareSink
-from pyflinkstate.runtime.storage.runs import RunHistory
 
 FIRST = history((1, 0))
 
@@ -172,10 +171,6 @@ class TestGoingBack:
 
 
 # --- what goes wrong on the way ------------------------------------------------------------------------
-
-
-def go_back(make: MakeSink, disk: FailingDisk) -> None:
-    opened(make, disk, history((1, 0), (2, 2)), 2)
 
 
 def go_forth(make: MakeSink, disk: FailingDisk) -> None:

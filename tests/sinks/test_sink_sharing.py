@@ -11,11 +11,10 @@ from simulation_storage import Disk, Process
 from support_job import JobRun, numbers, once
 from support_sinks import file_sink, history, prepare, records, row_format_sink, run_epochs, seen
 
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate import Encoder, FileSink
 from pyflinkstate.errors import ConfigurationError, SinkError, SparkJobError
 from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SinkNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner, RowFormatFileSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders

@@ -14,10 +14,10 @@ import pytest
 from support_job import GrowingSource, Heard, JobRun
 from support_sinks import FILE_SINKS, history
 
+from pyflinkstate import FileSink
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
 from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.storage import durable
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 

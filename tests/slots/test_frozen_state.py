@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 from backend_support import make_backend, state_of
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.windows import TimeWindow, TimeWindowSerializer
+from pyflinkstate import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    TimeWindow,
+    TimeWindowSerializer,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import StateQueryError, StateValueError
 from pyflinkstate.runtime.slots import frozen_state

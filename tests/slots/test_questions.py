@@ -14,8 +14,7 @@ from live_functions import CountRecords, Padded
 from support_runtime import receive
 from support_slots import Driver, Slot, frames_for, in_thread, opened, outcome
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import StateCodec
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import BadRecordError, StateValueError

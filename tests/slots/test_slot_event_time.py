@@ -10,10 +10,7 @@ import pytest
 from support_runtime import PICKLED, ManualClock
 from support_slots import SLOT, deployment
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.timers import TimeDomain
+from pyflinkstate import KeyedProcessFunction, OutputTag, TimeDomain, ValueStateDescriptor
 from pyflinkstate.errors import FunctionResultError, UserFunctionError
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.tasks.router import Router

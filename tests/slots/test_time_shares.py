@@ -9,8 +9,7 @@ import pytest
 from slot_functions import Echo
 from support_slots import SLOT, deployment, frames_for
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate import KeyedProcessFunction, OutputTag
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.wire.frame_sizes import CHUNK

@@ -39,13 +39,14 @@ from increment_support import rows_of
 from tiers import FULL
 from ttl_contract import with_ttl
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
+    TypeInformation,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.types.common_type import common_type
 from pyflinkstate.backends.types.migration import keys_may_become, type_migration
 from pyflinkstate.backends.types.pickles import sealed

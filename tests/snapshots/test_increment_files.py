@@ -17,8 +17,7 @@ from backend_support import (
 from increment_support import Snapshot, chained, contents, rows_of
 from ttl_contract import ttl_config, with_ttl
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.format.state_handles import FileStateHandle, KeyGroupsStateHandle
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer

@@ -12,14 +12,18 @@ import pytest
 from operator_support import HookedStreams, Pause, in_thread, join
 from pyarrow import fs
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    HashMapStateBackend,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     OperatorSubtaskState,
 )
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFutures

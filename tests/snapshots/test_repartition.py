@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operator_support import NUMBERS, RULES, Handles, rescale, snapshot
 
-from pyflinkstate.api.descriptors import ListStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import ListStateDescriptor, Types
 from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     KeyGroupsStateHandle,

@@ -17,8 +17,7 @@ from backend_support import (
     write,
 )
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
 from pyflinkstate.errors import (

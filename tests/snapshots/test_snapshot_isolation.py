@@ -16,13 +16,8 @@ from backend_support import (
     write,
 )
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-
-COUNT = ValueStateDescriptor("count", Types.LONG())
-VISITS = ListStateDescriptor("visits", Types.STRING())
-
 
 LONGS = Types.LIST(Types.LONG())
 

@@ -20,14 +20,15 @@ from backend_support import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     ListStateDescriptor,
     MapStateDescriptor,
+    StateTtlConfig,
+    Time,
+    TypeInformation,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.errors import StateValueError
 
 LONG, STRING = Types.LONG(), Types.STRING()
@@ -52,7 +53,6 @@ def type_name(part):
 
 
 COUNT = ValueStateDescriptor("count", LONG)
-VISITS = ListStateDescriptor("visits", STRING)
 
 
 class TestRoundTrip:

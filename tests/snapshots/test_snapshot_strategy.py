@@ -12,9 +12,7 @@ import attrs
 import pytest
 from operator_support import NUMBERS, HookedStreams, Pause, finish, in_thread, join, prepare, restored
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.types import Types
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate import HashMapStateBackend, Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner

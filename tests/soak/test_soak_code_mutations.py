@@ -69,6 +69,7 @@ def test_an_error_may_not_be_raised_but_its_text_stays():
     ]
 
 
+@pytest.mark.full
 def test_what_is_drawn_is_code_and_differs():
     for mutation in drawn(PACKAGE, soak_code_mutations.FILES, 12, 40):
         text = (PACKAGE / mutation.file).read_text()
@@ -138,6 +139,7 @@ def test_two(ask):
 """
 
 
+@pytest.mark.full
 def test_a_process_that_an_earlier_test_started_notes_the_test_that_runs(tmp_path):
     shutil.copy(Path(soak_code_mutations.__file__).with_name("reached.py"), tmp_path)
     (tmp_path / "test_it.py").write_text(TESTS_WITH_ONE_PROCESS)

@@ -11,8 +11,7 @@ import attrs
 import pytest
 from support_runtime import ManualClock
 
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.types import Types
+from pyflinkstate import Duration, Source, SplitEpoch, Types
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.sources.connectors import (
     FileSource,
@@ -20,7 +19,6 @@ from pyflinkstate.runtime.sources.connectors import (
     StreamFormat,
     type_of_source,
 )
-from pyflinkstate.runtime.sources.sources import Source, SplitEpoch
 
 
 def read(source: Source, whole: bool = True) -> list[list[Any]]:

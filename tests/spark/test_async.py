@@ -15,15 +15,19 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.common import Duration, RestartStrategies, Time, Types, WatermarkStrategy
-from pyflinkstate.common.watermark_strategy import TimestampAssigner
-from pyflinkstate.datastream import (
+from pyflinkstate import (
     AsyncDataStream,
     AsyncFunction,
+    Duration,
     KeyedProcessFunction,
+    RestartStrategies,
     StreamExecutionEnvironment,
+    Time,
+    TimestampAssigner,
+    Types,
+    ValueStateDescriptor,
+    WatermarkStrategy,
 )
-from pyflinkstate.datastream.state import ValueStateDescriptor
 from pyflinkstate.errors import UserFunctionError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]

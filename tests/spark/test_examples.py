@@ -24,8 +24,15 @@ from example_programs import (
     structured_streaming,
 )
 
-from pyflinkstate import Configuration, FileSink, JobListener, PyFlinkStateError, RestartStrategies
-from pyflinkstate.datastream import DataStream, StreamExecutionEnvironment
+from pyflinkstate import (
+    Configuration,
+    DataStream,
+    FileSink,
+    JobListener,
+    PyFlinkStateError,
+    RestartStrategies,
+    StreamExecutionEnvironment,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 

@@ -8,20 +8,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import Failing, RunningSum
-from test_recovery import EXPECTED, Runs
+from operators import RunningSum
 
 from pyflinkstate import (
     FileSink,
-    KeyedProcessFunction,
     RestartStrategies,
     StreamExecutionEnvironment,
-    errors,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
@@ -154,14 +150,6 @@ def test_spark_ends_with_a_driver_that_is_killed_though_a_child_lives_on(tmp_pat
     assert has_ended
 
 
-def test_records_that_are_none_are_written(spark: Any, tmp_path: Path) -> None:
-    env = StreamExecutionEnvironment(spark)
-    env.from_collection([None, 1, None]).sink_to(FileSink(str(tmp_path / "out")))
-    env.execute()
-    (part,) = (tmp_path / "out").glob("epoch=1/part-*")
-    assert part.read_text() == "null\n1\nnull\n"
-
-
 def test_relative_paths_are_those_of_the_program(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,66 +163,6 @@ def test_relative_paths_are_those_of_the_program(
     (part,) = tmp_path.glob("out/epoch=1/part-*")
     assert part.read_text() == '["a",1]\n["a",3]\n'
     assert list(tmp_path.glob("checkpoints/*/chk-1/_metadata"))
-
-
-class Exits(KeyedProcessFunction):
-    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        sys.exit("no more of this")
-        yield
-
-
-def test_sys_exit_in_a_function_is_told_as_what_it_is(spark: Any) -> None:
-    env = StreamExecutionEnvironment(spark)
-    with pytest.raises(errors.UserFunctionError, match="SystemExit: no more of this"):
-        list(env.from_collection([1]).key_by(str).process(Exits()).execute_and_collect())
-
-
-def test_a_filter_that_cannot_be_pickled_is_found_before_anything_runs(spark: Any) -> None:
-    import threading
-
-    lock = threading.Lock()
-    env = StreamExecutionEnvironment(spark)
-    with pytest.raises(errors.ConfigurationError, match=r"'filter'.*cannot be pickled"):
-        env.from_collection([1]).filter(lambda _: lock.locked()).execute_and_collect()
-
-
-class NoGoodbye(RunningSum):
-    def close(self) -> None:
-        raise OSError("the service is gone")
-
-
-def test_an_error_in_close_is_logged_and_takes_no_results(
-    spark: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    env = StreamExecutionEnvironment(spark)
-    stream = env.from_collection([("a", 1)]).key_by(lambda record: record[0]).process(NoGoodbye())
-    assert list(stream.execute_and_collect()) == [("a", 1)]
-    assert "OSError: the service is gone" in caplog.text
-
-
-def test_an_older_checkpoint_then_a_crash_then_the_latest(spark: Any, tmp_path: Path) -> None:
-    runs = Runs(spark, tmp_path)
-    env = StreamExecutionEnvironment(spark).set_parallelism(2)
-    env.enable_checkpointing(0, str(runs.checkpoints), num_retained=3)
-    stream = env.from_collection(
-        [(f"key-{n * 7 % 23}", n) for n in range(1000)], records_per_epoch=100
-    ).key_by(lambda record: record[0])
-    stream.process(RunningSum()).uid("sums").sink_to(FileSink(str(runs.output)))
-    env.execute("sums")
-    kept = sorted(runs.checkpoints.glob("*/chk-*"), key=lambda path: int(path.name[4:]))
-    assert len(kept) == 3
-    with pytest.raises(errors.UserFunctionError):
-        runs.run(restore=str(kept[0]), function=Failing(fatal=999), restarts=0)
-    runs.run(restore="latest", parallelism=1)
-    assert runs.rows() == EXPECTED
-
-
-def test_a_run_that_never_committed_gives_its_directory_back(spark: Any, tmp_path: Path) -> None:
-    runs = Runs(spark, tmp_path)
-    with pytest.raises(errors.UserFunctionError):
-        runs.run(function=Failing(fatal=1), restarts=0)
-    runs.run()
-    assert runs.rows() == EXPECTED
 
 
 def test_two_jobs_at_once_on_one_session(spark: Any) -> None:

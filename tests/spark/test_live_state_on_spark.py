@@ -15,11 +15,11 @@ from pyflinkstate import (
     KeyedProcessFunction,
     StreamExecutionEnvironment,
     TimestampAssigner,
+    TumblingEventTimeWindows,
     Types,
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from pyflinkstate.datastream.window import TumblingEventTimeWindows
 from pyflinkstate.errors import JobCancelledError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(300)]

@@ -21,16 +21,16 @@ from test_keyed_process import SUMS, SumOfRows
 from test_streaming import PATIENCE_S, JsonFolder
 
 from pyflinkstate import (
+    Configuration,
     FileSink,
     KeyedProcessFunction,
     StreamExecutionEnvironment,
+    TumblingEventTimeWindows,
     Types,
     errors,
     keyed_process,
     keyed_process_queries,
 )
-from pyflinkstate.common import Configuration
-from pyflinkstate.datastream.window import TumblingEventTimeWindows
 from pyflinkstate.runtime.spark import worker_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]

@@ -8,16 +8,22 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.common import Configuration, Encoder, Row, Types, WatermarkStrategy
-from pyflinkstate.datastream import CheckpointingMode, RuntimeExecutionMode, StreamExecutionEnvironment
-from pyflinkstate.datastream.connectors.file_system import (
+from pyflinkstate import (
+    CheckpointingMode,
+    Configuration,
+    Encoder,
     FileSink,
     FileSource,
+    NumberSequenceSource,
     OutputFileConfig,
     RollingPolicy,
+    Row,
+    RuntimeExecutionMode,
+    StreamExecutionEnvironment,
     StreamFormat,
+    Types,
+    WatermarkStrategy,
 )
-from pyflinkstate.datastream.connectors.number_seq import NumberSequenceSource
 from pyflinkstate.errors import BadRecordError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]

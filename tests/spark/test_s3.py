@@ -263,16 +263,6 @@ class TestAServerThatAnswersErrors:
             assert "ACCESS_DENIED" in stats.failure
         runs.check_what_is_left(result)
 
-    def test_one_more_fails_the_job_which_restarts(self, runs: Runs, server: Server) -> None:
-        runs.tolerable = 1
-        server.denied = writes("/chk-2/_metadata", "/chk-3/_metadata")
-        result, listener = runs.run()
-        assert runs.rows() == EXPECTED
-        assert result.restarts == 1
-        assert isinstance(listener.restarts[0], errors.CheckpointFailuresExceededError)
-        assert [stats.checkpoint_id for stats in listener.failed][:2] == [2, 3]
-        runs.check_what_is_left(result)
-
     def test_state_files_that_slots_cannot_write(self, runs: Runs, server: Server) -> None:
         """What a slot declines with is the storage's error, too."""
         runs.tolerable = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -22,7 +21,6 @@ from pyflinkstate import (
     Available,
     CheckpointStats,
     EpochStats,
-    ExternalizedCheckpointRetention,
     FileSink,
     FileSystemCheckpointStorage,
     JobClient,
@@ -262,65 +260,8 @@ class TestSavepoints:
         parts = journals(program.folder)
         assert sorted(number for part in parts for number in part) == list(range(150))
 
-    def test_of_a_source_that_has_nothing(self, program: Program) -> None:
-        """Nothing at first, nothing for a while, and then more: barriers come all the same."""
-        source, watch = Given(), Watch()
-        env = program.environment().add_listener(watch)
-        program.sums(env, source)
-        client = program.start(env)
-        first = client.trigger_savepoint().result(PATIENCE_S)
-        assert load_checkpoint(first)[0].source_position == 0
-        source.give(records(0, 30))
-        watch.until(program.is_whole(source))
-        second = client.trigger_savepoint().result(PATIENCE_S)
-        assert load_checkpoint(second)[0].source_position == 30
-        assert [stats.records for stats in watch.epochs if stats.records] == [30]
-        source.give(records(30, 40))
-        source.finish()
-        client.get_job_execution_result().result(PATIENCE_S)
-        assert program.rows() == as_rows(running_sums(source.records))
-
-    def test_one_that_cannot_be_written_does_the_job_no_harm(self, program: Program) -> None:
-        source = Given(*records(0, 30))
-        (program.folder / "file").write_text("a file, not a directory")
-        env = program.environment()
-        program.sums(env, source)
-        client = program.start(env)
-        with pytest.raises(errors.CheckpointStorageError, match="cannot create"):
-            client.trigger_savepoint(str(program.folder / "file")).result(PATIENCE_S)
-        source.finish()
-        assert client.get_job_execution_result().result(PATIENCE_S).restarts == 0
-        assert program.rows() == as_rows(running_sums(source.records))
-        with pytest.raises(errors.CheckpointError, match="has ended"):
-            client.trigger_savepoint().result(PATIENCE_S)
-
 
 class TestCheckpointConfig:
-    def test_how_many_are_kept_and_how_far_apart_they_are(self, program: Program) -> None:
-        env, watch = program.environment(), Watch()
-        env.get_checkpoint_config().set_max_retained_checkpoints(2).set_min_pause_between_checkpoints(10**7)
-        source = env.add_listener(watch).from_collection(records(0, 60), records_per_epoch=10)
-        source.key_by(by_key).process(RunningSum()).sink_to(FileSink(str(program.folder / "sums")))
-        result = env.execute()
-        assert [stats.epoch for stats in result.checkpoints] == [1, 6], "the first, the last, none between"
-        kept = sorted(path.name for path in (program.folder / "checkpoints").glob("*/chk-*"))
-        assert kept == ["chk-1", "chk-2"]
-        assert program.rows() == as_rows(running_sums(records(0, 60)))
-
-    def test_they_can_be_deleted_on_cancellation(self, program: Program) -> None:
-        env, watch = program.environment(), Watch()
-        config = env.get_checkpoint_config().enable_incremental_checkpoints()
-        config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION)
-        program.sums(env.add_listener(watch), Given(*records(0, 30)))
-        client = program.start(env)
-        savepoint = client.trigger_savepoint().result(PATIENCE_S)
-        watch.until(lambda: any(not stats.is_savepoint for stats in watch.checkpoints))
-        assert list((program.folder / "checkpoints").glob("*/chk-*"))
-        client.cancel().result(PATIENCE_S)
-        assert watch.ended == [JobStatus.CANCELED]
-        assert not list((program.folder / "checkpoints").glob("*/chk-*"))
-        assert load_checkpoint(savepoint), "a savepoint is never the job's to delete"
-
     @pytest.mark.parametrize("damaged", ["_metadata", "a state file"])
     def test_back_to_the_one_before_a_damaged_one(self, program: Program, damaged: str) -> None:
         source, watch = Given(*records(0, 20)), Watch()
@@ -527,16 +468,6 @@ class TestWhatAJobTells:
         assert result.metrics["talks.numbers.even"].count == 10
         sizes = result.metrics["talks.numbers.sizes"]
         assert (sizes.count, sizes.total, sizes.minimum, sizes.maximum) == (20, 190, 0, 19)
-
-    def test_the_history_of_checkpoints_lies_beside_them(self, program: Program) -> None:
-        env = program.environment()
-        source = env.from_collection(records(0, 30), records_per_epoch=10)
-        source.key_by(by_key).process(RunningSum()).print()
-        result = env.execute("sums")
-        (path,) = (program.folder / "checkpoints").glob("*/checkpoints.json")
-        assert path.parent.name == result.job_id
-        newest_first = [attrs.asdict(stats) for stats in reversed(result.checkpoints)]
-        assert json.loads(path.read_text()) == newest_first
 
     def test_a_slot_that_needs_more_memory_than_it_may_have(self, program: Program) -> None:
         env = program.environment().set_slot_memory_limit(1024**2)

@@ -209,22 +209,6 @@ class TestRestarts:
         assert streaming.run().epochs == 3
         assert streaming.rows() == streaming.expected()
 
-    def test_there_is_no_checkpoint(self, streaming: Streaming) -> None:
-        streaming.input.add(2)
-        streaming.run()
-        shutil.rmtree(streaming.folders()[-1].parent)
-        streaming.input.add()
-        streaming.fails_and_writes_nothing(errors.CheckpointNotFoundError, "goes on with batch 2")
-
-    def test_m_is_older(self, streaming: Streaming) -> None:
-        streaming.input.add(4)
-        streaming.run(num_retained=4)
-        for folder in streaming.folders()[-2:]:
-            shutil.rmtree(folder)
-        streaming.input.add()
-        match = "goes on with batch 4, and the retained checkpoints are of batches 1, 0"
-        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
-
     def test_m_is_newer_spark_was_set_back(self, streaming: Streaming) -> None:
         """The source's own log stays, so Spark now cuts one batch of what was two."""
         streaming.input.add(4)
@@ -242,20 +226,6 @@ class TestRestarts:
         streaming.input.add()
         streaming.run(files_per_batch=2)
         assert streaming.rows() == streaming.expected()
-
-    def test_m_is_newer_and_what_fits_is_no_longer_kept(self, streaming: Streaming) -> None:
-        streaming.input.add(3)
-        streaming.run(num_retained=1)
-        streaming.forget("offsets", "commits", "sources/0", batches=range(1, 3))
-        match = "goes on with batch 1, and the retained checkpoints are of batches 2"
-        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
-
-    def test_the_location_of_another_query(self, streaming: Streaming, tmp_path: Path) -> None:
-        streaming.input.add(2)
-        streaming.run()
-        streaming.fails_and_writes_nothing(
-            errors.IncompatibleCheckpointError, "another streaming query", location=tmp_path / "other"
-        )
 
     def test_a_savepoint_is_restored_into_another_checkpoint_directory(
         self, streaming: Streaming, tmp_path: Path
@@ -458,16 +428,6 @@ class TestFailures:
         streaming.input.add(1)
         assert streaming.run().epochs == 2
         assert streaming.rows() == streaming.expected()
-
-    def test_a_batch_dataframe_is_refused(self, streaming: Streaming, spark: Any) -> None:
-        with pytest.raises(errors.ConfigurationError, match="takes a streaming DataFrame"):
-            StreamExecutionEnvironment(spark).from_streaming(spark.range(3))
-
-    def test_checkpointing_is_needed(self, streaming: Streaming, spark: Any) -> None:
-        env = StreamExecutionEnvironment(spark)
-        env.from_streaming(streaming.input.stream(spark)).print()
-        with pytest.raises(errors.ConfigurationError, match="enable_checkpointing"):
-            env.execute()
 
 
 class TestIdleTimers:

@@ -20,11 +20,9 @@ from backend_support import PICKLED, make_backend, state_of, take_snapshot
 from read_support import JOB_ID, UID, operator_of, state_file, write, write_checkpoint
 from tiers import cases
 
-from pyflinkstate import MapStateDescriptor, Row, Types, ValueStateDescriptor
-from pyflinkstate.api.time import Instant
+from pyflinkstate import Instant, MapStateDescriptor, Row, RunHistory, Types, ValueStateDescriptor
 from pyflinkstate.api.types import ExternalTypeInfo
 from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.runtime.storage import RunHistory
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.state_access.command_line import main, queries
 from pyflinkstate.state_access.command_line.printing import readable

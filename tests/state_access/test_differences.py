@@ -9,19 +9,18 @@ from pyflinkstate import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    Time,
     TimeWindow,
     TumblingEventTimeWindows,
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.time import Time
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.state_access import diff
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, harness_of
 
-UID = "op"
 STRING, LONG = Types.STRING(), Types.LONG()
 
 

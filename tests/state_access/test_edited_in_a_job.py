@@ -13,12 +13,7 @@ import pytest
 from edited_functions import RULES, WINDOW_END_MS, Everything, Ruled
 from local_environment import local_environment
 
-from pyflinkstate import (
-    Types,
-    ValueStateDescriptor,
-    WatermarkStrategy,
-)
-from pyflinkstate.api.watermark_strategy import TimestampAssigner
+from pyflinkstate import TimestampAssigner, Types, ValueStateDescriptor, WatermarkStrategy
 from pyflinkstate.state_access import StateBootstrapFunction, edit, new_savepoint
 from pyflinkstate.state_access.writing.edit import CheckpointEdit
 

@@ -8,8 +8,7 @@ import pytest
 from read_support import UID, in_memory, metadata_of, operator_of
 from write_support import filled
 
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate import CheckpointStats, JobExecutionResult
 from pyflinkstate.state_access import Checkpoint, KeyHistory, Moment, Verification, diff, edit
 from pyflinkstate.state_access.writing import DryRun, Mismatch
 

@@ -10,8 +10,15 @@ from read_support import COUNT, UID
 from type_samples import MANY_BITS
 from write_support import checkpoint_with, filled, restored
 
-from pyflinkstate import Instant, ListStateDescriptor, MapStateDescriptor, Row, Types, ValueStateDescriptor
-from pyflinkstate.api.row import RowKind
+from pyflinkstate import (
+    Instant,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Row,
+    RowKind,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support_runtime import tree
 
@@ -28,14 +28,6 @@ def folder(storage: CheckpointFolders) -> CheckpointFolder:
 
 
 # --- streams ---------------------------------------------------------------------------------------
-
-
-def test_state_below_the_threshold_stays_in_memory(folder: CheckpointFolder) -> None:
-    stream = folder.create()
-    stream.write(b"12345")
-    stream.write(b"678")
-    assert stream.close_and_get_handle() == ByteStreamStateHandle(b"12345678")
-    assert tree(Path(folder.folder)) == {}
 
 
 @pytest.mark.parametrize("pieces", [[b"0123456789"], [b"01234", b"", b"56789"]])
@@ -171,15 +163,6 @@ def test_state_above_the_threshold_that_fits_the_write_buffer_is_a_file_when_clo
     assert tree(Path(folder.folder)) == {handle.path: bytes(11)}
 
 
-def test_with_a_threshold_of_0_only_empty_state_is_inline(folder: CheckpointFolder) -> None:
-    folder = attrs.evolve(folder, inline_threshold_bytes=0)
-    assert folder.create().close_and_get_handle() == ByteStreamStateHandle(b"")
-    stream = folder.create()
-    stream.write(b"a")
-    assert stream.close_and_get_handle().size_bytes == 1
-    assert list(tree(Path(folder.folder)).values()) == [b"a"]
-
-
 class CountedFile:
     """A file in memory that notes the size of each write."""
 
@@ -209,6 +192,8 @@ def test_small_writes_reach_the_file_together_and_large_ones_by_themselves() -> 
 
 
 @given(st.lists(st.binary(max_size=30), max_size=12), st.integers(0, 40), st.integers(0, 40))
+@example([], 0, 0)
+@example([b"a"], 0, 0)
 def test_whatever_the_sizes_the_bytes_come_in_order_and_the_threshold_decides_where(
     pieces: list[bytes], threshold: int, write_buffer: int
 ) -> None:

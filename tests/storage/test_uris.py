@@ -11,14 +11,18 @@ import pytest
 from pyarrow import fs
 from support_runtime import metadata
 
-from pyflinkstate import FileSink, FileSystemCheckpointStorage
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate import (
+    Encoder,
+    FileSink,
+    FileSource,
+    FileSystemCheckpointStorage,
+    JobClient,
+    StreamFormat,
+)
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.program.dataframes.options import JobOptions
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.sources.connectors import FileSource, StreamFormat
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.sources.sources import DirectorySource, SplitEpoch
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders, load_checkpoint

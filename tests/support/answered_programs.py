@@ -12,8 +12,7 @@ from typing import Any
 from program_interpreter import outputs_of, tagged
 from random_programs import Program, in_order, program_of
 
-from pyflinkstate import Duration, StreamExecutionEnvironment, WatermarkStrategy
-from pyflinkstate.common.watermark_strategy import TimestampAssigner
+from pyflinkstate import Duration, StreamExecutionEnvironment, TimestampAssigner, WatermarkStrategy
 
 #: Written by ``scripts/record_pyflink_answers.py``.
 ANSWERS = Path(__file__).with_name("pyflink_answers.jsonl.gz")

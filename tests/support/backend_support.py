@@ -10,16 +10,17 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    TypeInformation,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation

@@ -8,16 +8,17 @@ from typing import Any
 import attrs
 from backend_support import MemoryReader, MemoryStreams
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Row,
+    RowKind,
     StateDescriptor,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend

@@ -13,8 +13,13 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    FileSystemCheckpointStorage,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, encode_head, head_size
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
@@ -25,7 +30,6 @@ from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.runtime.master.shared_state import SharedStateRegistry
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 
 JOB = "0123456789abcdef" * 2
 KEY_TYPE = Types.TUPLE([Types.STRING(), Types.LONG()])

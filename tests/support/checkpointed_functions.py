@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyflinkstate.api.checkpointed import (
+from pyflinkstate import (
     CheckpointedFunction,
+    FlatMapFunction,
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    ListStateDescriptor,
+    MapFunction,
+    RuntimeContext,
+    Types,
 )
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor
-from pyflinkstate.api.functions import FlatMapFunction, MapFunction
-from pyflinkstate.api.types import Types
 
 
 class Buffer(FlatMapFunction, CheckpointedFunction):

@@ -17,6 +17,15 @@ from typing import Any
 import attrs
 from backend_support import Mean, prepare, restore, take_snapshot
 
+from pyflinkstate import (
+    AggregateFunction,
+    HashMapStateBackend,
+    KeyedProcessFunction,
+    StateTtlConfig,
+    Time,
+    TypeInformation,
+    Types,
+)
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -26,11 +35,6 @@ from pyflinkstate.api.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction, KeyedProcessFunction
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange

@@ -19,8 +19,7 @@ import pytest
 from support_job import control
 from support_runtime import PATIENCE_S
 
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate import HashMapStateBackend, PyFlinkStateError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.master.deployment import Deployments
 from pyflinkstate.runtime.plan import (

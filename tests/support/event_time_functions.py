@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import KeyedCoProcessFunction
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.watermark_strategy import TimestampAssigner
-from pyflinkstate.api.watermarks import MAX_WATERMARK
-from pyflinkstate.api.window_functions import ProcessWindowFunction
+from pyflinkstate import (
+    MAX_WATERMARK,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
+    ProcessWindowFunction,
+    TimestampAssigner,
+    ValueStateDescriptor,
+)
 
 LATE = OutputTag("late")
 FACTORS = MapStateDescriptor("factors")

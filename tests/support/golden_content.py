@@ -27,17 +27,17 @@ from typing import Any
 import attrs
 from backend_support import Mean, MemoryStreams, make_backend, state_of, take_snapshot
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     AggregatingStateDescriptor,
+    Duration,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    StateTtlConfig,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.state_file import VERSION
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle, Section
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
@@ -45,6 +45,7 @@ from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.snapshots.increments import ChangeHistory, Changes
+from pyflinkstate.testing import ManualClock
 
 GOLDEN = Path(__file__).parents[1] / "format" / "golden"
 KEYS = ["flink", "été", "\U0001f600", ""]
@@ -112,16 +113,6 @@ WINDOW_TIMERS = "event_window-timers"
 TIMES = [-(2**63), 0, 2**63 - 1]
 
 
-@attrs.define
-class SettableClock:
-    """Gives the time that it is set to."""
-
-    now_ms: int = 0
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 def put_states(backend: HeapKeyedStateBackend) -> None:
     """Store what version 1 knows."""
     for key in KEYS[:-1]:
@@ -150,7 +141,7 @@ def windowed(key: str, window: tuple[int, int]) -> list[str]:
     return [key, str(window[0])]
 
 
-def put_expiring_states(backend: HeapKeyedStateBackend, clock: SettableClock) -> None:
+def put_expiring_states(backend: HeapKeyedStateBackend, clock: ManualClock) -> None:
     """Store the states with time to live."""
     for key in KEYS[:-1]:
         clock.now_ms = 1_000
@@ -185,9 +176,9 @@ def put_timers(backend: HeapKeyedStateBackend) -> None:
             spaced.add(Timer(window[1], key, window), backend.key_group_of(key))
 
 
-def backend_with_all(*, async_snapshots: bool, clock: SettableClock | None = None) -> HeapKeyedStateBackend:
+def backend_with_all(*, async_snapshots: bool, clock: ManualClock | None = None) -> HeapKeyedStateBackend:
     """Return a backend that holds what version 2 knows."""
-    clock = SettableClock() if clock is None else clock
+    clock = ManualClock() if clock is None else clock
     backend = make_backend(Types.STRING(), async_snapshots=async_snapshots, clock=clock)
     put_states(backend)
     put_windows(backend)
@@ -251,7 +242,7 @@ def change_windows(backend: HeapKeyedStateBackend) -> None:
     backend.get_partitioned_state(WINDOWED, WINDOWS[1], WINDOW).add("more")
 
 
-def change_expiring_states(backend: HeapKeyedStateBackend, clock: SettableClock) -> None:
+def change_expiring_states(backend: HeapKeyedStateBackend, clock: ManualClock) -> None:
     """Change and remove some, and leave it to the snapshot to drop another that has expired."""
     state_of(backend, CLEANED, CHANGED).update("dropped")
     clock.now_ms = LATER
@@ -322,7 +313,7 @@ def make_golden() -> KeyGroupsStateHandle:
 
 def make_golden_increment() -> KeyGroupsStateHandle:
     """Return the handle of what the golden increments were written with, written now."""
-    clock = SettableClock()
+    clock = ManualClock()
     backend = backend_with_all(async_snapshots=True, clock=clock)
     history = ChangeHistory(backend)
     assert history.cut(1, None) is None

@@ -10,11 +10,16 @@ from typing import Any
 from backend_support import make_backend
 from increment_support import Snapshot, chained
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.windows import TimeWindow, TimeWindowSerializer
+from pyflinkstate import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    Time,
+    TimeWindow,
+    TimeWindowSerializer,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend

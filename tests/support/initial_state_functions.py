@@ -8,11 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.types import Types
+from pyflinkstate import KeyedProcessFunction, OutputTag, RuntimeContext, Types, ValueStateDescriptor
 
 ODD = OutputTag("odd")
 

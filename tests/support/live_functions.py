@@ -7,18 +7,18 @@ from typing import Any
 
 from backend_support import Mean
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     AggregatingStateDescriptor,
+    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    RuntimeContext,
+    StateTtlConfig,
+    Time,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
 
 
 class CountRecords(KeyedProcessFunction):

@@ -8,8 +8,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
 from pyflinkstate.backends.format.state_handles import OperatorStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state

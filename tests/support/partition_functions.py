@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pyflinkstate.api.connected import CoMapFunction
-from pyflinkstate.api.functions import FlatMapFunction, MapFunction, Partitioner, ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate import CoMapFunction, FlatMapFunction, MapFunction, OutputTag, Partitioner, ProcessFunction
 
 ODD = OutputTag("odd")
 

@@ -6,35 +6,32 @@ by ``pyflink`` in its imports: ``scripts/record_pyflink_answers.py`` does that.
 
 from __future__ import annotations
 
-from pyflinkstate.common import Time, Types
-from pyflinkstate.datastream import OutputTag
-from pyflinkstate.datastream.functions import (
+from pyflinkstate import (
     AggregateFunction,
+    AggregatingStateDescriptor,
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-    KeyedProcessFunction,
-    ProcessFunction,
-    ProcessWindowFunction,
-    WindowFunction,
-)
-from pyflinkstate.datastream.state import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
-from pyflinkstate.datastream.window import (
     ContinuousEventTimeTrigger,
     CountTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
+    ProcessFunction,
+    ProcessWindowFunction,
     PurgingTrigger,
+    ReducingStateDescriptor,
     SlidingEventTimeWindows,
+    Time,
     TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
+    WindowFunction,
 )
 
 PRIME = 10007

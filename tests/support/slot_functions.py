@@ -13,16 +13,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from pyflinkstate.api.checkpointed import (
+from pyflinkstate import (
     CheckpointedFunction,
     CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapFunction,
+    MapStateDescriptor,
+    OutputTag,
+    RuntimeContext,
+    ValueStateDescriptor,
 )
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction, MapFunction
-from pyflinkstate.api.output_tag import OutputTag
 
 
 class Count(KeyedProcessFunction):

@@ -7,10 +7,9 @@ from typing import Any
 import attrs
 from event_time_functions import Third
 
+from pyflinkstate import Available, DataStream, Epoch, Source, SplitEpoch
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.runtime.plan.nodes import SourceNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
 
 
 @attrs.define

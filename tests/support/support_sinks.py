@@ -9,14 +9,13 @@ from typing import Any, Protocol
 
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
-from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate import FileSink, RunHistory
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,
     RowFormatFileSink,
     RowFormatSettings,
 )
-from pyflinkstate.runtime.storage.runs import RunHistory
 
 JOB = "a" * 32
 OUT = "/data/out"

@@ -12,9 +12,8 @@ import attrs
 import cloudpickle
 from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
 
-from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate import HashMapStateBackend, KeyedProcessFunction
 from pyflinkstate.backends.format.state_handles import StateAssignment
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
 from pyflinkstate.runtime.tasks.router import Router

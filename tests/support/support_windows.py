@@ -8,10 +8,7 @@ import threading
 
 import cloudpickle
 
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_functions import ProcessWindowFunction, WindowFunction
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy

@@ -13,18 +13,19 @@ from typing import Any
 import attrs
 from backend_support import MemoryReader, make_backend, prepare, take_snapshot, write
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    Time,
+    TypeInformation,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.time import Time
 from pyflinkstate.api.ttl import StateTtlConfig, StateTtlConfigBuilder, StateVisibility, UpdateType
-from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation

@@ -14,8 +14,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from pyflinkstate.api.row import Row, RowKind
-from pyflinkstate.api.time import Instant
+from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api.types import LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.keys.key_hashing import KeyHasher
 from pyflinkstate.errors import ConfigurationError

@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
+from pyflinkstate import AsyncFunction, AsyncFunctionDescriptor, RuntimeContext, Time
 from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryStrategy
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.time import Time
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, UserFunctionError
 from pyflinkstate.runtime.plan import ASYNC, ChainedOperator

@@ -10,22 +10,21 @@ from typing import Any
 import pytest
 from support_runtime import PACKAGE, raising
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
-from pyflinkstate.api.functions import (
+from pyflinkstate import (
     AggregateFunction,
+    AggregatingStateDescriptor,
     FilterFunction,
     FlatMapFunction,
+    ListStateDescriptor,
     MapFunction,
+    MapStateDescriptor,
     ProcessFunction,
+    ReducingStateDescriptor,
+    RuntimeContext,
+    TimestampAssigner,
+    ValueStateDescriptor,
+    WatermarkStrategy,
 )
-from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo

@@ -9,9 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from pyflinkstate.api.functions import ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import Duration
+from pyflinkstate import Duration, OutputTag, ProcessFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError

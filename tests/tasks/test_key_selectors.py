@@ -8,8 +8,7 @@ import pytest
 from support_runtime import PICKLED
 from support_slots import Driver
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeySelector, ReduceFunction
+from pyflinkstate import KeySelector, ReduceFunction, RuntimeContext
 from pyflinkstate.errors import UserFunctionError
 from pyflinkstate.runtime.plan.chained import ChainedOperator
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router

@@ -13,12 +13,16 @@ import pytest
 from support_runtime import PICKLED
 from support_slots import Driver
 
-from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
+from pyflinkstate import (
+    AsyncFunction,
+    AsyncFunctionDescriptor,
+    OutputTag,
+    Time,
+    TimestampAssigner,
+    Types,
+    WatermarkStrategy,
+)
 from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
 from pyflinkstate.runtime.master.reports.observe import Accumulators
 from pyflinkstate.runtime.plan.chained import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck

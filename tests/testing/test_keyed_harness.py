@@ -15,13 +15,13 @@ from pyflinkstate import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    OutputTag,
     StateTtlConfig,
     Time,
     TimeDomain,
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,

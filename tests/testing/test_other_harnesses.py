@@ -9,22 +9,26 @@ from typing import Any
 import pytest
 
 from pyflinkstate import (
+    BroadcastProcessFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    Duration,
     FilterFunction,
     FlatMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    MapStateDescriptor,
+    OutputTag,
     ProcessFunction,
+    TimestampAssigner,
+    TumblingEventTimeWindows,
     Types,
     ValueStateDescriptor,
+    WatermarkStrategy,
 )
-from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import BadRecordError, ConfigurationError, UserFunctionError
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 from pyflinkstate.testing import (

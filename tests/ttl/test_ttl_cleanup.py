@@ -4,10 +4,14 @@ import pytest
 from backend_support import MemoryStreams, entries, prepare, take_snapshot, write
 from ttl_contract import CONTEXTS, Arena, ClockedBackend, ttl_config, with_ttl
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.api.ttl import StateVisibility
-from pyflinkstate.api.types import Types
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 

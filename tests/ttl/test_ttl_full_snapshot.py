@@ -4,9 +4,13 @@ import pytest
 from backend_support import entries, prepare, take_snapshot, write
 from ttl_contract import CONTEXTS, Arena, ClockedBackend, ttl_config, with_ttl
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 FULL_SNAPSHOT = ttl_config(

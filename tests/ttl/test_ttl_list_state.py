@@ -6,10 +6,14 @@ import pickle
 import pytest
 from ttl_contract import ClockedBackend, ttl_config
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConcurrentModificationError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness

@@ -4,9 +4,8 @@ import pytest
 from backend_support import entries, prepare, write
 from ttl_contract import ClockedBackend, ttl_config
 
-from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate import MapStateDescriptor, Types
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
-from pyflinkstate.api.types import Types
 from pyflinkstate.errors import ConcurrentModificationError
 
 ON_READ = UpdateType.OnReadAndWrite

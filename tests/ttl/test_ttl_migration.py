@@ -15,16 +15,16 @@ from backend_support import (
 from tiers import cases
 from ttl_contract import ClockedBackend, ttl_config, with_ttl
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     AggregatingStateDescriptor,
+    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import UpdateType
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError

@@ -14,16 +14,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tiers import runs_of
 from ttl_contract import TTL_MS, ttl_config, with_ttl
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.testing import ManualClock

@@ -17,15 +17,15 @@ from backend_support import (
 )
 from ttl_contract import CONTEXTS, ClockedBackend, FromThree, ttl_config, with_ttl
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
     AggregatingStateDescriptor,
+    HashMapStateBackend,
+    KeyedProcessFunction,
     ReducingStateDescriptor,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
-from pyflinkstate.api.types import Types
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo

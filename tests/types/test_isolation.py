@@ -17,10 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row, RowKind
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate import Instant, OutputTag, Row, RowKind, TypeInformation, Types
 from pyflinkstate.backends.types.copies import rebuilds
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.backends.values.isolation import (

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from type_samples import ALL_SAMPLES
 
-from pyflinkstate.api.row import Row
+from pyflinkstate import CountWindowSerializer, Row, TimeWindow, TimeWindowSerializer
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
-from pyflinkstate.api.windows import CountWindowSerializer, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.types import may_hold_nan
 from pyflinkstate.backends.values import refuse_nan
 

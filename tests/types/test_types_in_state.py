@@ -18,17 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from type_samples import ALL_SAMPLES, GREATEST_INSTANT, KEY_SAMPLES, LEAST_INSTANT
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate import (
+    AggregateFunction,
     AggregatingStateDescriptor,
+    Duration,
+    Instant,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Row,
+    RowKind,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.row import Row, RowKind
-from pyflinkstate.api.time import Duration, Instant
-from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.copies import value_copier

@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 from backend_support import make_backend, restore, take_snapshot
 
-from pyflinkstate.api.descriptors import MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from support_runtime import PACKAGE, PICKLED, raising
 from tiers import cases
 
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate import Instant, Row, TypeInformation, Types
 from pyflinkstate.backends.keys.key_groups import key_group_of_hash, key_group_range
 from pyflinkstate.backends.keys.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError

@@ -15,9 +15,15 @@ from support_job import JobRun, numbers
 from support_runtime import PICKLED, ManualClock, raising
 from support_slots import SLOT, Driver, deployment, frames_for
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeyedProcessFunction, MapFunction
-from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
+from pyflinkstate import (
+    Counter,
+    Distribution,
+    KeyedProcessFunction,
+    MapFunction,
+    Meter,
+    MetricGroup,
+    RuntimeContext,
+)
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.master.reports.observe import Accumulators
 from pyflinkstate.runtime.plan.chained import ChainedOperator
