@@ -165,6 +165,16 @@ class TestInASlot:
         slot = driver.start_slot(Echo(), memory_bytes=4 * GIB)
         assert slot.feed(1, [("a", 1)])[0] == [("a", 1)]
 
+    def test_none_is_started_in_too_little_address_space(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Threads and allocators failed at random, most often in the first checkpoint."""
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (700 * MIB, 700 * MIB))
+        told = r"slot count-1\[0\] would have 700 MiB of address space, and needs 1,536 MiB .*pyspark.memory"
+        with pytest.raises(SlotMemoryError, match=told):
+            driver.start_slot(Echo())
+        assert isinstance(next_event(driver.events, SlotLost).error, SlotMemoryError)
+
 
 class TestRealReaders:
     """What the machine that runs the tests says of itself."""

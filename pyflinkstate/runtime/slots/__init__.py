@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.slots.brought_path import NEEDED, path_without_brought, put_on_path
 from pyflinkstate.runtime.slots.control import Control, ControlServer, Endpoint, SlotLost, SlotRegistry
+from pyflinkstate.runtime.slots.memory import lack_of_space
 from pyflinkstate.runtime.slots.slot import SlotBootstrap
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 
@@ -15,6 +16,7 @@ __all__ = [
     "SlotLost",
     "SlotRegistry",
     "SlotService",
+    "lack_of_space",
     "path_without_brought",
     "put_on_path",
 ]

@@ -11,6 +11,7 @@ import attrs
 
 from pyflinkstate.errors import SlotMemoryError
 from pyflinkstate.runtime.slots.container_memory import control_groups
+from pyflinkstate.runtime.wire import SlotId
 
 #: The longest time between two looks; one takes from some ten microseconds to a millisecond.
 CHECK_INTERVAL_S = 0.1
@@ -22,6 +23,9 @@ RESERVE_SHARE = 0.02
 RESERVE_BYTES = 64 * 1024 * 1024
 #: A limit of the address space matters when this share of it is memory in use.
 USED_SHARE = 0.5
+#: A slot without state reserves about as much address space for Python, Arrow and its threads, and uses a
+#: twentieth of it as memory.
+LEAST_SPACE_BYTES = 3 * 1024**3 // 2
 
 
 @attrs.frozen
@@ -82,6 +86,18 @@ def _of_address_space() -> Room | None:
         return None
     limited = "address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
     return Room(limit - space, limit, limited)
+
+
+def lack_of_space(slot: SlotId) -> SlotMemoryError | None:
+    """Return the error if this process has too little address space for a slot, which would inherit it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or limit >= LEAST_SPACE_BYTES:
+        return None
+    return SlotMemoryError(
+        f"slot {slot} would have {_mebibytes(limit)} of address space, and needs "
+        f"{_mebibytes(LEAST_SPACE_BYTES)} before there is any state, most of it reserved and not used: leave "
+        f"spark.executor.pyspark.memory unset (or ulimit -v), and limit slots with set_slot_memory_limit()"
+    )
 
 
 def _of_containers() -> list[Room]:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SlotLostError
-from pyflinkstate.runtime.slots import SlotBootstrap, path_without_brought
+from pyflinkstate.runtime.slots import SlotBootstrap, lack_of_space, path_without_brought
 from pyflinkstate.runtime.wire import (
     DRIVER,
     AcquireSlot,
@@ -75,17 +75,25 @@ class DriverLink:
             driver.send(AcquireSlot(self.attempt, slot))
             answer = _receive(driver, slot)
             if isinstance(answer, StartSlot):
-                process, output = self._start(slot)
-                stack.callback(_reap_in_background, process)
-                while not driver.poll(_POLL_S):
-                    if process.poll() is not None:
-                        driver.send(SlotFailed(_ended(slot, process.returncode, output)))
-                        break
+                error = lack_of_space(slot) or self._failure_to_start(slot, driver, stack)
+                if error is not None:
+                    driver.send(SlotFailed(error))
                 answer = _receive(driver, slot)
             if isinstance(answer, SlotUnavailable):
                 raise answer.error
             assert isinstance(answer, SlotAvailable)
             return answer.address
+
+    def _failure_to_start(
+        self, slot: SlotId, driver: Channel, stack: contextlib.ExitStack
+    ) -> SlotLostError | None:
+        """Start the slot; return the error if it ends before the driver has answered."""
+        process, output = self._start(slot)
+        stack.callback(_reap_in_background, process)
+        while not driver.poll(_POLL_S):
+            if process.poll() is not None:
+                return _ended(slot, process.returncode, output)
+        return None
 
     def _start(self, slot: SlotId) -> tuple[subprocess.Popen[bytes], _StartOutput]:
         command = [sys.executable, "-m", SLOT_MODULE, str(slot)]

@@ -61,7 +61,7 @@ def _text_of(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
         return "<its str() raised>"
-    return text + _limit_of_space() if isinstance(error, MemoryError) else text
+    return (text or "out of memory") + _limit_of_space() if isinstance(error, MemoryError) else text
 
 
 def _limit_of_space() -> str:
