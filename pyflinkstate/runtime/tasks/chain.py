@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from pyflinkstate.api.functions import (
-    FilterFunction,
-    FlatMapFunction,
-    MapFunction,
-    ProcessFunction,
-)
+from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
@@ -28,6 +23,7 @@ from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.runtime.operators import (
     KeylessTimerService,
     OperatorContext,
+    called,
     close_all,
     close_function,
     closed_at_end,
@@ -349,13 +345,8 @@ def _close(operator: ChainedOperator) -> None:
         raise user_failure(error, operator.name, NoRecord("in close()")) from error
 
 
-def _bound(function: UserFunction, rich: type, method: str) -> UserFunction:
-    bound: UserFunction = getattr(function, method) if isinstance(function, rich) else function
-    return bound
-
-
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = _bound(operator.function, MapFunction, "map")
+    func = called("map", operator.function)
     results = _run_function(operator, func, records)
     return map(isolated, results) if operator.isolates else results
 
@@ -381,7 +372,7 @@ def _run_function(
 
 
 def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = _bound(operator.function, FilterFunction, "filter")
+    func = called("filter", operator.function)
     dropped = 0
     for record in records:
         try:
@@ -398,8 +389,7 @@ def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Ite
 
 
 def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = _bound(operator.function, FlatMapFunction, "flat_map")
-    return _expand(operator, func, records, link)
+    return _expand(operator, called("flat_map", operator.function), records, link)
 
 
 class _ProcessContext(ProcessFunction.Context):
@@ -416,7 +406,7 @@ class _ProcessContext(ProcessFunction.Context):
 
 def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     context = _ProcessContext(link.time, link.chain.now_ms)
-    process_element = operator.function.process_element
+    process_element = called("process", operator.function)
     process = wraps(process_element)(lambda record: process_element(record, context))
     return _expand(operator, process, records, link)
 
