@@ -36,7 +36,6 @@ from pyflinkstate.runtime.tasks.timed_records import (
     AssignedRecords,
     FollowedRecords,
     TimedRecords,
-    UntimedRecords,
     check_timestamp,
 )
 from pyflinkstate.runtime.wire import (
@@ -193,11 +192,15 @@ class Chain:
             yield from self.through(records, number)
 
     def run_parts(
-        self, records: FramedRecords, number: int | None = None, end: Callable[[], None] | None = None
+        self,
+        records: Records | FramedRecords,
+        number: int | None = None,
+        end: Callable[[], None] | None = None,
     ) -> Iterator[Iterator[Record]]:
-        """Yield the results of :meth:`run` for one part of the records after the other."""
+        """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
+        parts = records.parts() if isinstance(records, FramedRecords) else (records,)
         with self.opened(end):
-            for part in records.parts():
+            for part in parts:
                 yield self.through(part, number)
 
     def run_timed(
@@ -217,21 +220,10 @@ class Chain:
         if isinstance(records, BatchedRecords):
             return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self._parts(records, end=end), self.time)
-        link = self._links[last]
-        if link.time is self.source_time and not have_timestamps:
-            return self._assigned(last, UntimedRecords(self.run(records, last)), end)
-        return self._assigned(last, FollowedRecords(self._parts(records, last), link.time), end)
-
-    def _parts(
-        self,
-        records: Records | FramedRecords,
-        number: int | None = None,
-        end: Callable[[], None] | None = None,
-    ) -> Iterator[Iterator[Record]]:
-        if isinstance(records, FramedRecords):
-            return self.run_parts(records, number, end)
-        return iter((self.run(records, number, end),))
+            return FollowedRecords(self.run_parts(records, end=end), self.time)
+        time = self._links[last].time
+        before = None if time is self.source_time and not have_timestamps else time
+        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before), end)
 
     def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
         """Return what comes out of the last operator, an assigner that ``records`` go into."""
