@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, overload
 
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
@@ -28,12 +28,20 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
-S = TypeVar("S", bound="_Windows")
+    #: The functions of windows by key, and of all records in windows.
+    AnyWindowFunction: TypeAlias = (
+        WindowFunction[V, R, K, W]
+        | ProcessWindowFunction[V, R, K, W]
+        | AllWindowFunction[V, R, W]
+        | ProcessAllWindowFunction[V, R, W]
+    )
+
+S = TypeVar("S", bound="WindowedStream")
 _WINDOW_FUNCTIONS = (WindowFunction, ProcessWindowFunction, AllWindowFunction, ProcessAllWindowFunction)
 
 
-class _Windows(Generic[T, W]):
-    """What windows on keyed and other streams have in common."""
+class WindowedStream(Generic[T, K, W]):
+    """The records of each key in windows."""
 
     def __init__(self, keyed_stream: KeyedStream[Key, T], window_assigner: WindowAssigner[T, W]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
@@ -95,10 +103,6 @@ class _Windows(Generic[T, W]):
             stream.as_input(), (), operator, name, output_type, uses_event_time=True, keeps_type=keeps_type
         )
 
-
-class WindowedStream(_Windows[T, W], Generic[T, K, W]):
-    """The records of each key in windows."""
-
     @overload
     def reduce(
         self,
@@ -111,14 +115,14 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W],
+        window_function: AnyWindowFunction[T, R, K, W],
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
 
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W] | None = None,
+        window_function: AnyWindowFunction[T, R, K, W] | None = None,
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Combine the records of a window as they come.
@@ -147,7 +151,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
     def aggregate(
         self,
         aggregate_function: AggregateFunction[T, ACC, V],
-        window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W],
+        window_function: AnyWindowFunction[V, R, K, W],
         accumulator_type: TypeInformation[ACC] | None = None,
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
@@ -155,7 +159,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
     def aggregate(
         self,
         aggregate_function: AggregateFunction[T, ACC, V],
-        window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W] | None = None,
+        window_function: AnyWindowFunction[V, R, K, W] | None = None,
         accumulator_type: TypeInformation[ACC] | None = None,
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
@@ -174,14 +178,16 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         )
 
     def apply(
-        self, window_function: WindowFunction[T, R, K, W], output_type: OutputType[R] | None = None
+        self,
+        window_function: WindowFunction[T, R, K, W] | AllWindowFunction[T, R, W],
+        output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Call ``window_function`` with all records of a window when it fires."""
         return self._append(list, window_function, type(window_function).__name__, output_type)
 
     def process(
         self,
-        process_window_function: ProcessWindowFunction[T, R, K, W],
+        process_window_function: ProcessWindowFunction[T, R, K, W] | ProcessAllWindowFunction[T, R, W],
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Call ``process_window_function`` with all records of a window when it fires."""
@@ -193,8 +199,11 @@ def _one_key(_: Record) -> int:
     return 0
 
 
-class AllWindowedStream(_Windows[T, W]):
-    """All records in windows, in one subtask."""
+class AllWindowedStream(WindowedStream[T, int, W]):
+    """All records in windows, in one subtask, with the methods of a :class:`WindowedStream`.
+
+    Window functions are an ``AllWindowFunction`` or a ``ProcessAllWindowFunction``.
+    """
 
     def __init__(self, data_stream: DataStream[T], window_assigner: WindowAssigner[T, W]) -> None:
         super().__init__(data_stream.key_by(_one_key), window_assigner)
@@ -210,77 +219,3 @@ class AllWindowedStream(_Windows[T, W]):
     ) -> DataStream:
         stream = super()._append(contents, function, name, output_type, contents_type, keeps_type)
         return stream.force_non_parallel()
-
-    @overload
-    def reduce(
-        self,
-        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        window_function: None = None,
-        output_type: OutputType[T] | None = None,
-    ) -> DataStream[T]: ...
-
-    @overload
-    def reduce(
-        self,
-        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W],
-        output_type: OutputType[R] | None = None,
-    ) -> DataStream[R]: ...
-
-    def reduce(
-        self,
-        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W] | None = None,
-        output_type: OutputType[R] | None = None,
-    ) -> DataStream[R]:
-        """See :meth:`WindowedStream.reduce`."""
-        keeps_type = window_function is None
-        return self._append(
-            reduce_function, window_function, "window reduce", output_type, keeps_type=keeps_type
-        )
-
-    @overload
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[T, ACC, V],
-        window_function: None = None,
-        accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: OutputType[V] | None = None,
-    ) -> DataStream[V]: ...
-
-    @overload
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[T, ACC, V],
-        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W],
-        accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: OutputType[R] | None = None,
-    ) -> DataStream[R]: ...
-
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[T, ACC, V],
-        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W] | None = None,
-        accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: OutputType[R] | None = None,
-    ) -> DataStream[R]:
-        """See :meth:`WindowedStream.aggregate`."""
-        check_function("aggregate()", aggregate_function, (AggregateFunction,))
-        return self._append(
-            aggregate_function, window_function, "window aggregate", output_type, accumulator_type
-        )
-
-    def apply(
-        self, window_function: AllWindowFunction[T, R, W], output_type: OutputType[R] | None = None
-    ) -> DataStream[R]:
-        """See :meth:`WindowedStream.apply`."""
-        return self._append(list, window_function, type(window_function).__name__, output_type)
-
-    def process(
-        self,
-        process_window_function: ProcessAllWindowFunction[T, R, W],
-        output_type: OutputType[R] | None = None,
-    ) -> DataStream[R]:
-        """See :meth:`WindowedStream.process`."""
-        name = type(process_window_function).__name__
-        return self._append(list, process_window_function, name, output_type)
