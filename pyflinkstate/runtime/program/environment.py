@@ -51,8 +51,15 @@ from pyflinkstate.runtime.settings import (
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
-from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark import (
+    arrow,
+    epoch_rdds,
+    epoch_runner,
+    python_files,
+    row_schema,
+    sessions,
+    worker_python,
+)
 from pyflinkstate.runtime.storage import (
     AnyPath,
     CheckpointFolders,
@@ -85,8 +92,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
-        self._spark = on_spark.local_session() if spark is None else spark
-        self._context = on_spark.context_of(self._spark)
+        self._spark = sessions.local_session() if spark is None else spark
+        self._context = sessions.context_of(self._spark)
         worker_python.check_workers(self._context)
         self._python_files = python_files.PythonFiles(self._context)
         self._settings = EnvironmentSettings(
@@ -585,7 +592,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self._values_of(sink.committed)
 
     def _values_of(self, frames: list[SparkObject]) -> RDD[Record]:
-        return on_spark.values_of(self._context, frames, self._python_files)
+        return epoch_rdds.values_of(self._context, frames, self._python_files)
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
@@ -662,7 +669,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             for frames in kept:
                 frames.unpersist()
 
-        records = on_spark.rdd_source(self._values_of(kept), None, is_fresh=True)
+        records = epoch_rdds.rdd_source(self._values_of(kept), None, is_fresh=True)
         return CachedRecords(records, release)
 
     def preview(self, job_name: str | None = None) -> tuple[JobPlan, str]:
@@ -694,13 +701,13 @@ class StreamExecutionEnvironment(EnvironmentSources):
         if streaming is not None and self._settings.checkpoints.checkpoint_directory() is not None:
             streaming.locate()
         storage = self._storage()
-        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._settings.heartbeat
+        endpoint, heartbeat = sessions.driver_endpoint(self._context), self._settings.heartbeat
         restore = self._restore_point(plan, storage, name)
         observer = self._observer()
         job = Job(
             plan,
             self._job_settings(name, storage is not None, observer),
-            on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
+            epoch_runner.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
             lambda secret, events, deployments: ControlServer(
                 endpoint, secret, events, deployments, heartbeat
             ),
@@ -749,7 +756,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def _is_encrypted(self) -> bool:
         chosen = self._settings.is_encrypted
-        return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
+        return sessions.is_encrypted(self._context.getConf()) if chosen is None else chosen
 
     def _page_without_token(self) -> str | None:
         address = None if self._monitor is None else self._monitor.address

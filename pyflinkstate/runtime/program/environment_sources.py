@@ -36,8 +36,7 @@ from pyflinkstate.runtime.sources import (
     StreamingSource,
     type_of_source,
 )
-from pyflinkstate.runtime.spark import arrow
-from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark import arrow, epoch_rdds, query_batches
 from pyflinkstate.runtime.storage import AnyPath, check_spark_reaches, path_in_spark
 from pyflinkstate.runtime.wire import SystemClock, steady
 
@@ -148,7 +147,7 @@ class EnvironmentSources(StreamEnvironment):
     ) -> DataStream[T]:
         if partitions_per_epoch is not None:
             partitions_per_epoch = positive("partitions_per_epoch", partitions_per_epoch)
-        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
+        return self._stream(epoch_rdds.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
 
     def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
         """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`.
@@ -272,12 +271,12 @@ class EnvironmentSources(StreamEnvironment):
             return checkpoint_location or self._default_location()
 
         def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-            handle = on_spark.batch_handler(process_batch)
+            handle = query_batches.batch_handler(process_batch)
             writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
             return (writer.trigger(**trigger) if trigger else writer).start()
 
         def open_log() -> QueryLog:
-            return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
+            return QueryLog(query_batches.SparkQueryFiles(sdf.sparkSession, location()))
 
         return self._stream(StreamingSource(start, open_log, arrow.epoch_of), "streaming")
 
