@@ -50,20 +50,31 @@ def _as_list(value: TypedValue, name: str) -> TypedValue:
 
 
 @attrs.frozen(repr=False)
-class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
-    """What lists and arrays have in common: all elements have one type."""
+class _TypeOfParts(TypeInformation[T_co]):
+    """The base of types with parts, which are the arguments of their class."""
 
     #: The name in ``Types``.
     maker: ClassVar[str]
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        return type(self)(*parts)
+
+    @property
+    def name(self) -> str:
+        return f"{self.maker}({', '.join(map(str, self.parts()))})"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{', '.join(map(repr, self.parts()))}>"
+
+
+@attrs.frozen(repr=False)
+class _SequenceTypeInfo(_TypeOfParts[list[T]], Generic[T]):
+    """What lists and arrays have in common: all elements have one type."""
 
     element_type: TypeInformation[T] = attrs.field(validator=_made_by_types)
 
     def parts(self) -> tuple[TypeInformation, ...]:
         return (self.element_type,)
-
-    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
-        (element_type,) = parts
-        return attrs.evolve(self, element_type=element_type)
 
     def rounded(self, value: TypedValue) -> list[T]:
         return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
@@ -79,13 +90,6 @@ class ListTypeInfo(_SequenceTypeInfo[T]):
         _refuse_none(_as_list(value, self.name), self.name)
         check = self.element_type.check
         return [check(element) for element in value]
-
-    @property
-    def name(self) -> str:
-        return f"LIST({self.element_type})"
-
-    def __repr__(self) -> str:
-        return f"ListTypeInfo<{self.element_type!r}>"
 
 
 # --- arrays ----------------------------------------------------------------------------------------
@@ -118,13 +122,6 @@ class ArrayTypeInfo(_SequenceTypeInfo[T]):
             None if element is None else check(element) for element in _as_list(value, self.name)
         ]
         return checked
-
-    @property
-    def name(self) -> str:
-        return f"{self.maker}({self.element_type})"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}<{self.element_type!r}>"
 
 
 @attrs.frozen(repr=False)
@@ -172,7 +169,7 @@ class ObjectArrayTypeInfo(ArrayTypeInfo[T]):
 
 
 @attrs.frozen(repr=False)
-class MapTypeInfo(TypeInformation[dict[K, V]], Generic[K, V]):
+class MapTypeInfo(_TypeOfParts[dict[K, V]], Generic[K, V]):
     """A dict with keys of one type and values of another; None is a legal value."""
 
     maker: ClassVar[str] = "MAP"
@@ -195,20 +192,9 @@ class MapTypeInfo(TypeInformation[dict[K, V]], Generic[K, V]):
     def parts(self) -> tuple[TypeInformation, ...]:
         return self.key_type_info, self.value_type_info
 
-    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
-        key_type_info, value_type_info = parts
-        return attrs.evolve(self, key_type_info=key_type_info, value_type_info=value_type_info)
-
     def rounded(self, value: TypedValue) -> dict[K, V]:
         keys, items = self.key_type_info, self.value_type_info
         return {keys.rounded(key): _rounded(items, item) for key, item in value.items()}
-
-    @property
-    def name(self) -> str:
-        return f"MAP({self.key_type_info}, {self.value_type_info})"
-
-    def __repr__(self) -> str:
-        return f"MapTypeInfo<{self.key_type_info!r}, {self.value_type_info!r}>"
 
 
 def _types_of(maker: str, field_types: Iterable[TypeInformation]) -> tuple[TypeInformation, ...]:
@@ -243,7 +229,7 @@ def _from_internal(field_type: TypeInformation, value: InternalValue) -> TypedVa
 
 
 @attrs.frozen(repr=False)
-class TupleTypeInfo(TypeInformation[Fields]):
+class TupleTypeInfo(_TypeOfParts[Fields]):
     """A tuple with a fixed number of typed fields; None is a legal field."""
 
     maker: ClassVar[str] = "TUPLE"
@@ -266,7 +252,7 @@ class TupleTypeInfo(TypeInformation[Fields]):
         return self.field_types
 
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
-        return attrs.evolve(self, field_types=parts)
+        return type(self)(parts)
 
     def rounded(self, value: TypedValue) -> Fields:
         return tuple(map(_rounded, self.field_types, value))
@@ -293,10 +279,6 @@ class TupleTypeInfo(TypeInformation[Fields]):
         if not isinstance(fields, (tuple, list)) or len(fields) != len(self.field_types):
             raise misfit(fields, self.name)
         return fields
-
-    @property
-    def name(self) -> str:
-        return f"TUPLE({', '.join(map(str, self.field_types))})"
 
     def __repr__(self) -> str:
         return f"TupleTypeInfo({', '.join(map(repr, self.field_types))})"
@@ -474,7 +456,7 @@ def _default_names(count: int) -> tuple[str, ...]:
 
 
 @attrs.frozen(repr=False)
-class ExternalTypeInfo(TypeInformation[T_co]):
+class ExternalTypeInfo(_TypeOfParts[T_co]):
     """The name that Flink's tables give to a type of their own; its values are those of ``type_info``."""
 
     maker: ClassVar[str] = "EXTERNAL"
@@ -487,16 +469,5 @@ class ExternalTypeInfo(TypeInformation[T_co]):
     def parts(self) -> tuple[TypeInformation, ...]:
         return (self.type_info,)
 
-    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
-        (type_info,) = parts
-        return ExternalTypeInfo(type_info)
-
     def rounded(self, value: TypedValue) -> T_co:
         return self.type_info.rounded(value)
-
-    @property
-    def name(self) -> str:
-        return f"EXTERNAL({self.type_info})"
-
-    def __repr__(self) -> str:
-        return f"ExternalTypeInfo<{self.type_info!r}>"

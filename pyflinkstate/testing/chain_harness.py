@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.values import Record, Setting, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators import close_after_error, lives_in_slot
+from pyflinkstate.runtime.operators import KINDS, close_after_error, lives_in_slot
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
@@ -20,14 +19,6 @@ from pyflinkstate.testing.harness import Harness
 from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 from pyflinkstate.testing.manual_clock import ManualClock
 from pyflinkstate.testing.output import Watermark
-
-_KINDS: tuple[tuple[type, str], ...] = (
-    (MapFunction, "map"),
-    (FlatMapFunction, "flat_map"),
-    (FilterFunction, "filter"),
-    (ProcessFunction, "process"),
-    (WatermarkStrategy, WATERMARKS),
-)
 
 
 class OneInputOperatorHarness(Harness):
@@ -136,9 +127,9 @@ def _operator(function: UserFunction, number: int) -> ChainedOperator:
             f"{type(function).__name__} has to do with checkpoints, and so lives in a state slot: "
             f"CheckpointedOperatorHarness runs it"
         )
-    for kind, name in _KINDS:
-        if isinstance(function, kind):
-            return ChainedOperator(name, type(function).__name__, function, True, f"assigner-{number}")
+    for kind, expected in {**KINDS, WATERMARKS: WatermarkStrategy}.items():
+        if isinstance(function, expected):
+            return ChainedOperator(kind, type(function).__name__, function, True, f"assigner-{number}")
     raise ConfigurationError(
         f"this harness runs operators without keys, such as a ProcessFunction, not {function!r}; "
         f"use harness_of() for an operator that a call on a stream makes"

@@ -23,7 +23,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
     KINDS,
     BroadcastOperator,
-    KeylessOperator,
+    OneInputOperator,
     Output,
     StatefulOperator,
     TwoInputOperator,
@@ -171,7 +171,7 @@ class CheckpointedOperatorHarness(OperatorHarness):
     def __init__(self, function: UserFunction, **options: Any) -> None:
         _check(function, *KINDS.values())
         kinds = [kind for kind, expected in KINDS.items() if isinstance(function, expected)]
-        operator = KeylessOperator(kinds[0], function) if kinds else function
+        operator = OneInputOperator(kinds[0], function) if kinds else function
         super().__init__(operator, (Input(_NOWHERE, Partitioning.FORWARD),), **options)
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:

@@ -17,10 +17,10 @@ from pyflinkstate.errors import SparkJobError, SparkUnavailableError
 from pyflinkstate.runtime.engine.epochs import EpochEnded, SlotsRequest
 from pyflinkstate.runtime.sinks import DriverSink, RddSink
 from pyflinkstate.runtime.spark import ahead as ahead_module
-from pyflinkstate.runtime.spark import spark
+from pyflinkstate.runtime.spark import epoch_runner
 from pyflinkstate.runtime.spark.ahead import Ahead
 from pyflinkstate.runtime.spark.application import Application
-from pyflinkstate.runtime.spark.spark import SparkRunner
+from pyflinkstate.runtime.spark.epoch_runner import SparkRunner
 
 REQUEST: Any = SimpleNamespace(description="orders: ahead for epoch 2")
 
@@ -98,7 +98,7 @@ def test_an_epoch_that_is_cancelled_while_its_rdds_are_built_never_begins(
 ) -> None:
     """Spark has no job yet that it could cancel."""
     graph, ended = Graph(), queue.SimpleQueue[EpochEnded]()
-    monkeypatch.setattr(spark, "missing_slots", lambda _: [])
+    monkeypatch.setattr(epoch_runner, "missing_slots", lambda _: [])
     monkeypatch.setattr(SparkRunner, "_graph", lambda *_: graph)
     context: Any = MagicMock(_gateway=None)
     context._jsc.sc().isStopped.return_value = False
@@ -229,7 +229,7 @@ def test_an_epoch_that_spark_has_dropped_is_lost_and_what_waits_in_the_jvm_is_in
         assert interrupted.wait(PATIENCE_S)
         raise InterruptedError
 
-    monkeypatch.setattr(spark, "has_pinned_threads", lambda: True)
+    monkeypatch.setattr(epoch_runner, "has_pinned_threads", lambda: True)
     monkeypatch.setattr(SparkRunner, "_results", wait_in_jvm)
     runner, ended = SparkRunner(context, "group", MagicMock()), queue.SimpleQueue[EpochEnded]()
     request: Any = SimpleNamespace(description="orders: epoch 2", about="")

@@ -14,7 +14,6 @@ from support_windows import WindowHarness
 from pyflinkstate import Row, Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.batch_reduce import BatchReduce, key_order
-from pyflinkstate.runtime.operators.function_operators import FunctionOperator
 from pyflinkstate.runtime.operators.keyed_functions import (
     FieldReduce,
     RecordChoice,
@@ -38,15 +37,11 @@ def run(reduce: Any, records: Iterable[tuple[Any, Any]]) -> list[Any]:
     return results + [value for value, _ in harness.advance()]
 
 
-def streaming(func: Any) -> FunctionOperator:
-    return FunctionOperator(RollingReduce(func))
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("make", [tuple, list, lambda record: Row(*record)], ids=["tuple", "list", "Row"])
 def test_every_record_gives_the_result_so_far(name: str, make: Any) -> None:
     func, expected = FUNCTIONS[name]
-    results = run(streaming(func), [(record[0], make(record)) for record in RECORDS])
+    results = run(RollingReduce(func), [(record[0], make(record)) for record in RECORDS])
     assert [f"{result[1]}{result[2]}" for result in results] == expected
     assert {type(result) for result in results} == {type(make(RECORDS[0]))}
 
@@ -66,7 +61,7 @@ def test_reduce_combines_what_is_stored_with_what_is_new() -> None:
         return first[0], first[1] * 10 + second[1], first[2] + second[2]
 
     records = [(record[0], record) for record in RECORDS]
-    assert run(streaming(combine), records)[0] == RECORDS[0]
+    assert run(RollingReduce(combine), records)[0] == RECORDS[0]
     assert run(BatchReduce(combine), records) == [("a", 31155, "xywvu"), ("b", 7, "z")]
 
 
@@ -93,8 +88,8 @@ def test_in_batch_mode_nothing_comes_before_the_end_and_nothing_twice() -> None:
 
 
 def test_a_plain_value_is_its_own_field_0() -> None:
-    assert run(streaming(FieldReduce(0, operator.add)), [("k", 1), ("k", 2)]) == [1, 3]
-    assert run(streaming(RecordChoice(0, operator.lt)), [("k", 1), ("k", 2)]) == [1, 2]
+    assert run(RollingReduce(FieldReduce(0, operator.add)), [("k", 1), ("k", 2)]) == [1, 3]
+    assert run(RollingReduce(RecordChoice(0, operator.lt)), [("k", 1), ("k", 2)]) == [1, 2]
 
 
 class Size(enum.IntEnum):
@@ -105,20 +100,20 @@ class Size(enum.IntEnum):
 @pytest.mark.parametrize("make", [np.int64, np.float32, np.bool_, lambda number: Size(1 + number)])
 def test_numbers_whose_classes_have_items_are_plain_values(make: Any) -> None:
     records = [("k", make(0)), ("k", make(1))]
-    assert run(streaming(FieldReduce(0, operator.add)), records) == [make(0), make(0) + make(1)]
-    assert run(streaming(FieldReduce(0, max)), records) == [make(0), make(1)]
-    assert run(streaming(RecordChoice(0, operator.gt)), records) == [make(0), make(0)]
+    assert run(RollingReduce(FieldReduce(0, operator.add)), records) == [make(0), make(0) + make(1)]
+    assert run(RollingReduce(FieldReduce(0, max)), records) == [make(0), make(1)]
+    assert run(RollingReduce(RecordChoice(0, operator.gt)), records) == [make(0), make(0)]
 
 
 def test_a_record_of_numpys_has_fields() -> None:
     first, second = np.array([(1, 2.0), (3, 4.0)], dtype=[("a", "i8"), ("b", "f8")])
-    summed = run(streaming(FieldReduce("a", operator.add)), [("k", first), ("k", second)])[1]
+    summed = run(RollingReduce(FieldReduce("a", operator.add)), [("k", first), ("k", second)])[1]
     assert summed.tolist() == (4, 2.0)
 
 
 @pytest.mark.parametrize("func", [FieldReduce(1, operator.add), RecordChoice("n", operator.lt)])
 def test_another_field_of_a_plain_value_is_refused_at_the_second_record(func: Any) -> None:
-    harness = WindowHarness(streaming(func))
+    harness = WindowHarness(RollingReduce(func))
     harness.process("k", 1)
     with pytest.raises(BadRecordError, match="the plain value 1 has no field"):
         harness.process("k", 2)
@@ -133,4 +128,4 @@ def test_a_position_is_an_index_or_a_name(position: Any) -> None:
 def test_a_field_may_be_named() -> None:
     rows = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
     records = [("a", rows.check(("a", number))) for number in (1, 2)]
-    assert [row.n for row in run(streaming(FieldReduce("n", operator.add)), records)] == [1, 3]
+    assert [row.n for row in run(RollingReduce(FieldReduce("n", operator.add)), records)] == [1, 3]

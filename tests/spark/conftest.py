@@ -46,7 +46,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def spark() -> Iterator[object]:
     from pyspark.sql import SparkSession
 
-    from pyflinkstate.runtime.spark.spark import local_session
+    from pyflinkstate.runtime.spark.sessions import local_session
 
     session = local_session()
     if session.sparkContext.defaultParallelism < 2:  # some tests need two tasks at a time, also on one core

@@ -45,7 +45,7 @@ def sums(spark: Any, folder: Path) -> list[int]:
 KILLED_JVM = """
 import os, signal, sys, threading
 from pyflinkstate import StreamExecutionEnvironment, errors
-from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner
 from pyflinkstate.runtime.master.actions import EngineRequests
 
 def kill_before(owner, name):
@@ -77,10 +77,10 @@ os._exit(0)
     ("place", "kind"),
     [
         ("(EngineRequests, '_start')", "alone"),
-        ("(on_spark.SparkRunner, '_run_and_tell')", "alone"),
-        ("(on_spark.SparkRunner, '_run')", "alone"),
-        ("(on_spark._SparkGraph, 'run')", "alone"),
-        ("(on_spark.SparkRunner, '_run')", "ahead"),
+        ("(epoch_runner.SparkRunner, '_run_and_tell')", "alone"),
+        ("(epoch_runner.SparkRunner, '_run')", "alone"),
+        ("(epoch_rdds.SparkGraph, 'run')", "alone"),
+        ("(epoch_runner.SparkRunner, '_run')", "ahead"),
     ],
     ids=["asked for", "thread begins", "properties", "collect", "while another is ahead"],
 )

@@ -12,7 +12,8 @@ from contract_engine import EngineContract, driver_of
 from pyflinkstate.runtime.engine import CodeBook
 from pyflinkstate.runtime.plan import SinkNode, make_plan
 from pyflinkstate.runtime.sinks import RddSink
-from pyflinkstate.runtime.spark.spark import SparkRunner, values_of
+from pyflinkstate.runtime.spark.epoch_rdds import values_of
+from pyflinkstate.runtime.spark.epoch_runner import SparkRunner
 
 pytestmark = [pytest.mark.spark]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment, Types
-from pyflinkstate.runtime.spark.spark import _shown_by_spark
+from pyflinkstate.runtime.spark.epoch_runner import _shown_by_spark
 
 pytestmark = pytest.mark.timeout(300)
 

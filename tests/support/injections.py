@@ -12,7 +12,7 @@ from pyflinkstate.runtime.master.actions import Actions, EngineRequests
 from pyflinkstate.runtime.master.deployment import JobSlots
 from pyflinkstate.runtime.master.loop import Inbox, Job
 from pyflinkstate.runtime.master.machine import Attempt, JobMachine
-from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner
 from pyflinkstate.runtime.spark.ahead import Ahead
 
 
@@ -30,12 +30,12 @@ def codes_within(code: CodeType) -> list[CodeType]:
 ON_THE_WAY: list[Callable[..., Any]] = [
     EngineRequests.run_epoch,
     EngineRequests._start,
-    on_spark._local_properties,
-    on_spark.SparkRunner.start,
-    on_spark.SparkRunner._begin,
-    on_spark.SparkRunner._run_and_tell,
-    on_spark.SparkRunner._run,
-    on_spark.SparkRunner._results,
+    epoch_runner._local_properties,
+    epoch_runner.SparkRunner.start,
+    epoch_runner.SparkRunner._begin,
+    epoch_runner.SparkRunner._run_and_tell,
+    epoch_runner.SparkRunner._run,
+    epoch_runner.SparkRunner._results,
 ]
 
 
@@ -82,16 +82,16 @@ OF_THE_JOB: list[Callable[..., Any]] = [
 UP_TO_THE_END = [
     *OF_THE_JOB,
     *ON_THE_WAY[2:],
-    on_spark.SparkRunner.shuffle_ahead,
-    on_spark.SparkRunner._enter,
-    on_spark.SparkRunner._graph,
-    on_spark._SparkGraph.run,
+    epoch_runner.SparkRunner.shuffle_ahead,
+    epoch_runner.SparkRunner._enter,
+    epoch_runner.SparkRunner._graph,
+    epoch_rdds.SparkGraph.run,
     Ahead.run,
     Ahead._submitted,
     Ahead._wait,
     Ahead._ended,
     Ahead.graph_for,
-    on_spark.SparkRunner.cancel,
+    epoch_runner.SparkRunner.cancel,
 ]
 
 

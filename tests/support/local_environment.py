@@ -10,7 +10,7 @@ import pytest
 from support_job import LocalRunner
 
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.spark import spark
+from pyflinkstate.runtime.spark import epoch_runner, sessions
 
 
 def local_environment(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
@@ -18,7 +18,7 @@ def local_environment(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnviron
     context = SimpleNamespace(
         defaultParallelism=1, master="local[1]", pythonExec=sys.executable, getConf=dict
     )
-    monkeypatch.setattr(spark, "context_of", lambda session: context)
-    monkeypatch.setattr(spark, "SparkRunner", lambda *_: LocalRunner())
+    monkeypatch.setattr(sessions, "context_of", lambda session: context)
+    monkeypatch.setattr(epoch_runner, "SparkRunner", lambda *_: LocalRunner())
     session: Any = object()
     return StreamExecutionEnvironment(session)

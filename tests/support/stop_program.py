@@ -26,13 +26,13 @@ from processes import slots_left
 
 from pyflinkstate import StreamExecutionEnvironment
 from pyflinkstate.runtime.spark.ahead import Ahead
-from pyflinkstate.runtime.spark.spark import _SparkGraph
+from pyflinkstate.runtime.spark.epoch_rdds import SparkGraph
 
 LINES = lines_of(UP_TO_THE_END)
 #: A job that has not ended after so long hangs.
 PATIENCE_S = 300
 #: The method after which Spark is to drop what it submits, and how often it is passed before.
-DROPPED: dict[str, tuple[type, str]] = {"ahead": (Ahead, "_submitted"), "epoch": (_SparkGraph, "run")}
+DROPPED: dict[str, tuple[type, str]] = {"ahead": (Ahead, "_submitted"), "epoch": (SparkGraph, "run")}
 
 
 class Stop:

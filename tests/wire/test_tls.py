@@ -19,7 +19,7 @@ from support_slots import in_thread, outcome
 from test_transport import Relay, dial
 
 from pyflinkstate.errors import ConfigurationError, UntrustedConnectionError
-from pyflinkstate.runtime.spark.spark import is_encrypted as is_encrypted_by_spark
+from pyflinkstate.runtime.spark.sessions import is_encrypted as is_encrypted_by_spark
 from pyflinkstate.runtime.wire import new_secret, tls
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits

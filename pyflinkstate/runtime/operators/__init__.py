@@ -25,13 +25,12 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     RollingReduce,
 )
 from pyflinkstate.runtime.operators.keyed_map import KeyedMap, KeyState, MapKey
-from pyflinkstate.runtime.operators.keyless import KINDS, KeylessOperator, lives_in_slot
+from pyflinkstate.runtime.operators.one_input import KINDS, OneInputOperator, called, lives_in_slot
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
 from pyflinkstate.runtime.operators.timers import KeylessTimerService
 from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
-from pyflinkstate.runtime.operators.wrapping import WrappingFunction
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.operators.event_loops import GRACE_S, NewEventLoop, end_tasks
@@ -46,10 +45,10 @@ __all__ = [
     "KeyState",
     "KeyedMap",
     "KeyedSubtask",
-    "KeylessOperator",
     "KeylessTimerService",
     "MapKey",
     "NewEventLoop",
+    "OneInputOperator",
     "OperatorContext",
     "Output",
     "Projection",
@@ -59,8 +58,8 @@ __all__ = [
     "StreamOperatorState",
     "SubtaskSnapshot",
     "TwoInputOperator",
-    "WrappingFunction",
     "awaits",
+    "called",
     "close_after_error",
     "close_all",
     "close_function",

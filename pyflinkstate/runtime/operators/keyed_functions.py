@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
+from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Record
+from pyflinkstate.api.values import FunctionContext, Record
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import BadRecordError, ConfigurationError, FunctionResultError
-from pyflinkstate.runtime.operators.wrapping import WrappingFunction
+from pyflinkstate.runtime.operators.function_operators import FunctionOperator, Process
+from pyflinkstate.runtime.operators.operators import OperatorSetup
 
 #: Flink's name for the state of ``reduce``.
 STATE_NAME = "_reduce_state"
@@ -22,19 +22,21 @@ STATE_NAME = "_reduce_state"
 _PLAIN = (str, bytes, bytearray, np.generic)
 
 
-class RollingReduce(WrappingFunction):
+class RollingReduce(FunctionOperator):
     """Combines all records of a key so far; every record gives a result.
 
-    Args:
-        func: a ``ReduceFunction``, or a callable that combines two values.
+    Its function is a ``ReduceFunction``, or a callable that combines two values.
     """
 
-    def open(self, runtime_context: RuntimeContext) -> None:
-        super().open(runtime_context)
-        self._reduce = reduce_of(self._func)
-        self._state = runtime_context.get_state(ValueStateDescriptor(STATE_NAME))
+    def open(self, setup: OperatorSetup) -> None:
+        super().open(setup)
+        self._state = setup.context.get_state(ValueStateDescriptor(STATE_NAME))
 
-    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record]:
+    def _process_first(self) -> Process:
+        self._reduce = reduce_of(self.function)
+        return self._combine
+
+    def _combine(self, value: Record, _: FunctionContext) -> Iterable[Record]:
         before = self._state.value()
         combined = value
         if before is not None:

@@ -5,8 +5,7 @@ It does not deal with processes and sockets: a state slot drives it, and so can 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,7 +14,7 @@ import numpy as np
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
 from pyflinkstate.api.functions import Function
 from pyflinkstate.api.timers import TimeDomain
-from pyflinkstate.api.values import Key, Record, UserFunction
+from pyflinkstate.api.values import Key, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
 from pyflinkstate.backends.heap import RecordLoop, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
@@ -28,7 +27,7 @@ from pyflinkstate.runtime.operators.operator_state import (
     SnapshotContext,
     StreamOperatorState,
 )
-from pyflinkstate.runtime.operators.operators import FrameLoop, OperatorSetup, Output
+from pyflinkstate.runtime.operators.operators import FrameLoop, KeyedRecord, OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import SubtaskTime
 from pyflinkstate.runtime.wire import (
     NO_WATERMARK,
@@ -143,13 +142,11 @@ class KeyedSubtask:
         Raises:
             UserFunctionError: the function raised; the subtask cannot be used any more.
         """
-        if not frame.keys:
-            self._process_without_keys(frame, output)
-        elif self._operator.overlaps and not frame.input:  # initial state is never awaited
-            self._process_overlapping(frame, output)
-        elif isinstance(self._operator, FunctionOperator):
+        if frame.keys and self._operator.overlaps and not frame.input:  # initial state is never awaited
+            self._operator.process_overlapping(self._records(frame), output)
+        elif isinstance(self._operator, FunctionOperator) and (frame.keys or not frame.input):
             self._process_in_loop(self._operator, frame, output)
-        elif self._operator.frame_loop is not None and frame.timestamps is not None:
+        elif frame.keys and self._operator.frame_loop is not None and frame.timestamps is not None:
             self._process_in_frame_loop(self._operator.frame_loop, frame, frame.timestamps, output)
         else:
             self._process_one_by_one(frame, output)
@@ -157,7 +154,8 @@ class KeyedSubtask:
 
     def _process_in_loop(self, operator: FunctionOperator, frame: InputFrame, output: Output) -> None:
         """Process records of the most frequent kinds in as few steps as possible."""
-        columns = self._map_indexes(frame), frame.keys, frame.values
+        keys, indexes = self._keys_of(frame)
+        columns = indexes, keys, frame.values
         process, context = operator.process_of(frame.input), operator.context
         results, timestamps, begin = output.values, output.timestamps, len(output.values)
         try:
@@ -167,7 +165,7 @@ class KeyedSubtask:
             else:
                 self._loop.run_timed((*columns, frame.timestamps), process, context, results, timestamps)
         except BaseException as error:  # including sys.exit(), which must not end the slot silently
-            value, key = self._loop.under_way(frame.values, frame.keys)
+            value, key = self._loop.under_way(frame.values, keys)
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)
 
@@ -181,32 +179,25 @@ class KeyedSubtask:
             raise user_failure(error, self._name, value, key) from error
 
     def _process_one_by_one(self, frame: InputFrame, output: Output) -> None:
-        indexes, process = self._map_indexes(frame), self._process_of(frame)
-        select = self.backend.key_context.select
-        key = value = None
+        process = self._operator.process_element2 if frame.input else self._operator.process_element
+        select = self.backend.key_context.select if frame.keys else _no_key
+        records, key, value = self._records(frame), None, None
         try:
-            for index, key, value, timestamp in zip(
-                indexes, frame.keys, frame.values, _timestamps_of(frame), strict=True
-            ):
+            for key, index, value, timestamp in records:
                 select(key, index)
                 process(value, timestamp, output)
         except BaseException as error:
             raise user_failure(error, self._name, value, key) from error
 
-    def _process_overlapping(self, frame: InputFrame, output: Output) -> None:
-        columns = frame.keys, self._map_indexes(frame), frame.values, _timestamps_of(frame)
-        self._operator.process_overlapping(zip(*columns, strict=True), output)
+    def _records(self, frame: InputFrame) -> Iterator[KeyedRecord]:
+        timestamps = [None] * len(frame.values) if frame.timestamps is None else frame.timestamps
+        return zip(*self._keys_of(frame), frame.values, timestamps, strict=True)
 
-    def _process_without_keys(self, frame: InputFrame, output: Output) -> None:
-        process, value = self._process_of(frame), None
-        try:
-            for value, timestamp in zip(frame.values, _timestamps_of(frame), strict=True):
-                process(value, timestamp, output)
-        except BaseException as error:
-            raise user_failure(error, self._name, value) from error
-
-    def _process_of(self, frame: InputFrame) -> Callable[[Record, int | None, Output], None]:
-        return self._operator.process_element2 if frame.input else self._operator.process_element
+    def _keys_of(self, frame: InputFrame) -> tuple[Sequence[Key], list[int]]:
+        """Return the keys of records and the indexes of their maps: None and -1 for an input without keys."""
+        if not frame.keys:
+            return [None] * len(frame.values), [-1] * len(frame.values)
+        return frame.keys, self._map_indexes(frame)
 
     def finish_epoch(self) -> Iterator[Output]:
         """Yield the results that wait for the end of an epoch; errors are as for frames."""
@@ -347,5 +338,5 @@ class KeyedSubtask:
         return indexes
 
 
-def _timestamps_of(frame: InputFrame) -> Iterable[int | None]:
-    return itertools.repeat(None, len(frame.values)) if frame.timestamps is None else frame.timestamps
+def _no_key(key: Key, map_index: int) -> None:
+    """Leave the key unset, and do not call its listeners."""

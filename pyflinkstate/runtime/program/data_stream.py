@@ -29,7 +29,7 @@ from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.operators import KeylessOperator, Projection, lives_in_slot
+from pyflinkstate.runtime.operators import OneInputOperator, Projection, lives_in_slot
 from pyflinkstate.runtime.plan import (
     ASYNC,
     WATERMARKS,
@@ -304,7 +304,7 @@ class DataStream(Generic[T_co]):
         output_type = declared_type("output_type", output_type)
         name = name_of(func, kind)
         if lives_in_slot(func):
-            operator, keeps_type = KeylessOperator(kind, func), kind == "filter"
+            operator, keeps_type = OneInputOperator(kind, func), kind == "filter"
             return self.stateful((self.as_input(),), operator, name, output_type, keeps_type=keeps_type)
         return self._append(ChainNode(self._node, kind, func, name, output_type))
 

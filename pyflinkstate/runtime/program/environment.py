@@ -54,8 +54,7 @@ from pyflinkstate.runtime.sources import (
     StreamFormat,
     type_of_source,
 )
-from pyflinkstate.runtime.spark import arrow, python_files, worker_python
-from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark import arrow, epoch_rdds, python_files, sessions, worker_python
 from pyflinkstate.runtime.storage import (
     AnyPath,
 )
@@ -78,8 +77,8 @@ class StreamExecutionEnvironment:
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
-        self._spark = on_spark.local_session() if spark is None else spark
-        self._context = on_spark.context_of(self._spark)
+        self._spark = sessions.local_session() if spark is None else spark
+        self._context = sessions.context_of(self._spark)
         worker_python.check_workers(self._context)
         self._python_files = python_files.PythonFiles(self._context)
         self._settings = EnvironmentSettings(
@@ -510,7 +509,7 @@ class StreamExecutionEnvironment:
     ) -> DataStream[T]:
         if partitions_per_epoch is not None:
             partitions_per_epoch = positive("partitions_per_epoch", partitions_per_epoch)
-        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
+        return self._stream(epoch_rdds.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
 
     def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
         """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`.

@@ -25,8 +25,7 @@ from pyflinkstate.runtime.sources import (
     QueryLog,
     StreamingSource,
 )
-from pyflinkstate.runtime.spark import arrow
-from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark import arrow, query_batches, sessions
 from pyflinkstate.runtime.storage import AnyPath, check_spark_reaches, path_in_spark
 
 if TYPE_CHECKING:
@@ -117,14 +116,14 @@ def query_source(
         )
 
     def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-        handle = on_spark.batch_handler(process_batch)
+        handle = query_batches.batch_handler(process_batch)
         writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def open_log() -> QueryLog:
-        return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
+        return QueryLog(query_batches.SparkQueryFiles(sdf.sparkSession, location()))
 
-    return StreamingSource(start, open_log, arrow.epoch_of, partial(on_spark.gone, sdf.sparkSession))
+    return StreamingSource(start, open_log, arrow.epoch_of, partial(sessions.gone, sdf.sparkSession))
 
 
 def query_location(chosen: str | None, checkpoints: CheckpointConfig, jobs: Jobs) -> str:

@@ -23,12 +23,13 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
     BatchReduce,
     FieldReduce,
+    OneInputOperator,
     RecordChoice,
     RollingReduce,
 )
 from pyflinkstate.runtime.plan import Input, Node, Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.user_functions import KeyedAdapter, check_callable, check_function, name_of
+from pyflinkstate.runtime.program.user_functions import check_callable, check_function, name_of
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
 
 if TYPE_CHECKING:
@@ -143,9 +144,9 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
     def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         check_callable(kind, func)
-        adapter, keeps_type = KeyedAdapter(kind, func), kind == "filter"
+        function, keeps_type = OneInputOperator(kind, func, is_keyed=True), kind == "filter"
         name = name_of(func, kind)
-        return self.stateful((self.as_input(),), adapter, name, output_type, keeps_type=keeps_type)
+        return self.stateful((self.as_input(),), function, name, output_type, keeps_type=keeps_type)
 
     def _keyed_operator(
         self, func: KeyedProcessFunction, name: str, output_type: OutputType | None

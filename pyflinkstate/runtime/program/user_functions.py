@@ -12,7 +12,6 @@ from pyflinkstate.api.connected import (
     CoProcessFunction,
     KeyedCoProcessFunction,
 )
-from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import (
     AggregateFunction,
     FilterFunction,
@@ -24,7 +23,7 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.values import UserFunction
 from pyflinkstate.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -33,13 +32,7 @@ from pyflinkstate.api.window_functions import (
 )
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.operators import WrappingFunction, awaits, lives_in_slot
-
-_RICH: dict[str, type] = {
-    "map": MapFunction,
-    "flat_map": FlatMapFunction,
-    "filter": FilterFunction,
-}
+from pyflinkstate.runtime.operators import KINDS, awaits, called, lives_in_slot
 
 #: The methods of rich functions that must not be ``async def``.
 _CALLED: dict[type, tuple[str, ...]] = {
@@ -75,11 +68,11 @@ def name_of(func: UserFunction, kind: str) -> str:
 
 def check_callable(kind: str, func: UserFunction) -> None:
     """Raise ``ConfigurationError`` unless ``func`` can be the function of a ``kind``, such as ``map``."""
-    check_function(f"{kind}()", func, (_RICH[kind],), arguments=1)
-    called = getattr(func, kind) if isinstance(func, _RICH[kind]) else func
-    if kind != "flat_map" and inspect.isgeneratorfunction(called):
+    check_function(f"{kind}()", func, (KINDS[kind],), arguments=1)
+    call = called(kind, func)
+    if kind != "flat_map" and inspect.isgeneratorfunction(call):
         raise ConfigurationError(
-            f"{kind}() calls {told_function(called)}, which yields: {kind}() takes what one call returns, "
+            f"{kind}() calls {told_function(call)}, which yields: {kind}() takes what one call returns, "
             f"and flat_map() what it yields"
         )
 
@@ -183,27 +176,3 @@ def refuse_checkpointed_contents(func: UserFunction) -> None:
             f"aggregate function of a window is not notified of checkpoints: make the window function one, "
             f"which is called with the combined value"
         )
-
-
-class KeyedAdapter(WrappingFunction):
-    """Runs ``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
-
-    def __init__(self, kind: str, func: UserFunction) -> None:
-        super().__init__(func)
-        self._kind = kind
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        super().open(runtime_context)
-        rich = isinstance(self._func, _RICH[self._kind])
-        self._call = getattr(self._func, self._kind) if rich else self._func
-        #: As functools names what an adapter calls: messages name that.
-        self.__wrapped__ = self._call
-
-    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record] | None:
-        result = self._call(value)
-        if self._kind == "map":
-            return (result,)
-        if self._kind == "filter":
-            return (value,) if result else None
-        flat: Iterable[Record] | None = result
-        return flat

@@ -22,7 +22,7 @@ from pyflinkstate.api.values import SparkObject
 from pyflinkstate.errors import PackageMismatchError
 from pyflinkstate.runtime.spark import worker_report
 from pyflinkstate.runtime.spark.python_files import kept_folder
-from pyflinkstate.runtime.spark.spark import context_of
+from pyflinkstate.runtime.spark.sessions import context_of
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
 from pyflinkstate.runtime.spark.worker_report import WorkerReport
 from pyflinkstate.version import VERSION

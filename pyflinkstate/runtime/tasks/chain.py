@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from pyflinkstate.api.functions import (
-    FilterFunction,
-    FlatMapFunction,
-    MapFunction,
-    ProcessFunction,
-)
+from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
@@ -28,6 +23,7 @@ from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.runtime.operators import (
     KeylessTimerService,
     OperatorContext,
+    called,
     close_all,
     close_function,
     closed_at_end,
@@ -40,7 +36,6 @@ from pyflinkstate.runtime.tasks.timed_records import (
     AssignedRecords,
     FollowedRecords,
     TimedRecords,
-    UntimedRecords,
     check_timestamp,
 )
 from pyflinkstate.runtime.wire import (
@@ -197,11 +192,15 @@ class Chain:
             yield from self.through(records, number)
 
     def run_parts(
-        self, records: FramedRecords, number: int | None = None, end: Callable[[], None] | None = None
+        self,
+        records: Records | FramedRecords,
+        number: int | None = None,
+        end: Callable[[], None] | None = None,
     ) -> Iterator[Iterator[Record]]:
-        """Yield the results of :meth:`run` for one part of the records after the other."""
+        """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
+        parts = records.parts() if isinstance(records, FramedRecords) else (records,)
         with self.opened(end):
-            for part in records.parts():
+            for part in parts:
                 yield self.through(part, number)
 
     def run_timed(
@@ -221,21 +220,10 @@ class Chain:
         if isinstance(records, BatchedRecords):
             return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self._parts(records, end=end), self.time)
-        link = self._links[last]
-        if link.time is self.source_time and not have_timestamps:
-            return self._assigned(last, UntimedRecords(self.run(records, last)), end)
-        return self._assigned(last, FollowedRecords(self._parts(records, last), link.time), end)
-
-    def _parts(
-        self,
-        records: Records | FramedRecords,
-        number: int | None = None,
-        end: Callable[[], None] | None = None,
-    ) -> Iterator[Iterator[Record]]:
-        if isinstance(records, FramedRecords):
-            return self.run_parts(records, number, end)
-        return iter((self.run(records, number, end),))
+            return FollowedRecords(self.run_parts(records, end=end), self.time)
+        time = self._links[last].time
+        before = None if time is self.source_time and not have_timestamps else time
+        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before), end)
 
     def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
         """Return what comes out of the last operator, an assigner that ``records`` go into."""
@@ -349,13 +337,8 @@ def _close(operator: ChainedOperator) -> None:
         raise user_failure(error, operator.name, NoRecord("in close()")) from error
 
 
-def _bound(function: UserFunction, rich: type, method: str) -> UserFunction:
-    bound: UserFunction = getattr(function, method) if isinstance(function, rich) else function
-    return bound
-
-
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = _bound(operator.function, MapFunction, "map")
+    func = called("map", operator.function)
     results = _run_function(operator, func, records)
     return map(isolated, results) if operator.isolates else results
 
@@ -381,7 +364,7 @@ def _run_function(
 
 
 def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = _bound(operator.function, FilterFunction, "filter")
+    func = called("filter", operator.function)
     dropped = 0
     for record in records:
         try:
@@ -398,8 +381,7 @@ def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Ite
 
 
 def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = _bound(operator.function, FlatMapFunction, "flat_map")
-    return _expand(operator, func, records, link)
+    return _expand(operator, called("flat_map", operator.function), records, link)
 
 
 class _ProcessContext(ProcessFunction.Context):
@@ -416,7 +398,7 @@ class _ProcessContext(ProcessFunction.Context):
 
 def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     context = _ProcessContext(link.time, link.chain.now_ms)
-    process_element = operator.function.process_element
+    process_element = called("process", operator.function)
     process = wraps(process_element)(lambda record: process_element(record, context))
     return _expand(operator, process, records, link)
 

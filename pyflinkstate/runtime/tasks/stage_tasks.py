@@ -19,6 +19,7 @@ import attrs
 
 from pyflinkstate.api.values import Record, Reported
 from pyflinkstate.runtime.tasks.chain import Aside, Chain
+from pyflinkstate.runtime.tasks.samples import sample_frames
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RunningChain, TaskLink
 from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords, has_untold
 from pyflinkstate.runtime.wire import (
@@ -47,7 +48,8 @@ class StageTask:
         with self.chain.link.reporting(task, content) as counts:
             running = self.chain.start(partition, stream, counts)
             running.chain.has_asides = _has_side_outputs(self.chain)
-            yield from self.chain.link.frames(self._frames(running), self.stream, content)
+            made = self._frames(running)
+            yield from self.chain.link.looked_at(sample_frames, made, self.stream, content)
 
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
@@ -217,7 +219,7 @@ class _RunningStage:
         for running in self._inputs:
             opened.enter_context(running.opened())
 
-    def frames(self, read: Mapping[int | None, Sequence[bytes]], is_last: bool) -> Iterator[bytes]:
+    def frames(self, read: Mapping[int | None, Sequence[bytes]], is_last: bool) -> Iterable[bytes]:
         """Yield the results for further frames.
 
         Args:
@@ -229,7 +231,7 @@ class _RunningStage:
         records = [running.through(read[one.stage]) for one, running in inputs]
         is_timed = self.stage.inputs[0].chain.event_time is not None
         made = self._timed(records, is_last) if is_timed else self._untimed(records)
-        return link.frames(made, self.stage.stream, self.content)
+        return link.looked_at(sample_frames, made, self.stage.stream, self.content)
 
     def _untimed(self, records: list[Iterator[Record]]) -> Iterator[bytes]:
         for running, own in zip(self._inputs, records, strict=True):

@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.values import Record, Reported, Split
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
@@ -29,7 +30,7 @@ from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.framed_records import FramedRecords
 from pyflinkstate.runtime.tasks.key_selectors import opened_selector
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.samples import sample_batches, sample_frames, sample_records
+from pyflinkstate.runtime.tasks.samples import Samples, sample_batches, sample_frames, sample_records
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.tasks.timed_records import TimedRecords
 from pyflinkstate.runtime.wire import (
@@ -64,25 +65,22 @@ class TaskLink:
     #: The ids of the streams of which somebody wants to see a few records.
     sampled: frozenset[str] = frozenset()
 
-    def records(self, records: Iterable[Record], stream: str, content: dict[str, Any]) -> Iterable[Record]:
-        """Return the same records; if somebody looks at their stream, the report has a few of them."""
-        if stream not in self.sampled:
-            return records
-        return sample_records(records, stream, content.setdefault("samples", {}))
+    def looked_at(
+        self,
+        sample: Callable[[Iterable[T], str, Samples], Iterable[T]],
+        items: Iterable[T],
+        stream: str,
+        content: dict[str, Any],
+    ) -> Iterable[T]:
+        """Return the same records, batches or frames; if somebody looks at their stream, note a few of them.
 
-    def batches(
-        self, batches: Iterable[ColumnBatch], stream: str, content: dict[str, Any]
-    ) -> Iterable[ColumnBatch]:
-        """Do the same for batches of records."""
-        if stream not in self.sampled:
-            return batches
-        return sample_batches(batches, stream, content.setdefault("samples", {}))
-
-    def frames(self, frames: Iterator[bytes], stream: str, content: dict[str, Any]) -> Iterator[bytes]:
-        """Do the same for frames of values, which are the results of a stage."""
-        if stream not in self.sampled:
-            return frames
-        return sample_frames(frames, stream, content.setdefault("samples", {}))
+        Args:
+            sample: notes them, such as ``sample_records``.
+            items: the records, batches or frames.
+            stream: the id of their stream.
+            content: the content of the task's report, which gets them.
+        """
+        return sample(items, stream, content.setdefault("samples", {})) if stream in self.sampled else items
 
     @contextmanager
     def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
@@ -151,9 +149,10 @@ class SourceTask:
     ) -> Iterable[Record]:
         if self.read_batches is not None:
             batches = chain.from_iterable(map(self.read_batches, items))
-            return _counted(self.link.batches(batches, self.stream, content), counter)
+            return _counted(self.link.looked_at(sample_batches, batches, self.stream, content), counter)
         take = counter.as_it_is if self.is_fresh else counter.isolated
-        return self.link.records(map(take, self._records(items, reject)), self.stream, content)
+        records = map(take, self._records(items, reject))
+        return self.link.looked_at(sample_records, records, self.stream, content)
 
     def _records(self, items: Iterable[Record], reject: Reject) -> Iterable[Record]:
         if self.read is None:
@@ -384,7 +383,7 @@ class SlotTask:
             payloads = (payload for _, payload in frames)
             ended: list[EpochDone] = []
             results = _results(run_epoch(address, self.link.driver.secret, slot, begin, payloads), ended)
-            yield from self.link.frames(results, self.operator_id, content)
+            yield from self.link.looked_at(sample_frames, results, self.operator_id, content)
             self._note_end(ended[0], counts, content)
 
     def _note_end(self, done: EpochDone, counts: Counter[str], content: dict[str, Reported]) -> None:
@@ -427,5 +426,5 @@ class SinkTask:
         content: dict[str, Any] = {}
         with self.chain.link.reporting(f"{self.sink_id}[{partition}]", content) as counts:
             records = self.chain.records(partition, stream, counts)
-            looked_at = iter(self.chain.link.records(records, self.stream, content))
+            looked_at = iter(self.chain.link.looked_at(sample_records, records, self.stream, content))
             yield from self.writer.write(self.first + partition, looked_at)

@@ -48,10 +48,10 @@ class FollowedRecords:
 
     Args:
         parts: the records, in parts: no frame has records of two parts.
-        time: has the timestamp of the record that was taken last.
+        time: has the timestamp of the record that was taken last; None if records have no timestamps.
     """
 
-    def __init__(self, parts: Iterable[Iterable[Record]], time: TaskTime) -> None:
+    def __init__(self, parts: Iterable[Iterable[Record]], time: TaskTime | None) -> None:
         self._parts = iter(parts)
         self._part: Iterator[Record] | None = None
         self._time = time
@@ -73,30 +73,12 @@ class FollowedRecords:
         batch = cutter.take(self._part, self._time, timestamps)
         if cutter.has_ended:
             self._next_part()
-        return batch, timestamps
+        return batch, timestamps if self._time is not None else [None] * len(batch)
 
     def _next_part(self) -> None:
         part = None if self.is_over else next(self._parts, None)
         self._part = None if part is None else iter(part)
         self.is_over = part is None
-
-
-class UntimedRecords:
-    """Records that have no timestamps."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._records = iter(records)
-        self.is_over = False
-
-    def close(self) -> None:
-        """See :class:`TimedRecords`."""
-        close(self._records)
-
-    def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
-        """See :class:`TimedRecords`."""
-        batch = cutter.take(self._records)
-        self.is_over = cutter.has_ended
-        return batch, [None] * len(batch)
 
 
 class AssignedRecords:

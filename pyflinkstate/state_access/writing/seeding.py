@@ -18,7 +18,7 @@ from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.runtime.operators import (
     KeyedSubtask,
-    KeylessOperator,
+    OneInputOperator,
     OperatorContext,
     Output,
     StreamOperatorState,
@@ -141,7 +141,7 @@ class Seeder:
             keyed, backend.create_operator_state_backend(), backend.snapshot_compression
         )
         context = OperatorContext(keys.uid, subtask, parallelism, keys.max_parallelism, 0, keyed)
-        operator = function if settings.select_key is not None else KeylessOperator("process", function)
+        operator = function if settings.select_key is not None else OneInputOperator("process", function)
         self._subtask = KeyedSubtask(operator, context, state)
         try:
             self._subtask.open()

@@ -23,8 +23,7 @@ from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource
-from pyflinkstate.runtime.spark import arrow, python_files, row_schema
-from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.spark import arrow, epoch_rdds, epoch_runner, python_files, row_schema, sessions
 from pyflinkstate.runtime.wire import SystemClock
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Jobs:
         self, spark: SparkSession, shipper: python_files.PythonFiles, settings: EnvironmentSettings
     ) -> None:
         self._spark = spark
-        self._context = on_spark.context_of(spark)
+        self._context = sessions.context_of(spark)
         self._python_files = shipper
         self._settings = settings
         self.monitoring = Monitoring(settings)
@@ -131,7 +130,7 @@ class Jobs:
         return self._values_of(sink.committed)
 
     def _values_of(self, frames: list[SparkObject]) -> RDD[Record]:
-        return on_spark.values_of(self._context, frames, self._python_files)
+        return epoch_rdds.values_of(self._context, frames, self._python_files)
 
     def run_to_dataframes(
         self, outputs: list[tuple[Node, SparkSchema]], job_name: str | None
@@ -203,7 +202,7 @@ class Jobs:
             for frames in kept:
                 frames.unpersist()
 
-        records = on_spark.rdd_source(self._values_of(kept), None, is_fresh=True)
+        records = epoch_rdds.rdd_source(self._values_of(kept), None, is_fresh=True)
         return CachedRecords(records, release)
 
     def preview(self, job_name: str | None = None) -> tuple[JobPlan, str]:
@@ -235,13 +234,13 @@ class Jobs:
         if streaming is not None and self._settings.checkpoints.checkpoint_directory() is not None:
             streaming.locate()
         storage = self._start_points.storage()
-        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._settings.heartbeat
+        endpoint, heartbeat = sessions.driver_endpoint(self._context), self._settings.heartbeat
         restore = self._start_points.restore_point(plan, storage, name)
         observer = self.monitoring.observer()
         job = Job(
             plan,
             self._job_settings(name, state_backend, storage is not None, observer),
-            on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
+            epoch_runner.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
             lambda secret, events, deployments: ControlServer(
                 endpoint, secret, events, deployments, heartbeat
             ),
@@ -279,7 +278,7 @@ class Jobs:
             slot_memory_bytes=self._settings.slot_memory_bytes,
             job_parameters=dict(self._settings.job_parameters),
             epochs_ahead=self._settings.epochs_ahead,
-            is_encrypted=on_spark.is_encrypted(self._context.getConf()) if encrypts is None else encrypts,
+            is_encrypted=sessions.is_encrypted(self._context.getConf()) if encrypts is None else encrypts,
             page=self.monitoring.page(),
         )
 

@@ -1,0 +1,272 @@
+"""Runs the epochs of a job as Spark jobs, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from html import escape
+
+from pyspark import SparkContext
+
+from pyflinkstate.api.values import Reported, SparkObject
+from pyflinkstate.errors import PyFlinkStateError, SparkJobError
+from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
+from pyflinkstate.runtime.sinks import KeptRddSink
+from pyflinkstate.runtime.spark.ahead import Ahead
+from pyflinkstate.runtime.spark.application import Application, has_pinned_threads, unavailable
+from pyflinkstate.runtime.spark.collector import IS_AHEAD, WorkerTask
+from pyflinkstate.runtime.spark.context_view import ContextView
+from pyflinkstate.runtime.spark.epoch_rdds import SparkGraph
+from pyflinkstate.runtime.spark.placement import executors_of, missing_slots, slots_rdd
+from pyflinkstate.runtime.spark.python_files import PythonFiles
+from pyflinkstate.runtime.spark.same_version import OfThisVersion
+from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
+from pyflinkstate.runtime.tasks import StartSlotsTask, TaskLink
+from pyflinkstate.runtime.wire import SlotId, spark_cause, told_by_spark, wait_for
+
+#: How long to wait for a thread whose Spark job has ended or was cancelled.
+_END_TIMEOUT_S = 5
+
+
+class SparkRunner(EpochRunner):
+    """Runs the Spark jobs of one pyflinkstate job, all in one job group."""
+
+    def __init__(self, context: SparkContext, group: str, files: PythonFiles | None = None) -> None:
+        self._context = context
+        self._application = Application(context)
+        self._view: ContextView | None = None
+        self._group = group
+        self._files = PythonFiles(context) if files is None else files
+        #: The description of the last request, and its place in Spark.
+        self._code: CodeBook | None = None
+        self._codes: SparkObject = None
+        self._description = ""
+        self._thread: threading.Thread | None = None
+        self._thread_ahead: threading.Thread | None = None
+        #: Results that outlive the job read the code: Spark sends it with each task that reads them.
+        self._keeps_results = False
+        #: A copy of the properties of Spark jobs that the job's thread has made.
+        self._properties: SparkObject = None
+        #: What is shuffled ahead, or was, for the epoch that starts next; and what cancels it.
+        self._ahead: Ahead[SparkGraph] | None = None
+        self._cancels_ahead = threading.Event()
+        #: Set when the RDDs of the running epoch are built.
+        self._is_built = threading.Event()
+        #: Set when the last request is cancelled: Spark only cancels jobs that it has.
+        self._cancels = threading.Event()
+
+    def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`."""
+        ahead, self._ahead = self._ahead, None
+        is_built = self._is_built = threading.Event()
+        is_cancelled = self._cancels = threading.Event()
+
+        def built() -> None:
+            is_built.set()
+            _check_wanted(is_cancelled)
+
+        def ended(event: EpochEnded) -> None:
+            is_built.set()  # what is ahead waits for it, even if the epoch has failed before it was
+            done(event)
+
+        self._begin(request.description, lambda: self._results(request, ahead, built), ended, request.about)
+
+    def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+        """See :class:`EpochRunner`. The stages are submitted after the job of the running epoch.
+
+        So Spark's scheduler, which is first in, first out unless it was configured, prefers that job's tasks.
+        """
+        before = self._is_built
+        is_cancelled = self._cancels_ahead = threading.Event()
+        spark = self._application
+        ahead = self._ahead = Ahead[SparkGraph](request, spark.java, is_cancelled, spark)
+
+        def make() -> SparkGraph:
+            wait_for(lambda timeout_s: before.wait(timeout_s) or None, spark.gone)
+            if is_cancelled.is_set():
+                raise RuntimeError("cancelled before it began")
+            properties = None if self._properties is None else self._properties.clone()
+            self._enter(properties, request.description, request.about)
+            self._context.setLocalProperty(IS_AHEAD, "true")
+            return self._graph(request)
+
+        def run() -> None:
+            try:
+                with suppress(Exception):  # the epoch does it again, and tells what is wrong
+                    ahead.run(make)
+            finally:
+                self._application.leave()
+                done()
+
+        try:
+            self._thread_ahead = threading.Thread(target=run, daemon=True)
+            self._thread_ahead.start()
+        except RuntimeError as error:  # the system has no thread left
+            self._ahead = self._thread_ahead = None
+            raise SparkJobError(f"{request.description}: {error}") from error
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`: one task for each slot."""
+        is_cancelled = self._cancels = threading.Event()
+        self._begin(request.description, lambda: self._started(request, is_cancelled), done)
+
+    def _begin(
+        self,
+        description: str,
+        job: Callable[[], list[list[Reported]]],
+        done: Callable[[EpochEnded], None],
+        about: str = "",
+    ) -> None:
+        """Run ``job`` in a thread of its own.
+
+        The thread is not PySpark's ``InheritableThread``, which copies the local properties before it calls
+        its target: if the JVM is gone by then, that thread ends without a report.
+        """
+        try:
+            self._application.look_up()
+            self._properties = _local_properties(self._application.java)
+            self._description = description
+            thread = threading.Thread(
+                target=self._run_and_tell,
+                args=(description, about, self._properties, job, done),
+                daemon=True,
+            )
+            thread.start()
+            self._thread = thread
+        except Exception as error:  # noqa: BLE001 - whatever it is, the epoch was not begun
+            raise self._failure(description, error) from spark_cause(error)
+
+    def lost(self) -> PyFlinkStateError | None:
+        """See :class:`EpochRunner`."""
+        if self._thread is None:
+            return None
+        if (error := self._application.gone(self._description)) is not None:
+            return error
+        if self._thread.is_alive():
+            return None
+        return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
+
+    def gone(self) -> PyFlinkStateError | None:
+        """See :class:`EpochRunner`: the JVM has ended, or the context was stopped."""
+        return self._application.gone()
+
+    def close(self) -> None:
+        """See :class:`EpochRunner`. What does not end in time keeps its code."""
+        if self.gone() is not None:
+            self._application.interrupt()
+            self._have_ended()
+            return
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
+        if self._codes is None or self._keeps_results or not self._have_ended():
+            return
+        codes, self._code, self._codes = self._codes, None, None
+        with suppress(Exception):  # Spark may end at this moment
+            codes.destroy()
+
+    def _have_ended(self) -> bool:
+        """Wait for the threads, which end as soon as they have told of it, or were cancelled."""
+        threads = [thread for thread in (self._thread, self._thread_ahead) if thread is not None]
+        for thread in threads:
+            thread.join(_END_TIMEOUT_S)
+        return not any(thread.is_alive() for thread in threads)
+
+    def cancel(self) -> None:
+        """See :class:`EpochRunner`."""
+        self._cancels.set()
+        self._cancels_ahead.set()
+        self._is_built.set()  # what is ahead waits for it, and the thread that sets it may have died
+        with suppress(Exception):  # if Spark is gone there is nothing to cancel
+            self._context.cancelJobGroup(self._group)
+
+    def _run_and_tell(
+        self,
+        description: str,
+        about: str,
+        properties: SparkObject,
+        job: Callable[[], list[list[Reported]]],
+        done: Callable[[EpochEnded], None],
+    ) -> None:
+        ended = EpochEnded(None, SparkJobError(f"{description} was broken off"))
+        try:
+            ended = self._run(description, about, properties, job)
+        finally:
+            self._application.leave()
+            done(ended)
+
+    def _run(
+        self, description: str, about: str, properties: SparkObject, job: Callable[[], list[list[Reported]]]
+    ) -> EpochEnded:
+        try:
+            self._enter(properties, description, about)
+            return EpochEnded(job(), None)
+        except Exception as error:  # noqa: BLE001 - the job master decides about any error
+            return EpochEnded(None, self._failure(description, error))
+
+    def _enter(self, properties: SparkObject, description: str, about: str) -> None:
+        """Have the Spark jobs of this thread belong to the job's group."""
+        if properties is not None:
+            self._application.java.setLocalProperties(properties)
+            self._application.enter()
+        shown = _shown_by_spark(description, about)
+        self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
+
+    def _results(
+        self, request: EpochRequest, ahead: Ahead[SparkGraph] | None, built: Callable[[], None]
+    ) -> list[list[Reported]]:
+        missing = missing_slots(request)
+        if missing and len(executors_of(self._context)) > 1:  # otherwise the tasks that feed them start them
+            self._start_slots(request.link, missing)
+        known = None if ahead is None else ahead.graph_for(request)
+        with closing(known or self._graph(request)) as graph:
+            return [graph.run(sink, built) for sink in request.plan.sinks]
+
+    def _graph(self, request: EpochRequest) -> SparkGraph:
+        if self._code is not request.code:
+            self._view = self._new_view()
+            self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
+            self._keeps_results = any(isinstance(sink.sink, KeptRddSink) for sink in request.plan.sinks)
+        return SparkGraph(self._context, self._view, request, self._codes, self._files)
+
+    def _new_view(self) -> ContextView:
+        return ContextView(self._context, self._files.environment())
+
+    def _started(self, request: SlotsRequest, is_cancelled: threading.Event) -> list[list[Reported]]:
+        _check_wanted(is_cancelled)
+        self._start_slots(request.link, request.slots)
+        return []
+
+    def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
+        task = self._files.prepared(StartSlotsTask(link))
+        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(WorkerTask(task)))
+        started.ctx = self._new_view()  # type: ignore[assignment]
+        started.collect()
+
+    def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
+        if not self._application.is_alive():
+            return unavailable(description)
+        problem = problem_in(str(error))
+        if problem:
+            return unsuitable(str(self._context.pythonExec), problem)
+        failure = SparkJobError(f"Spark failed {description}: {told_by_spark(error)}")
+        failure.__cause__ = spark_cause(error)
+        return failure
+
+
+def _check_wanted(is_cancelled: threading.Event) -> None:
+    if is_cancelled.is_set():
+        raise SparkJobError("cancelled before Spark began with it")
+
+
+def _shown_by_spark(description: str, about: str) -> str:
+    """Return what Spark's page says of a job: it takes texts for markup, in which links lead nowhere else."""
+    return escape(f"{description} ({about})" if about else description, quote=False)
+
+
+def _local_properties(java_context: SparkObject) -> SparkObject:
+    """Return a copy of this thread's properties for Spark jobs; None if all threads share one JVM thread."""
+    if not has_pinned_threads():
+        return None
+    return java_context.getLocalProperties().clone()
