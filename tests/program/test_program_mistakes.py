@@ -418,7 +418,7 @@ BUILDING = [
     ),
     Mistake(
         "a number as the name of a DataFrame's job",
-        lambda: JobOptions("keyed_process", {"job_name": 20240501}).check(None),  # type: ignore[arg-type, typeddict-item]
+        lambda: JobOptions("keyed_process()", {"job_name": 20240501}).check(None),  # type: ignore[arg-type, typeddict-item]
         ConfigurationError,
         ("^job_name is a text, not 20240501$",),
     ),

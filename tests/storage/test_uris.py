@@ -189,7 +189,7 @@ TAKES_PATHS: list[Callable[[Any], object]] = [
     DOORS[4],
     stream_source,
     default_savepoints,
-    lambda path: JobOptions("keyed_process", {"checkpoint_directory": path}).base(),
+    lambda path: JobOptions("keyed_process()", {"checkpoint_directory": path}).base(),
 ]
 
 

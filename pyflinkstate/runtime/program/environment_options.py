@@ -1,7 +1,7 @@
 """Applies a ``Configuration`` to the settings of an environment, by the table of settings.
 
-The table has the rows of all fields, and some options that are no field. An option without effect is logged:
-it is probably misspelled.
+The table has the rows of all fields, and options that are not fields. An option without effect is logged,
+as it is probably misspelled.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _put(path: str, name: str, row: Setting, settings: EnvironmentSettings, read
     owner.put(**{name: row.read(attrs.evolve(reader, now=getattr(owner, name, None)))})
 
 
-# --- options that are no field ---------------------------------------------------------------------------
+# --- options that are not fields ------------------------------------------------------------------------
 
 
 def _set_restore_path(settings: EnvironmentSettings, reader: Reader) -> None:

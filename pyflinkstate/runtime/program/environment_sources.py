@@ -1,4 +1,4 @@
-"""Makes the sources of an environment of what a program gives, after a check."""
+"""Checks the arguments of the methods that make sources, and makes the sources."""
 
 from __future__ import annotations
 

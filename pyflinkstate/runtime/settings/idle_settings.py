@@ -50,7 +50,7 @@ class IdleSettings(SettingsGroup):
 
 @attrs.define(on_setattr=check_set)
 class IdleCheckpointSettings(IdleSettings):
-    """Those of ``CheckpointConfig``."""
+    """Settings of ``CheckpointConfig`` that change nothing."""
 
     mode: CheckpointingMode = Setting(
         key="execution.checkpointing.mode",
@@ -90,7 +90,7 @@ class IdleCheckpointSettings(IdleSettings):
 
 @attrs.define(on_setattr=check_set)
 class IdleExecutionSettings(IdleSettings):
-    """Those of ``ExecutionConfig``."""
+    """Settings of ``ExecutionConfig`` that change nothing."""
 
     auto_watermark_interval_ms: int = Setting(
         key="pipeline.auto-watermark-interval",
@@ -146,7 +146,7 @@ class IdleExecutionSettings(IdleSettings):
 
 @attrs.define(on_setattr=check_set)
 class IdleStreamSettings(IdleSettings):
-    """Those of the environment itself."""
+    """Settings of the environment itself that change nothing."""
 
     buffer_timeout_ms: int = Setting(
         key="execution.buffer-timeout.interval",

@@ -1,8 +1,8 @@
 """A setting is a field of an attrs class, made by :meth:`Setting.field`. All rows together are the table.
 
-A row has everything that anybody needs to know of a setting: its key in a ``Configuration`` and how its value
-is read there, which values are accepted, what it means or why it changes nothing, and which values
-simulations draw. ``Configuration``, the classes themselves, the documents and the tests read the rows.
+A row has the key of the setting in a ``Configuration`` and how its value is read there, the values that are
+accepted, what the setting means or why it changes nothing, and the values that simulations draw. The rows are
+read when a ``Configuration`` is applied, by the classes themselves, by the documents and by tests.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Setting:
     drawn: tuple[Value, ...] | float = ()
 
     def checked(self, owner: object, value: Value) -> Value:
-        """Return the value to keep of ``owner`` for the one that a program sets."""
+        """Check the value that a program sets on ``owner``, and return the value to keep."""
         if self.least is not None:
             return at_least(self.named, value, self.least)
         return value if self.takes is None else self.takes(owner, value)
 
     def field(self, init: bool = True, **more: Any) -> Any:
-        """Return the attrs field of the row; what is more is for ``attrs.field``."""
+        """Return the attrs field of the row; further arguments go to ``attrs.field``."""
         if self.least is not None:
             check = partial(self.checked, None)
             more["converter"] = attrs.converters.optional(check) if self.default is None else check
@@ -98,13 +98,13 @@ def rows_of(cls: type) -> dict[str, Setting]:
 
 
 def check_set(owner: object, field: attrs.Attribute[Any], value: Value) -> Value:
-    """Check a value that is assigned to a field: what ``on_setattr`` of classes with settings is."""
+    """Check a value that is assigned to a field; classes with settings pass this as ``on_setattr``."""
     row = field.metadata.get(_ROW)
     return value if row is None else row.checked(owner, value)
 
 
 def a_value_of(kind: type) -> Takes:
-    """Return the check that a value is of a class."""
+    """Return a function that refuses values of other classes."""
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
 
     def take(_: object, value: Value) -> Value:
@@ -116,11 +116,11 @@ def a_value_of(kind: type) -> Takes:
 
 
 def a_switch(_: object, value: Value) -> bool:
-    """Accept anything as True or False."""
+    """Convert a value to True or False."""
     return bool(value)
 
 
 def choice_of(kind: type[enum.Enum]) -> Read:
-    """Return what reads a value of an enum by its name, in any case, with - or _."""
+    """Return a function that reads a member of an enum by its name, in any case, with - or _."""
     choices = {one.name.lower().replace("_", "-"): one for one in kind}
     return lambda reader: reader.one_of(choices)

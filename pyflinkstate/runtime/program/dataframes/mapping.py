@@ -100,5 +100,5 @@ def keyed_map(
         descriptor.enable_time_to_live(state_ttl)
     operator = KeyedMap(function, descriptor, _initial_column(options.get("initial_state"), key))
     step = _MapStep(key=key, function=operator, schema=schema, key_type=key_type)  # type: ignore[arg-type]
-    (frame,) = process(df, [step], {}, JobOptions("keyed_map", options))
+    (frame,) = process(df, [step], {}, JobOptions("keyed_map()", options))
     return frame

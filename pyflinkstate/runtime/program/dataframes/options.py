@@ -1,6 +1,6 @@
-"""The options of ``keyed_process`` and ``keyed_map``: each is named once, in a TypedDict that checkers read.
+"""The options of ``keyed_process`` and ``keyed_map``, each named once, in a TypedDict for type checkers.
 
-An option that is not given has no key there. :class:`JobOptions` gives the options of the job their meaning.
+An option that is not passed has no key there. :class:`JobOptions` says what the options of the job do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OUTPUT_MODES = ("append", "update")
 
 
 class JobKeywords(TypedDict, total=False):
-    """How the job behind a DataFrame is run: what both functions take."""
+    """Options of the job behind a DataFrame, for both functions."""
 
     initial_state: DataFrame | None
     parallelism: int | None
@@ -72,7 +72,7 @@ class StepKeywords(_Required, total=False):
 
 
 class ProcessKeywords(StepKeywords, JobKeywords, total=False):
-    """What ``keyed_process`` takes besides the DataFrame and ``side_outputs``."""
+    """The options of ``keyed_process``, without ``side_outputs``."""
 
     timestamp: Timestamp | None
     watermark: Length | WatermarkStrategy | None
@@ -115,26 +115,21 @@ class JobOptions:
     """How the job behind a DataFrame is run; see :func:`keyed_process`.
 
     Attributes:
-        function: the name of the function that the user called.
+        call: the function that the user called, for messages.
         given: its options.
         timestamp: when a row happened.
         watermark: how much later than others a row may come.
     """
 
-    function: str
+    call: str
     given: JobKeywords
     timestamp: Timestamp | None = None
     watermark: Length | WatermarkStrategy | None = None
 
     @property
-    def call(self) -> str:
-        """The function, for messages."""
-        return f"{self.function}()"
-
-    @property
     def job_name(self) -> str:
         """The name of the job; by default that of the function."""
-        return self.given.get("job_name", self.function)
+        return self.given.get("job_name", self.call.removesuffix("()"))
 
     def check(self, df: DataFrame) -> None:
         """Check the DataFrame, and the options that depend on its kind.

@@ -130,7 +130,7 @@ def keyed_process(
     _check_lists(then, side_outputs)
     steps = [first_step(options), *then]
     _check_late_rows(steps, side_outputs or {})
-    job = JobOptions("keyed_process", options, options.get("timestamp"), options.get("watermark"))
+    job = JobOptions("keyed_process()", options, options.get("timestamp"), options.get("watermark"))
     frames = process(df, steps, side_outputs or {}, job)
     return frames[0] if side_outputs is None else tuple(frames)
 

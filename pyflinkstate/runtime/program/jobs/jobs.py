@@ -34,12 +34,12 @@ DEFAULT_JOB_NAME = "pyflinkstate job"
 
 
 class Jobs:
-    """What the streams of an environment make up, and the jobs that run it.
+    """Collects the sinks of an environment's streams, and makes and runs its jobs.
 
     Args:
         spark: the session.
         shipper: ships Python code to where functions run.
-        settings: those of the environment.
+        settings: the settings of the environment.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from pyflinkstate.runtime.program.environment_settings import EnvironmentSetting
 
 @attrs.define(eq=False)
 class Monitoring:
-    """Shows and records the jobs of one environment, as its settings say."""
+    """Monitors the jobs of one environment: web page, journal and reporters."""
 
     settings: EnvironmentSettings
     _monitor: MonitorOfProgram | None = None
@@ -25,7 +25,7 @@ class Monitoring:
         self._monitor.add_reporter(reporter, interval_ms)
 
     def serve_anew(self) -> None:
-        """Serve the page as the settings say now, also if it is served like that already."""
+        """Serve the page by the present settings, even if they have not changed."""
         self._served = None
         self._started()
 

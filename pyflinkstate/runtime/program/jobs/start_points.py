@@ -29,10 +29,10 @@ _log = logging.getLogger("pyflinkstate.configuration")
 
 @attrs.define(eq=False)
 class StartPoints:
-    """Finds storage and start of each job of one environment.
+    """Finds the storage of an environment's jobs, and the checkpoint that each starts from.
 
     Attributes:
-        settings: those of the environment.
+        settings: the settings of the environment.
         is_local: whether Spark runs on this machine.
     """
 
