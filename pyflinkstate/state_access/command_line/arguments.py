@@ -79,7 +79,7 @@ def _replace_closed_streams() -> None:
 
 
 def _complain(text: str) -> None:
-    """Print to the standard error; that nobody reads it does not change how the command ends."""
+    """Print to standard error, and ignore that nobody may read it."""
     try:
         print(f"pyflinkstate: {text}", file=sys.stderr)
     except OSError:
@@ -87,7 +87,7 @@ def _complain(text: str) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Let go of what is left to be written; otherwise the interpreter tries once more when it ends."""
+    """Discard buffered output; otherwise the interpreter tries to write it again when it ends."""
     with suppress(AttributeError, OSError):  # a replaced standard stream may have no descriptor
         descriptor = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -46,7 +46,7 @@ from pyflinkstate.state_access.views import namespace_name
 from pyflinkstate.state_access.writing.user_keys import Check, key_check, map_check
 from pyflinkstate.state_access.writing.user_tables import Cells, UserTable, python_cells, shaped, user_table
 
-#: Arrow types whose columns need no look at single values, if the state's type is written in the same way.
+#: Arrow types whose values need not be checked one by one, if the state's type is written in the same way.
 _PLAIN = (
     pa.int64(),
     pa.int32(),
@@ -77,7 +77,7 @@ def fitted(table: ArrowObject, keys: KeySpace, meta: RegisteredStateMeta, now_ms
     """Return the rows of a table for a state.
 
     Args:
-        table: what :func:`user_table` takes.
+        table: see :func:`user_table`.
         keys: the keys of the operator.
         meta: the state.
         now_ms: the timestamp of values with time to live if the table has no column ``timestamp_ms``.
@@ -95,7 +95,7 @@ def fitted(table: ArrowObject, keys: KeySpace, meta: RegisteredStateMeta, now_ms
 
 @attrs.frozen
 class _Form:
-    """Which columns a table for a state has, and what becomes of them."""
+    """The columns of a table for a state, and how they are converted."""
 
     keys: KeySpace
     meta: RegisteredStateMeta
@@ -270,7 +270,7 @@ def _pickled(value: TypedValue) -> bytes:
 
 
 def _window(namespace_type: TypeInformation) -> Callable[[Any], Any]:
-    """Return what makes windows of the cells that stand for them."""
+    """Return the function that converts cells to windows."""
     if isinstance(namespace_type, CountWindowSerializer):
         return lambda value: CountWindow(value) if type(value) is int else value
     if isinstance(namespace_type, GlobalWindowSerializer):
