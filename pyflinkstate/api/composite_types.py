@@ -51,7 +51,7 @@ def _as_list(value: TypedValue, name: str) -> TypedValue:
 
 @attrs.frozen(repr=False)
 class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
-    """What lists and arrays have in common: all elements have one type."""
+    """The base of lists and arrays: all elements have one type."""
 
     #: The name in ``Types``.
     maker: ClassVar[str]

@@ -586,7 +586,7 @@ def test_what_is_no_path_is_not_restored_from() -> None:
     settings = EnvironmentSettings(lambda: 1)
     settings.set_restore_path(Path("/s/chk-1"))
     assert settings.restore_path == "/s/chk-1"
-    with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib\.Path, not 5"):
+    with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib\.Path, not 5"):
         settings.set_restore_path(5)  # type: ignore[arg-type]
 
 

@@ -38,7 +38,7 @@ def _find(value: Offset) -> tuple[str, str] | None:
 def _find_in_dict(value: dict[Offset, Offset]) -> tuple[str, str] | None:
     for key, part in value.items():
         if not isinstance(key, str):
-            return "", f"has the key {safe_repr(key)}, and the keys of JSON are texts: use str"
+            return "", f"has the key {safe_repr(key)}, and the keys of JSON are strings: use str"
         if (found := _find(part)) is not None:
             return f"[{key!r}]{found[0]}", found[1]
     return None
