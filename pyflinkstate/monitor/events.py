@@ -1,4 +1,4 @@
-"""What a job tells, as JSON values: one object for each event, which the journal keeps and a story takes in.
+"""The events of a job as JSON objects, which the journal keeps and a story is made of.
 
 Each has ``event``, the kind, and ``at``, the milliseconds since 1970. A reader leaves out kinds and fields
 that it does not know, so later versions may add some.
@@ -24,9 +24,9 @@ from pyflinkstate.runtime.job import EpochReport, JobDescription
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import MetricValue, SlotOutput, SubtaskStatus
 
-#: Longer texts of failures are cut in the middle.
+#: Longer messages of failures are cut in the middle.
 MOST_TEXT = 8_000
-#: So many values of users' metrics are kept of an epoch.
+#: Maximum number of values of users' metrics kept for an epoch.
 MOST_METRICS = 2_000
 #: Number of parts into which the key groups of an operator are summed, to show skew.
 KEY_GROUP_PARTS = 64
@@ -37,21 +37,21 @@ SAMPLE, OUTPUT = "sample", "output"
 NOT_KEPT = frozenset({SAMPLE, OUTPUT})
 #: After these, each further file of the journal begins with another line.
 IN_HEAD = frozenset({"started", "restarted"})
-#: What a failure takes, as far as it is known without asking a user's object for its text.
+#: Estimated bytes of a failure, without calling ``str`` of a user's object.
 BYTES_OF_FAILURE = 4 * MOST_TEXT
-#: What a count with its name takes, a metric, and a section of a state file.
+#: Estimated bytes of a count with its name, a metric, and a section of a state file.
 _BYTES_OF_COUNT, _BYTES_OF_METRIC, _BYTES_OF_SECTION = 150, 300, 200
 
 
 def bytes_of_report(report: EpochReport) -> int:
-    """Return about how many bytes a report takes; this costs a step for each task."""
+    """Estimate the bytes of a report, in a step for each task."""
     counts = sum(map(len, report.counts.values())) + len(report.totals) + len(report.watermarks)
     metrics = sum(map(len, report.metrics.values()))
     return (counts + len(report.statuses)) * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
 
 
 def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
-    """Return about how many bytes the parts of a checkpoint take; this costs a step for each state."""
+    """Estimate the bytes of the parts of a checkpoint, in a step for each state."""
     sections = 0
     for part in parts:
         for handle in (part.state.managed_keyed, part.state.raw_keyed):
@@ -93,12 +93,12 @@ def epoch_ended(at: int, report: EpochReport) -> JsonObject:
 
 
 def sampled(at: int, epoch: int, samples: dict[str, list[str]]) -> JsonObject:
-    """A few records of streams that somebody looks at; they are shown, and not kept."""
+    """A few records of sampled streams, which are shown and not kept."""
     return {"event": SAMPLE, "at": at, "epoch": epoch, "records": samples}
 
 
 def printed(at: int, output: SlotOutput) -> JsonObject:
-    """User code has printed or logged lines in a slot; they are shown, and not kept."""
+    """Lines that user code printed or logged in a slot, which are shown and not kept."""
     return {
         "event": OUTPUT,
         "at": at,
@@ -108,7 +108,7 @@ def printed(at: int, output: SlotOutput) -> JsonObject:
 
 
 def _slots(statuses: dict[str, SubtaskStatus]) -> JsonObject:
-    """Return what the slots of each operator know of themselves: a list for each fact, by subtask."""
+    """Return the facts that slots report about themselves, by operator: a list for each fact, by subtask."""
     found: dict[str, dict[int, SubtaskStatus]] = {}
     for task, status in statuses.items():
         place = _slot(task)
@@ -157,7 +157,7 @@ def _by_subtask(counts: dict[str, dict[str, int]]) -> dict[str, list[int]]:
 
 
 def _slot(task: str) -> tuple[str, int] | None:
-    """Return the operator and the number of the subtask that a task's name says."""
+    """Return the operator and the number of the subtask in a task's name."""
     operator, _, rest = task.rpartition("[")
     number = rest.removesuffix("]")
     return (operator, int(number)) if operator and number.isdecimal() else None
@@ -179,7 +179,7 @@ def _value(value: MetricValue) -> JsonObject:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number as Python's own: functions also count in those of numpy."""
+    """Return a number as Python's own; functions may count in numpy's."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -284,12 +284,12 @@ def ended(at: int, status: JobStatus) -> JsonObject:
 
 
 def left_out(at: int, count: int) -> JsonObject:
-    """So many events were not kept, because they came faster than they could be written."""
+    """Events that were not kept, because they came faster than they could be written."""
     return {"event": "left out", "at": at, "count": count}
 
 
 def failure(error: BaseException) -> JsonObject:
-    """Return what is known of a failure: where it happened, and the message with the user's traceback."""
+    """Return a failure: where it happened, and the message with the user's traceback."""
     cause = error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
     context = cause.context if isinstance(cause, PyFlinkStateError) else {}
     known = {name: cut(_text(context[name])) for name in ("operator", "key", "record") if name in context}
@@ -312,7 +312,7 @@ def _text(value: object) -> str:
 
 
 def cut(text: str) -> str:
-    """Return a text, without its middle if it is long: a traceback says the most at both ends."""
+    """Return a string without its middle if it is long: the ends of a traceback say the most."""
     if len(text) <= MOST_TEXT:
         return text
     half = MOST_TEXT // 2

@@ -1,4 +1,4 @@
-"""Follows the jobs of a folder: what they tell while somebody looks, and new ones that appear."""
+"""Follows the jobs of a folder while viewers are connected: new events and new jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyflinkstate.monitor.dead_jobs import JobInFolder, Place, job_ids_at, jobs_
 from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.journal import STORAGE_ERRORS
 
-#: How often the folder is read while somebody looks.
+#: Interval at which the folder is read while viewers are connected.
 LOOK_EVERY_S = 2.0
 
 _log = logging.getLogger("pyflinkstate.monitor")
@@ -37,7 +37,7 @@ class Follower:
         self._changed = changed
         self._followed: list[tuple[JobInFolder, Shown]] = []
         self._shown: set[Place] = set()
-        #: Jobs that have told nothing that can be shown.
+        #: Jobs without anything to show yet.
         self._waiting: dict[Place, JobInFolder] = {}
         for job in jobs_at(path):
             self._show(job)
@@ -49,13 +49,13 @@ class Follower:
         self._jobs.add(shown)
 
     def follow(self, is_watched: Callable[[], bool], ended: threading.Event) -> None:
-        """Look again and again while somebody watches, until the end."""
+        """Read the folder at intervals while viewers are connected, until the end."""
         while not ended.wait(LOOK_EVERY_S):
             if is_watched():
                 self.look()
 
     def look(self) -> None:
-        """Take in what is new. What cannot be read now is read later."""
+        """Read new events. Files that cannot be read now are read later."""
         is_new = [
             self._tried(partial(self._refresh, job, shown), _told(job.place)) for job, shown in self._followed
         ]
@@ -63,7 +63,7 @@ class Follower:
             self._changed()
 
     def _tried(self, look: Callable[[], bool], where: str) -> bool:
-        """Return what a look returns; one that fails finds nothing new, and costs no other one."""
+        """Return what a look returns; a failed one finds nothing new, and does not stop the others."""
         try:
             return look()
         except (PyFlinkStateError, *STORAGE_ERRORS) as error:
@@ -78,7 +78,7 @@ class Follower:
         return story is not None
 
     def _find_new(self) -> bool:
-        """Show jobs that have appeared; one that cannot be shown yet is looked at again."""
+        """Show new jobs; one that cannot be shown yet is read again later."""
         places = [place for place in job_ids_at(self._path) if place not in self._shown]
         is_new = [self._tried(partial(self._show_new, place), _told(place)) for place in places]
         return any(is_new)

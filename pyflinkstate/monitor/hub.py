@@ -27,9 +27,9 @@ class Monitor:
 
     Args:
         page: how the page is served; None for no page.
-        keeps_journal: whether what jobs tell is kept, if :meth:`observe` says where.
+        keeps_journal: whether journals are kept, if :meth:`observe` gets a directory.
         clock: the time.
-        is_told: whether the log tells where the page is.
+        is_told: whether the log has the address of the page.
 
     Raises:
         ConfigurationError: the page cannot listen where it should.
@@ -55,7 +55,7 @@ class Monitor:
         self.serve(page)
 
     def serve(self, page: WebPageSettings | None) -> None:
-        """Serve the page in another way from now on, with all jobs that it showed; None for no longer.
+        """Serve the page with new settings, with all jobs that it showed; None stops it.
 
         Raises:
             ConfigurationError: the page cannot listen where it should; there is none then.
@@ -85,15 +85,15 @@ class Monitor:
         return recorder
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
-        """Let the page steer the job of an observer."""
+        """Let the page control the job of an observer."""
         self._jobs.attach(observer, job, savepoints)
 
     def show(self, story: JobStory) -> None:
-        """Show a job that does not run here."""
+        """Show a job of another process."""
         self._jobs.add(Shown(story, threading.Lock()))
 
     def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
-        """Tell a reporter the metrics of all jobs; what its ``open`` raises is passed on."""
+        """Report the metrics of all jobs to a reporter; errors of its ``open`` are raised."""
         registry = MetricRegistry(self._jobs, self._clock)
         self._reports.append(Reporting(reporter, registry, interval_ms / 1000))
         if len(self._reports) == 1:
@@ -106,7 +106,7 @@ class Monitor:
         atexit.unregister(self._close_reports)
 
     def follow(self, path: str) -> None:
-        """Show the jobs at a path, and what they tell while somebody looks at the page.
+        """Show the jobs at a path, and their new events while viewers are connected.
 
         Raises:
             CheckpointNotFoundError: there is no job.

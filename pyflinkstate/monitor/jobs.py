@@ -1,4 +1,4 @@
-"""The jobs that a page shows, and what can be done to them."""
+"""The jobs that a page shows, and the actions on them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.job import Job, JobObserver
 from pyflinkstate.runtime.storage import absolute
 
-#: So many jobs of one program are kept; those that have ended are forgotten first, the oldest first.
+#: Maximum number of jobs of a program that are kept; ended ones are dropped first, the oldest first.
 MOST_JOBS = 50
-#: What can be done to a job.
+#: The actions on a job.
 ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain", "sample", "unsample"})
-#: So long records of a stream are sampled, unless that is asked for again.
+#: How long a stream is sampled after each request.
 SAMPLE_MS = 60_000
 
 _log = logging.getLogger("pyflinkstate.monitor")
@@ -32,7 +32,7 @@ class Shown:
     """A job on a page.
 
     Attributes:
-        story: what is known of it.
+        story: its story.
         lock: held while the story is read or changed.
         recorder: records it; None if it is only read from its folder.
         job: steers it; None if it cannot be steered, or is forgotten. A page does not keep jobs, and what
@@ -67,15 +67,15 @@ class Jobs:
 
     @property
     def version(self) -> int:
-        """A number that grows with whatever any job tells."""
+        """A number that grows with each event of any job."""
         return self._version
 
     def news(self) -> bytes:
-        """Return what viewers are told when something has changed."""
+        """Return the message to viewers after a change."""
         return json.dumps({"version": self._version}).encode("ascii")
 
     def changed(self) -> None:
-        """A job has told something."""
+        """Note that a job has a new event."""
         with self._lock:
             self._version += 1
 
@@ -89,7 +89,7 @@ class Jobs:
             self._version += 1
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
-        """Let the page steer the job of an observer."""
+        """Let the page control the job of an observer."""
         with self._lock:
             shown = next((one for one in self._shown if one.recorder is observer), None)
             if shown is not None:
@@ -117,7 +117,7 @@ class Jobs:
             return None if shown is None or shown.story.is_over else shown.job()
 
     def act(self, job_id: str, action: str, stream: str = "") -> tuple[bool, str]:
-        """Steer a job with one of ``ACTIONS``; return whether it was told, and what happens now."""
+        """Perform one of ``ACTIONS`` on a job; return whether it was accepted, and a message."""
         with self.locked(job_id) as shown:
             job = None if shown is None or shown.story.is_over else shown.job()
             if shown is None or job is None:

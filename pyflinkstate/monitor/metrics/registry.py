@@ -1,4 +1,4 @@
-"""The metrics of all jobs of a page or program, for whoever collects them."""
+"""The metrics of all jobs of a page or program, for collectors."""
 
 from __future__ import annotations
 

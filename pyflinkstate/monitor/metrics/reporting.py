@@ -1,4 +1,4 @@
-"""Tells reporters the metrics of jobs, each on a thread of its own."""
+"""Reports the metrics of jobs to reporters, each on a thread of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Told = TypeVar("_Told")
 
 
 class Reporting:
-    """Tells one reporter the metrics of a registry at an interval, until it is closed.
+    """Reports the metrics of a registry to one reporter at an interval, until it is closed.
 
     Args:
         reporter: it is opened here.
