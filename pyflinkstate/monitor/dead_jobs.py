@@ -181,7 +181,7 @@ def _told(job_id: str, events: list[JsonObject]) -> JobStory:
     _take_all(story, events)
     if _makes_sense(story, job_id):
         return story
-    _log.warning("what the folder of %s tells is not of that job, and is left out", job_id)
+    _log.warning("the folder of job %s has events of another job, which are left out", job_id)
     return JobStory()
 
 

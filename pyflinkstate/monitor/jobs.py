@@ -121,12 +121,12 @@ class Jobs:
         with self.locked(job_id) as shown:
             job = None if shown is None or shown.story.is_over else shown.job()
             if shown is None or job is None:
-                return False, "The job does not run any more."
+                return False, "The job is not running any more."
             directory, streams = shown.savepoints, {one["id"] for one in shown.story.job["vertices"]}
         if action in ("sample", "unsample"):
             return _sample(job, stream, streams, SAMPLE_MS if action == "sample" else 0)
         if action == "cancel":
-            _log.warning("job %s is cancelled from its page", job_id)
+            _log.warning("job %s was cancelled from its page", job_id)
             job.cancel()
             return True, "The job is being cancelled."
         if directory is None:
@@ -138,11 +138,11 @@ def _sample(job: Job, stream: str, streams: set[str], for_ms: int) -> tuple[bool
     if stream not in streams:
         return False, "The job has no such stream."
     job.sample(stream, for_ms)
-    return True, "A few records of each epoch are shown for a minute." if for_ms else "No more are shown."
+    return True, "A few records of each epoch are shown for a minute." if for_ms else "No more records are shown."
 
 
 def _ask_for_savepoint(job: Job, action: str, directory: str) -> str:
     stops = action in ("stop", "drain")
-    _log.warning("job %s: a savepoint is asked for from the page (%s)", job.job_id, action)
+    _log.warning("job %s: a savepoint was requested from its page (%s)", job.job_id, action)
     job.request_savepoint(SavepointRequest(absolute(directory), stops, drains=action == "drain"))
     return "A savepoint is taken at the next barrier" + (", and the job stops with it." if stops else ".")
