@@ -138,7 +138,10 @@ def _sample(job: Job, stream: str, streams: set[str], for_ms: int) -> tuple[bool
     if stream not in streams:
         return False, "The job has no such stream."
     job.sample(stream, for_ms)
-    return True, "A few records of each epoch are shown for a minute." if for_ms else "No more records are shown."
+    return (
+        True,
+        "A few records of each epoch are shown for a minute." if for_ms else "No more are shown.",
+    )
 
 
 def _ask_for_savepoint(job: Job, action: str, directory: str) -> str:

@@ -66,7 +66,7 @@ NO_JSON = [
     ({"next": numpy.int64(5)}, r"offset\['next'\] is .*5.*, of type numpy.int64"),
     (datetime.date(2024, 2, 29), r"offset is datetime.date\(2024, 2, 29\), of type datetime.date"),
     ({"seen": {"a"}}, r"offset\['seen'\] is \{'a'\}, of type builtins.set"),
-    ([0.5, float("nan")], r"offset\[1\] is nan, which is no number of JSON: use None"),
+    ([0.5, float("nan")], r"offset\[1\] is nan, which is not a number in JSON: use None"),
     (float("-inf"), "offset is -inf"),
 ]
 
