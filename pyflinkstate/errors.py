@@ -54,7 +54,7 @@ class UnsupportedSessionError(ConfigurationError):
 
 
 class PackageMismatchError(UnsupportedSessionError):
-    """An executor has another version of this package than the driver, or lacks what the package needs."""
+    """An executor has another version of this package than the driver, or lacks one of its dependencies."""
 
 
 class UnsupportedFeatureError(ConfigurationError, NotImplementedError):
@@ -117,7 +117,7 @@ class FunctionResultError(BadRecordError, TypeError):
 
 
 class RowError(BadRecordError, TypeError):
-    """A row that does not fit the schema of the DataFrame that it is for."""
+    """A row does not fit the schema of its DataFrame."""
 
 
 class UserFunctionError(PyFlinkStateError, RuntimeError):

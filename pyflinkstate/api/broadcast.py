@@ -15,10 +15,10 @@ from pyflinkstate.api.type_variables import IN1, IN2, KEY, OUT, K, K_co, S, V
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What all functions with a broadcast input have in common."""
+    """The base of functions with a broadcast input."""
 
     class BaseContext(ABC):
-        """What the function can learn about a record besides its value."""
+        """The timestamp of a record, and the current times."""
 
         @abstractmethod
         def timestamp(self) -> int | None:

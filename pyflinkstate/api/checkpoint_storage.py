@@ -6,4 +6,4 @@ from abc import ABC
 
 
 class CheckpointStorage(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
-    """What ``CheckpointConfig.set_checkpoint_storage`` takes: a directory, or a place for one run."""
+    """A place for checkpoints: a directory, or a temporary place for one run."""

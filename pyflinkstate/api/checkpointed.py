@@ -77,7 +77,7 @@ class RawOperatorStateOutput(Protocol):
 
 
 class FunctionSnapshotContext(ABC):
-    """What ``snapshot_state`` can learn about the checkpoint.
+    """The context of ``snapshot_state``.
 
     The raw outputs are those of Flink's ``StateSnapshotContext``, which only operators get in Flink.
     """
@@ -100,7 +100,7 @@ class FunctionSnapshotContext(ABC):
 
 
 class FunctionInitializationContext(ABC):
-    """What ``initialize_state`` can use."""
+    """The context of ``initialize_state``."""
 
     @abstractmethod
     def is_restored(self) -> bool:

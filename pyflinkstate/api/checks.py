@@ -11,17 +11,17 @@ from pyflinkstate.errors import ConfigurationError
 
 
 def check_text(what: str, value: object, may_be_empty: bool = False) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is a text: checkpoints keep names as texts.
+    """Raise ``ConfigurationError`` unless ``value`` is a string, as checkpoints keep names.
 
     Args:
-        what: the text is, such as "a uid".
-        value: the text.
-        may_be_empty: whether the empty text will do.
+        what: what the string is, such as "a uid".
+        value: the string.
+        may_be_empty: whether it may be empty.
     """
     if not isinstance(value, str):
-        raise ConfigurationError(f"{what} is a text, not {value!r}")
+        raise ConfigurationError(f"{what} must be a string, not {value!r}")
     if not value and not may_be_empty:
-        raise ConfigurationError(f"{what} is a text that is not empty, not {value!r}")
+        raise ConfigurationError(f"{what} must be a non-empty string, not {value!r}")
 
 
 def positive(name: str, value: object) -> int:
@@ -30,10 +30,10 @@ def positive(name: str, value: object) -> int:
 
 
 def at_least(name: str, value: object, least: int) -> int:
-    """Return a whole number that is not less than ``least``, numpy's too, as an ``int``.
+    """Return a whole number of at least ``least``, also one of numpy's, as an ``int``.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is not such a number.
     """
     whole = as_int(value)
     if whole is None or whole < least:
@@ -42,15 +42,15 @@ def at_least(name: str, value: object, least: int) -> int:
 
 
 def as_int(value: object) -> int | None:
-    """Return a whole number, numpy's too, as an ``int``; None for anything else, such as a truth value."""
+    """Return a whole number, also one of numpy's, as an ``int``; None for other values, such as a bool."""
     is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return operator.index(value) if is_whole else None  # type: ignore[arg-type]
 
 
 def check_dataframe(what: str, given: object, hint: str = "") -> None:
-    """Raise ``ConfigurationError`` unless ``given`` is a DataFrame of Spark's; ``hint`` says what to do then.
+    """Raise ``ConfigurationError`` unless ``given`` is a Spark DataFrame; ``hint`` says what to do instead.
 
-    One of pandas has a hint of its own.
+    A pandas DataFrame has a hint of its own.
     """
     if isinstance(getattr(given, "isStreaming", None), bool):
         return

@@ -1,4 +1,4 @@
-"""Options of a program's own, as values (``pyflink.common.config_options``)."""
+"""The options that a program defines itself (``pyflink.common.config_options``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyflinkstate.errors import ConfigurationError
 
 @attrs.frozen
 class ConfigOption(Generic[T]):
-    """A key, the type of its values, and the value where none is set. Made by :class:`ConfigOptions`.
+    """A key, the type of its values, and a default value. :class:`ConfigOptions` makes it.
 
     Attributes:
-        key: what it is called in a ``Configuration``.
-        value_type: of its values.
-        default_value: None for none.
+        key: its key in a ``Configuration``.
+        value_type: the type of its values.
+        default_value: the default value; None if there is none.
     """
 
     key: str
@@ -26,7 +26,7 @@ class ConfigOption(Generic[T]):
 
 
 class ConfigOptions:
-    """Begins to make options.
+    """Builds options.
 
     >>> ConfigOptions.key("application.parallelism").int_type().default_value(100).default_value
     100
@@ -34,38 +34,38 @@ class ConfigOptions:
 
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:
-        """Return what makes an option of that key."""
+        """Return a builder of an option with this key."""
         return ConfigOptions.OptionBuilder(key)
 
     @attrs.frozen
     class OptionBuilder:
-        """Knows the key; the type comes next."""
+        """The builder of an option after its key: the type is next."""
 
         key: str
 
         def boolean_type(self) -> ConfigOptions.TypedConfigOptionBuilder[bool]:
-            """Its values are true or false."""
+            """Choose boolean values."""
             return ConfigOptions.TypedConfigOptionBuilder(self.key, bool)
 
         def int_type(self) -> ConfigOptions.TypedConfigOptionBuilder[int]:
-            """Its values are whole numbers."""
+            """Choose whole numbers."""
             return ConfigOptions.TypedConfigOptionBuilder(self.key, int)
 
         long_type = int_type
 
         def float_type(self) -> ConfigOptions.TypedConfigOptionBuilder[float]:
-            """Its values are numbers."""
+            """Choose numbers."""
             return ConfigOptions.TypedConfigOptionBuilder(self.key, float)
 
         double_type = float_type
 
         def string_type(self) -> ConfigOptions.TypedConfigOptionBuilder[str]:
-            """Its values are texts."""
+            """Choose strings."""
             return ConfigOptions.TypedConfigOptionBuilder(self.key, str)
 
     @attrs.frozen
     class TypedConfigOptionBuilder(Generic[T]):
-        """Knows key and type; the default comes last."""
+        """The builder of an option after its type: the default is last."""
 
         key: str
         value_type: type

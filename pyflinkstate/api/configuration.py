@@ -31,7 +31,7 @@ class Configuration:
         return configuration
 
     def to_dict(self) -> dict[str, str]:
-        """Return all settings as texts."""
+        """Return all settings as strings."""
         return {key: as_text(value) for key, value in self._values.items()}
 
     @staticmethod
@@ -54,14 +54,14 @@ class Configuration:
             items = text.split(";")
         return [_unquoted(item) for item in items if item.strip()]
 
-    # --- texts, numbers, truth values, bytes ---------------------------------------------------------
+    # --- strings, numbers, booleans, bytes ---------------------------------------------------------
 
     def get_string(self, key: str, default_value: str) -> str:
-        """Return a setting as text, or ``default_value`` if it is not set."""
+        """Return a setting as a string, or ``default_value`` if it is not set."""
         return self._get(key, default_value, as_text)
 
     def set_string(self, key: str, value: str) -> Configuration:
-        """Set a text."""
+        """Set a string."""
         return self._set(key, value, str)
 
     def get_integer(self, key: str, default_value: int) -> int:
@@ -77,17 +77,17 @@ class Configuration:
         return self._set(key, value, int)
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
-        """Return a setting as a truth value, or ``default_value`` if it is not set.
+        """Return a setting as a boolean, or ``default_value`` if it is not set.
 
-        A text must be ``true`` or ``false``.
+        A string must be ``true`` or ``false``.
 
         Raises:
-            ConfigurationError: the setting is not a truth value.
+            ConfigurationError: the setting is not a boolean.
         """
         return self._get(key, default_value, _as_bool)
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
-        """Set a truth value."""
+        """Set a boolean."""
         return self._set(key, value, bool)
 
     def get_float(self, key: str, default_value: float) -> float:
@@ -212,7 +212,7 @@ def _entries_in_braces(text: str) -> Iterator[tuple[str, str]]:
         entry = _ENTRY.match(inside, place)
         if entry is None or entry["item"].strip() in _NULLS:
             raise ValueError(
-                f"a map of texts such as {{a: 1, b: 'x, y'}} is needed, and what cannot be read begins with "
+                f"a map such as {{a: 1, b: 'x, y'}} is needed, and what cannot be read begins with "
                 f"{inside[place:].strip()!r}"
             )
         yield _unquoted(entry["quoted"] or entry["key"]), _unquoted(entry["item"])

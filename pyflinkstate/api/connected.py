@@ -39,7 +39,7 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """Any number of results for each record of two streams; if these have keys, they share keyed state."""
 
     class Context(ProcessFunction.Context, ABC):
-        """What the function can learn about a record besides its value."""
+        """The timestamp and the timer service for a record."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: Context) -> Iterable[OUT | SideOutput] | None:
@@ -54,10 +54,10 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """Any number of results for each record of two streams with keys, which share state and timers."""
 
     class Context(KeyedProcessFunction.Context[K_co], ABC):
-        """What the function can learn about a record besides its value."""
+        """The timestamp and the timer service for a record."""
 
     class OnTimerContext(KeyedProcessFunction.OnTimerContext[K_co], Context[K_co], ABC):
-        """What ``on_timer`` can learn besides the timer's timestamp."""
+        """The context of ``on_timer``."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:

@@ -1,4 +1,4 @@
-"""What a running function can ask the runtime for (``pyflink.datastream.functions.RuntimeContext``)."""
+"""The runtime context of a function (``pyflink.datastream.functions.RuntimeContext``)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str | None = None) -> str | None:
-        """Return a global parameter of the job; ``default_value`` where there is none of that name.
+        """Return a global parameter of the job, or ``default_value`` if it is not set.
 
         ``ExecutionConfig.set_global_job_parameters`` sets them, before the job is run.
         """

@@ -20,7 +20,7 @@ class Min(ReduceFunction):
 
 
 class _ContinuousTrigger(QuietTrigger[Window]):
-    """What the two continuous triggers have in common: they keep the time of the next firing as state."""
+    """The base of both continuous triggers: the time of the next firing is state."""
 
     def __init__(self, interval: Length) -> None:
         self.interval = length_ms(interval)

@@ -1,4 +1,4 @@
-"""What a user writes: functions, rich or plain. Names are PyFlink's (``pyflink.datastream.functions``)."""
+"""Functions that users write, rich or plain. Names are PyFlink's (``pyflink.datastream.functions``)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class ProcessFunction(Function, Generic[IN, OUT]):
     """Any number of results for each record of a stream that is not keyed."""
 
     class Context(ABC):
-        """What ``process_element`` can learn about a record besides its value."""
+        """The context of ``process_element``."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -143,7 +143,7 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """
 
     class Context(ABC, Generic[K_co]):
-        """What ``process_element`` can learn about a record besides its value."""
+        """The context of ``process_element``."""
 
         @abstractmethod
         def get_current_key(self) -> K_co:
@@ -158,7 +158,7 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
             """Return the service that tells the time and keeps timers."""
 
     class OnTimerContext(Context[K_co]):
-        """What ``on_timer`` can learn besides the timer's timestamp."""
+        """The context of ``on_timer``."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:

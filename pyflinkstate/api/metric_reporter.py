@@ -15,8 +15,8 @@ class ReportedMetric:
     Attributes:
         name: its name, which is Flink's where Flink has the metric; the same for all operators and subtasks.
         value: its value. Moments and lengths of time are in ms, sizes in bytes.
-        labels: what it is of, as pairs of name and text: the job, the operator, the subtask.
-        help: what it says, in a sentence; empty for the metrics of functions.
+        labels: pairs of name and string that identify the job, the operator and the subtask.
+        help: its description in a sentence; empty for the metrics of functions.
         kind: ``"counter"`` if it only grows while a job runs, else ``"gauge"``.
     """
 
@@ -28,10 +28,10 @@ class ReportedMetric:
 
 
 class MetricReporter(ABC):
-    """Is told the metrics of all jobs of an environment, at an interval.
+    """Receives the metrics of all jobs of an environment, at an interval.
 
     ``env.add_metric_reporter(reporter)`` calls :meth:`open`. All methods after it are called on one thread,
-    which no job waits for. What they raise is logged, and the next report comes nevertheless. The last one
+    which no job waits for. Their exceptions are logged, and the next report comes nevertheless. The last one
     comes before :meth:`close`, when the environment is closed or the program ends.
     """
 
@@ -49,4 +49,4 @@ class MetricReporter(ABC):
         """Take the present values of all metrics of all jobs."""
 
     def close(self) -> None:  # noqa: B027 - optional to override
-        """Release what :meth:`open` has taken."""
+        """Release the resources of :meth:`open`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Metric(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
-    """What a :class:`MetricGroup` makes."""
+    """A metric of a :class:`MetricGroup`."""
 
 
 class Counter(Metric, ABC):

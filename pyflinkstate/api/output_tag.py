@@ -18,12 +18,12 @@ class OutputTag(Generic[T]):
     Tags are equal if their ids are, as in Flink.
 
     Args:
-        tag_id: any text that is not empty.
+        tag_id: any non-empty string.
         type_info: the type of its values, or a list of types, which stands for a row of them; without it,
             anything that can be pickled.
 
     Raises:
-        ConfigurationError: the id is not a text or is empty, or the type is not type information.
+        ConfigurationError: the id is not a string or is empty, or the type is not type information.
     """
 
     #: Whether this process has made a tag. Until then, no result can belong to a side output.
@@ -33,7 +33,7 @@ class OutputTag(Generic[T]):
 
     def __init__(self, tag_id: str, type_info: OutputType[T] | None = None) -> None:
         if not tag_id or not isinstance(tag_id, str):
-            raise ConfigurationError(f"an OutputTag needs an id, a text that is not empty, not {tag_id!r}")
+            raise ConfigurationError(f"an OutputTag needs an id, a non-empty string, not {tag_id!r}")
         declared = declared_type(f"OutputTag {tag_id!r}: type_info", type_info)
         self.tag_id = tag_id
         self.type_info: TypeInformation[T] = Types.PICKLED_BYTE_ARRAY() if declared is None else declared

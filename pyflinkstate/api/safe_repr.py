@@ -1,10 +1,10 @@
-"""How messages show a value of the user's."""
+"""The ``repr`` of a user's value, for messages."""
 
 from __future__ import annotations
 
-#: So many characters fit in a message that says other things too.
+#: Maximum length in a message.
 MAX_REPR = 500
-#: And so many of each attribute of an object fit on a screen with the others.
+#: Maximum length of an attribute in the ``repr`` of an object.
 MAX_ATTRIBUTE = 160
 
 

@@ -1,4 +1,4 @@
-"""How records become bytes, and bytes records (``pyflink.common.serialization``)."""
+"""Conversion of records to bytes, and of bytes to records (``pyflink.common.serialization``)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ T_out = TypeVar("T_out", covariant=True)
 
 
 class SerializationSchema(ABC, Generic[T_in]):
-    """Makes bytes of a record, for a sink that wants bytes (Flink: ``SerializationSchema``)."""
+    """Converts records to bytes, for a sink of bytes (Flink: ``SerializationSchema``)."""
 
     @abstractmethod
     def serialize(self, element: T_in) -> bytes:
-        """Return the bytes of a record; ``BadRecordError`` where it has none."""
+        """Return the bytes of a record, or raise ``BadRecordError``."""
 
 
 class DeserializationSchema(ABC, Generic[T_out]):
-    """Makes records of a source's bytes (Flink: ``DeserializationSchema``)."""
+    """Converts the bytes of a source to records (Flink: ``DeserializationSchema``)."""
 
     @abstractmethod
     def deserialize(self, message: bytes) -> T_out:
-        """Return the record of some bytes; ``BadRecordError`` where they are none's."""
+        """Return the record of some bytes, or raise ``BadRecordError``."""
 
 
 def check_charset(where: str, charset: str) -> None:
-    """Raise ``ConfigurationError`` where no charset has that name; ``base64``, a codec, is none."""
+    """Raise ``ConfigurationError`` unless a charset has this name; ``base64`` is another kind of codec."""
     try:
         "".encode(charset)
     except (LookupError, TypeError, ValueError) as error:
@@ -42,7 +42,7 @@ def check_charset(where: str, charset: str) -> None:
 
 @attrs.frozen
 class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
-    """Texts as bytes in a charset. What the charset cannot say becomes ``?``, or U+FFFD, as in Java.
+    """Strings as bytes in a charset. Characters that it lacks become ``?``, or U+FFFD, as in Java.
 
     Args:
         charset: the name of a charset, ``UTF-8`` by default.
@@ -67,7 +67,7 @@ class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
         return element.encode(self.charset, "replace")
 
     def deserialize(self, message: bytes) -> str:
-        """Return the text of some bytes."""
+        """Return the string of some bytes."""
         return bytes(message).decode(self.charset, "replace")
 
 
@@ -80,7 +80,7 @@ class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
     """
 
     def serialize(self, element: bytes) -> bytes:
-        """Return the bytes; ``BadRecordError`` for what is none."""
+        """Return the bytes; raise ``BadRecordError`` if the value is not bytes."""
         if not isinstance(element, (bytes, bytearray)):
             raise BadRecordError(f"ByteArraySchema takes bytes, not {element!r}")
         return bytes(element)
@@ -98,13 +98,13 @@ def _field_index(index: int) -> int:
 
 @attrs.frozen
 class RowFieldExtractorSchema(SerializationSchema[Row]):
-    """The bytes of one field of a row, such as the key that a record is sent under.
+    """The bytes of one field of a row, such as the key with which a record is sent.
 
     Args:
         field_index: which field, from 0; it must hold bytes.
 
     Raises:
-        ConfigurationError: the index is no whole number from 0 on.
+        ConfigurationError: the index is not a whole number of at least 0.
 
     >>> RowFieldExtractorSchema(1).serialize(Row("a", b"key"))
     b'key'

@@ -30,7 +30,7 @@ class SessionWindowTimeGapExtractor(ABC):
 
 
 class _Sessions(TimeSource, MergingWindowAssigner[Record, TimeWindow]):
-    """What all kinds of sessions have in common."""
+    """The base of all kinds of sessions."""
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: MergeCallback[TimeWindow]) -> None:
         TimeWindow.merge_windows(windows, callback)

@@ -1,6 +1,6 @@
-"""What a program says about the resources of operators (``pyflink.datastream.slot_sharing_group``).
+"""The resources that a program requests for operators (``pyflink.datastream.slot_sharing_group``).
 
-Spark places tasks and state slots, so these are values that are kept and given back, and decide nothing.
+Spark places tasks and state slots, so these values are kept and have no effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MemorySize:
         bytes_size: the number, 0 or more.
 
     Raises:
-        ConfigurationError: it is no such number.
+        ConfigurationError: it is not such a number.
 
     >>> str(MemorySize.of_mebi_bytes(100)), MemorySize(bytes_size=2048).get_kibi_bytes()
     ('100 mb', 2)
@@ -76,7 +76,7 @@ def _as_dict(resources: Mapping[str, float]) -> dict[str, float]:
 
 @attrs.frozen
 class SlotSharingGroup:
-    """A name for operators that may share a slot, and what one of them needs; made by :meth:`builder`.
+    """A name for operators that may share a slot, and the resources of each; see :meth:`builder`.
 
     As in Flink, groups that ask for the same are equal, whatever their names.
     """
@@ -90,7 +90,7 @@ class SlotSharingGroup:
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
-        """Return what makes a group of that name."""
+        """Return a builder of a group with this name."""
         return SlotSharingGroup.Builder(name)
 
     def get_name(self) -> str:
@@ -98,19 +98,19 @@ class SlotSharingGroup:
         return self._name
 
     def get_cpu_cores(self) -> float | None:
-        """Return how many cores were asked for; None where nothing was said."""
+        """Return the requested number of cores; None if it was not set."""
         return self._cpu_cores
 
     def get_task_heap_memory(self) -> MemorySize | None:
-        """Return how much heap was asked for; None where nothing was said."""
+        """Return the requested heap memory; None if it was not set."""
         return self._task_heap_memory
 
     def get_task_off_heap_memory(self) -> MemorySize | None:
-        """Return how much memory off the heap was asked for; None where nothing was said."""
+        """Return the requested off-heap memory; None if it was not set."""
         return self._task_off_heap_memory
 
     def get_managed_memory(self) -> MemorySize | None:
-        """Return how much managed memory was asked for; None where nothing was said."""
+        """Return the requested managed memory; None if it was not set."""
         return self._managed_memory
 
     def get_external_resources(self) -> dict[str, float]:
@@ -158,7 +158,7 @@ class SlotSharingGroup:
             return self._with(external_resources={**self._group.get_external_resources(), name: float(value)})
 
         def build(self) -> SlotSharingGroup:
-            """Return the group; with cores and heap, the memory that was not asked for is 0.
+            """Return the group; with cores and heap, memory that was not set is 0.
 
             Raises:
                 ConfigurationError: cores are set without heap, or anything else without both.

@@ -16,7 +16,7 @@ from pyflinkstate.api.type_variables import IN, OUT, K, T, V
 
 
 class State(ABC):
-    """What all kinds of state have in common."""
+    """The base of all kinds of state."""
 
     @abstractmethod
     def clear(self) -> None:

@@ -10,7 +10,7 @@ from pyflinkstate.errors import ConfigurationError
 
 
 class StateBackend(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
-    """What ``StreamExecutionEnvironment.set_state_backend`` takes."""
+    """A state backend, for ``StreamExecutionEnvironment.set_state_backend``."""
 
 
 class PredefinedOptions(enum.Enum):
@@ -32,7 +32,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         enable_incremental_checkpointing: None leaves it to ``CheckpointConfig``.
 
     Raises:
-        ConfigurationError: it is none of True, False and None.
+        ConfigurationError: it is not True, False or None.
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
@@ -52,7 +52,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return bool(self.incremental)
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Accept directories for files of RocksDB; without any, forget those set before."""
+        """Store directories for files of RocksDB, which have no effect; without arguments, clear them."""
         self._paths = [str(path) for path in paths]
 
     def get_db_storage_paths(self) -> list[str]:
@@ -60,7 +60,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return list(self._paths)
 
     def set_predefined_options(self, options: PredefinedOptions) -> None:
-        """Accept a set of options for RocksDB."""
+        """Store a set of options for RocksDB, which has no effect."""
         if not isinstance(options, PredefinedOptions):
             raise ConfigurationError(f"PredefinedOptions are needed, not {options!r}")
         self._predefined = options
@@ -70,7 +70,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return self._predefined
 
     def set_options(self, options_factory_class_name: str) -> None:
-        """Accept the name of a Java class that makes options."""
+        """Store the name of a Java class that makes options, which has no effect."""
         self._options = options_factory_class_name
 
     def get_options(self) -> str | None:
@@ -78,11 +78,11 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return self._options
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
-        """Accept with how many threads files are moved."""
+        """Store the number of transfer threads, which has no effect."""
         self._transfer_threads = positive("the number of transfer threads", number_of_transfering_threads)
 
     def get_number_of_transfer_threads(self) -> int:
-        """Return with how many threads files would be moved; 4 where nothing was set."""
+        """Return the number of transfer threads; 4 if it was not set."""
         return self._transfer_threads
 
     def __repr__(self) -> str:

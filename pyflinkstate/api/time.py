@@ -15,10 +15,10 @@ from pyflinkstate.errors import ConfigurationError
 
 
 def _whole_number(made_by: str, number: object, factor: int = 1, finer: str = "") -> int:
-    """Return a whole number, numpy's too, times ``factor``, which is how many of the ``finer`` unit it has.
+    """Convert a whole number, also one of numpy's, to the ``finer`` unit, ``factor`` of which make one.
 
     Raises:
-        ConfigurationError: it is no whole number.
+        ConfigurationError: it is not a whole number.
     """
     whole = as_int(number)
     if whole is not None:
@@ -52,7 +52,7 @@ class Time:
     """A length of time in whole milliseconds, such as ``Time.hours(1)``.
 
     Raises:
-        ConfigurationError: the number is no whole one.
+        ConfigurationError: the number is not a whole number.
     """
 
     _milliseconds: int = attrs.field(converter=_of_milliseconds)
@@ -95,7 +95,7 @@ class Duration:
     """A length of time, such as ``Duration.of_hours(1)``.
 
     Raises:
-        ConfigurationError: the number is no whole one.
+        ConfigurationError: the number is not a whole number.
     """
 
     _nanos: int = attrs.field(converter=_of_nanos)

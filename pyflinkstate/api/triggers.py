@@ -80,7 +80,7 @@ class Trigger(ABC, Generic[IN, W_contra]):
             """Return state of the current key and window. It shares its names with per-window state."""
 
     class OnMergeContext(TriggerContext):
-        """What only ``on_merge`` can use."""
+        """The context of ``on_merge``."""
 
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:

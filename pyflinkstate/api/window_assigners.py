@@ -42,7 +42,7 @@ class WindowAssigner(ABC, Generic[T, W]):
     """Assigns windows to elements."""
 
     class WindowAssignerContext(ABC):
-        """What an assigner can ask the runtime for."""
+        """The context of an assigner."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
@@ -123,7 +123,7 @@ class ByProcessingTime(TimeSource):
 
 
 class _TumblingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
-    """What the two kinds of tumbling windows have in common."""
+    """The base of both kinds of tumbling windows."""
 
     def __init__(self, size: Length, offset: Length = 0) -> None:
         self._size = length_ms(size)
@@ -175,7 +175,7 @@ class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
 
 
 class _SlidingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
-    """What the two kinds of sliding windows have in common."""
+    """The base of both kinds of sliding windows."""
 
     def __init__(self, size: Length, slide: Length, offset: Length = 0) -> None:
         self._size = length_ms(size)
@@ -274,7 +274,7 @@ class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
 
 
 class _CountWindows(WindowAssigner[Record, CountWindow]):
-    """What the two kinds of count windows have in common: state that counts the elements of each key."""
+    """The base of both kinds of count windows: state that counts the elements of each key."""
 
     _window_size: int
     _count_descriptor: ValueStateDescriptor

@@ -31,7 +31,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W_contra]):
 
 
 class _WindowContext(ABC, Generic[W_co]):
-    """What the contexts of both process functions have in common."""
+    """The base of the contexts of both process functions."""
 
     @abstractmethod
     def window(self) -> W_co:
@@ -54,7 +54,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W_contra]):
     """Like :class:`WindowFunction`, with access to time and state."""
 
     class Context(_WindowContext[W_co]):
-        """What the function can learn about a window besides its contents."""
+        """The context of ``process``: the window, the current times, and state."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
@@ -81,7 +81,7 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
     """Like :class:`AllWindowFunction`, with access to state."""
 
     class Context(_WindowContext[W_co]):
-        """What the function can learn about a window besides its contents."""
+        """The context of ``process``: the window, the current times, and state."""
 
     @abstractmethod
     def process(

@@ -21,7 +21,7 @@ from pyflinkstate.api.type_variables import W
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Reduced, TypedValue
 
-#: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is none.
+#: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is no timestamp.
 MIN_LONG_VALUE = -(2**63)
 #: Flink's ``Long.MAX_VALUE``: the end of time.
 MAX_LONG_VALUE = 2**63 - 1

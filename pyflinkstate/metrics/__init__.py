@@ -1,4 +1,4 @@
-"""What PyFlink has in ``pyflink.metrics``: metrics that a function keeps about itself."""
+"""The names of ``pyflink.metrics``: metrics that a function keeps about itself."""
 
 from __future__ import annotations
 

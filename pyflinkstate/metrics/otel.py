@@ -26,10 +26,10 @@ class OpenTelemetryReporter(MetricReporter):
     OpenTelemetry do not tell upper from lower case, and the SDK writes them in lower case.
 
     Args:
-        endpoint: where to, such as ``"http://collector:4318/v1/metrics"``, by OTLP over HTTP. Default: what
+        endpoint: such as ``"http://collector:4318/v1/metrics"``, for OTLP over HTTP. Default: what
             OpenTelemetry's environment variables say (``OTEL_EXPORTER_OTLP_ENDPOINT``), or port 4318 of this
             host.
-        headers: are sent with each export, such as credentials.
+        headers: sent with each export, such as credentials.
         resource: attributes of all metrics; ``service.name`` is ``pyflinkstate`` unless it is given.
         reader: collects the metrics instead of an export to ``endpoint``.
 
@@ -108,5 +108,5 @@ class OpenTelemetryReporter(MetricReporter):
 
 
 def _attributes(labels: _Labels) -> dict[str, str]:
-    """Return labels as UTF-8 can say them: a command line may name a job otherwise."""
+    """Return labels that UTF-8 can encode; a job's name from a command line may have other characters."""
     return {name: text.encode("utf-8", "replace").decode("utf-8") for name, text in labels}

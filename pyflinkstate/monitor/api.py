@@ -10,14 +10,14 @@ from pyflinkstate.monitor.story import TIMES, JobStory
 from pyflinkstate.runtime.operators import LATE_RECORDS_DROPPED
 from pyflinkstate.runtime.wire import SIDE_OUTPUT
 
-#: How much of each list is on the page.
+#: Number of items of each list on the page.
 SHOWN = 60
 SHOWN_METRICS = 200
 _COUNTS = ("records_in", "records_out", "records_dropped", "records_malformed")
 
 
 def summary(story: JobStory, is_live: bool) -> JsonObject:
-    """Return what a list of jobs says of one."""
+    """Return a job's row in the list of jobs."""
     return {
         "id": story.job["job_id"],
         "name": story.job["name"],
@@ -114,7 +114,7 @@ def _late(story: JobStory) -> Counter[str]:
 
 
 def skew(parts: list[int]) -> float | None:
-    """Return how much the largest of several parts has, compared with their mean; None for nothing.
+    """Return the largest part as a multiple of the mean; None if there are no parts.
 
     >>> skew([30, 10, 20])
     1.5
@@ -144,7 +144,7 @@ def state(story: JobStory, _: bool) -> JsonObject:
 
 
 def page(story: JobStory, is_live: bool) -> JsonObject:
-    """Return all that the page shows, at once: many viewers cost the program one answer each."""
+    """Return everything that the page shows in one answer."""
     of_checkpoints = checkpoints(story, is_live)
     return {
         "job": job(story, is_live),

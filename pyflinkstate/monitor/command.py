@@ -1,4 +1,4 @@
-"""``pyflinkstate ui``: the page of jobs that do not run here."""
+"""``pyflinkstate ui``: the page of jobs of other processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyflinkstate.runtime.master import WebPageSettings
 def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
     """Serve the page of the jobs at a path until the user ends it with Ctrl-C.
 
-    What they tell meanwhile, and jobs that appear there, are shown within seconds while somebody looks.
+    New events and new jobs are shown within seconds while a viewer is connected.
 
     Raises:
         CheckpointNotFoundError: there is no job.

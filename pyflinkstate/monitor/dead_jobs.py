@@ -1,8 +1,8 @@
-"""Jobs that do not run here, from their folders: their journals, and what lies beside them.
+"""Jobs of other processes, read from their folders: from their journals, or from the files beside them.
 
 A job whose program kept no journal has at least ``checkpoints.json``, the statistics of its last checkpoints,
-and the ``_metadata`` of its newest one, with operators, counts, watermarks and the sizes of state. What is
-damaged or unknown there is left out.
+and the ``_metadata`` of its newest one, with operators, counts, watermarks and the sizes of state. Damaged or
+unknown content is left out.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _log = logging.getLogger("pyflinkstate.monitor")
 #: A checkpoint directory, and the id of a job in it.
 Place = tuple[str, str]
 HISTORY = "checkpoints.json"
-#: A longer file of statistics was not written by a job.
+#: Maximum size of a file of statistics; a job writes no longer ones.
 MOST_HISTORY_BYTES = 1 << 24
-#: What is known of a checkpoint there; a later version may tell more.
+#: The known fields of a checkpoint there; a later version may have more.
 _STATISTICS: Final = frozenset(attrs.fields_dict(CheckpointStats))
 
 
@@ -71,7 +71,7 @@ def jobs_at(path: str) -> list[JobInFolder]:
 
 
 def _known(places: list[Place]) -> list[JobInFolder]:
-    """Return the jobs that have told something; an error is raised only if it leaves none."""
+    """Return the jobs that have events; raise an error only if there are none."""
     found: list[JobInFolder] = []
     failure: Exception | None = None
     for directory, job_id in places:
@@ -87,7 +87,7 @@ def _known(places: list[Place]) -> list[JobInFolder]:
 
 
 class JobInFolder:
-    """A job that is read from its folder, and later what it has told since.
+    """A job that is read from its folder, at once and again later.
 
     Args:
         directory: the checkpoint directory.
@@ -106,7 +106,7 @@ class JobInFolder:
         self.story = _story(self._storage, job_id, events)
 
     def refreshed(self, lock: threading.Lock) -> JobStory | None:
-        """Take in what is new, and return the story, which may be another one; None if nothing is new.
+        """Read new events and return the story, which may be a new object; None if nothing is new.
 
         Raises:
             OSError, pa.ArrowException: the storage cannot be read.
@@ -140,7 +140,7 @@ def _history_file(folder: str) -> tuple[fs.FileSystem, str]:
 
 
 def _fingerprint(folder: str) -> tuple[int | None, int | None]:
-    """Return what changes when a job completes a checkpoint: size and time of its statistics."""
+    """Return a value that changes with each completed checkpoint: size and time of the statistics."""
     file_system, path = _history_file(folder)
     info = file_system.get_file_info(path)
     return info.size, info.mtime_ns
@@ -170,12 +170,12 @@ def _story(storage: CheckpointFolders, job_id: str, events: list[JsonObject]) ->
 
 
 def _told(job_id: str, events: list[JsonObject]) -> JobStory:
-    """Return the story that events tell; an empty one if it is none of this job."""
+    """Return the story that events make; an empty one if they belong to another job."""
     story = JobStory()
     _take_all(story, events)
     if _makes_sense(story, job_id):
         return story
-    _log.warning("what the folder of %s tells is not of that job, and is left out", job_id)
+    _log.warning("the folder of job %s has events of another job, which are left out", job_id)
     return JobStory()
 
 
@@ -188,7 +188,7 @@ def _take_all(story: JobStory, events: list[JsonObject]) -> None:
 
 
 def _makes_sense(story: JobStory, job_id: str) -> bool:
-    """Return whether a story can be shown: one that cannot must not cost the page of the other jobs."""
+    """Return whether a story can be shown, so that a damaged one does not break the page of other jobs."""
     try:
         for view in VIEWS.values():
             json.dumps(view(story, False), allow_nan=False)
@@ -207,7 +207,7 @@ def _newest(storage: CheckpointFolders, job_id: str) -> CheckpointMetadata | Non
 
 
 def _events_without_journal(directory: str, folder: str, metadata: CheckpointMetadata) -> list[JsonObject]:
-    """Return what a job would have told, as far as it can be known from its last checkpoints."""
+    """Return the events that can be reconstructed from a job's last checkpoints."""
     checkpoints = _history(folder)
     first = min((one["at"] for one in checkpoints), default=metadata.timestamp_ms)
     vertices = [

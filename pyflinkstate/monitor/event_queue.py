@@ -1,4 +1,4 @@
-"""A queue whose content has a bound in bytes: what does not fit is refused at once, and nobody waits."""
+"""A queue with a bound in bytes: it refuses events that do not fit, and never blocks the job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pyflinkstate.api.values import JsonObject
 
 MakeEvent = Callable[[], JsonObject]
-#: What the smallest event takes with all around it.
+#: The bytes that the smallest event takes, with overhead.
 LEAST_BYTES = 1024
 
 

@@ -1,4 +1,4 @@
-"""What a job tells, as JSON values: one object for each event, which the journal keeps and a story takes in.
+"""The events of a job as JSON objects, which the journal keeps and a story is made of.
 
 Each has ``event``, the kind, and ``at``, the milliseconds since 1970. A reader leaves out kinds and fields
 that it does not know, so later versions may add some.
@@ -23,9 +23,9 @@ from pyflinkstate.runtime.master import CheckpointPart, CheckpointStats, EpochRe
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import MetricValue, SlotOutput, SubtaskStatus
 
-#: Longer texts of failures are cut in the middle.
+#: Longer messages of failures are cut in the middle.
 MOST_TEXT = 8_000
-#: So many values of users' metrics are kept of an epoch.
+#: Maximum number of values of users' metrics kept for an epoch.
 MOST_METRICS = 2_000
 #: Number of parts into which the key groups of an operator are summed, to show skew.
 KEY_GROUP_PARTS = 64
@@ -37,14 +37,14 @@ SAMPLE, OUTPUT = "sample", "output"
 NOT_KEPT = frozenset({SAMPLE, OUTPUT})
 #: After these, each further file of the journal begins with another line.
 IN_HEAD = frozenset({"started", "restarted"})
-#: What a failure takes, as far as it is known without asking a user's object for its text.
+#: Estimated bytes of a failure, without calling ``str`` of a user's object.
 BYTES_OF_FAILURE = 4 * MOST_TEXT
-#: What a count with its name takes, a metric, and a section of a state file.
+#: Estimated bytes of a count with its name, a metric, and a section of a state file.
 _BYTES_OF_COUNT, _BYTES_OF_METRIC, _BYTES_OF_SECTION = 150, 300, 200
 
 
 def bytes_of_report(report: EpochReport) -> int:
-    """Return about how many bytes a report takes; this costs a step for each task."""
+    """Estimate the bytes of a report, in a step for each task."""
     counts = sum(map(len, report.counts.values())) + len(report.totals) + len(report.watermarks)
     metrics = sum(map(len, report.metrics.values()))
     return (counts + len(report.statuses)) * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
@@ -88,12 +88,12 @@ def epoch_ended(at: int, report: EpochReport) -> JsonObject:
 
 
 def sampled(at: int, epoch: int, samples: dict[str, list[str]]) -> JsonObject:
-    """A few records of streams that somebody looks at; they are shown, and not kept."""
+    """A few records of sampled streams, which are shown and not kept."""
     return {"event": SAMPLE, "at": at, "epoch": epoch, "records": samples}
 
 
 def printed(at: int, output: SlotOutput) -> JsonObject:
-    """User code has printed or logged lines in a slot; they are shown, and not kept."""
+    """Lines that user code printed or logged in a slot, which are shown and not kept."""
     return {
         "event": OUTPUT,
         "at": at,
@@ -172,7 +172,7 @@ def _value(value: MetricValue) -> JsonObject:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number as Python's own: functions also count in those of numpy."""
+    """Return a number as Python's own; functions may count in numpy's."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -278,12 +278,12 @@ def ended(at: int, status: JobStatus) -> JsonObject:
 
 
 def left_out(at: int, count: int) -> JsonObject:
-    """So many events were not kept, because they came faster than they could be written."""
+    """Events that were not kept, because they came faster than they could be written."""
     return {"event": "left out", "at": at, "count": count}
 
 
 def failure(error: BaseException) -> JsonObject:
-    """Return what is known of a failure: where it happened, and the message with the user's traceback."""
+    """Return a failure: where it happened, and the message with the user's traceback."""
     cause = error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
     context = cause.context if isinstance(cause, PyFlinkStateError) else {}
     known = {name: cut(_text(context[name])) for name in ("operator", "key", "record") if name in context}
@@ -306,7 +306,7 @@ def _text(value: object) -> str:
 
 
 def cut(text: str) -> str:
-    """Return a text, without its middle if it is long: a traceback says the most at both ends."""
+    """Return a string without its middle if it is long: the ends of a traceback say the most."""
     if len(text) <= MOST_TEXT:
         return text
     half = MOST_TEXT // 2

@@ -1,4 +1,4 @@
-"""Follows the jobs of a folder: what they tell while somebody looks, and new ones that appear."""
+"""Follows the jobs of a folder while viewers are connected: new events and new jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyflinkstate.monitor.dead_jobs import JobInFolder, Place, job_ids_at, jobs_
 from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.journal import STORAGE_ERRORS
 
-#: How often the folder is read while somebody looks.
+#: Interval at which the folder is read while viewers are connected.
 LOOK_EVERY_S = 2.0
 
 _log = logging.getLogger("pyflinkstate.monitor")
@@ -47,13 +47,13 @@ class Follower:
         self._jobs.add(shown)
 
     def follow(self, is_watched: Callable[[], bool], ended: threading.Event) -> None:
-        """Look again and again while somebody watches, until the end."""
+        """Read the folder at intervals while viewers are connected, until the end."""
         while not ended.wait(LOOK_EVERY_S):
             if is_watched():
                 self.look()
 
     def look(self) -> None:
-        """Take in what is new. What cannot be read now is read later."""
+        """Read new events. Files that cannot be read now are read later."""
         is_new = [
             self._tried(partial(self._refresh, *followed), _told(place))
             for place, followed in self._followed.items()
@@ -62,7 +62,7 @@ class Follower:
             self._changed()
 
     def _tried(self, look: Callable[[], bool], where: str) -> bool:
-        """Return what a look returns; one that fails finds nothing new, and costs no other one."""
+        """Return what a look returns; a failed one finds nothing new, and does not stop the others."""
         try:
             return look()
         except (PyFlinkStateError, *STORAGE_ERRORS) as error:

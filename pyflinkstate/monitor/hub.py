@@ -30,7 +30,7 @@ class Monitor:
     Args:
         page: how the page is served; None for no page.
         clock: the time.
-        is_told: whether the log tells where the page is.
+        is_told: whether the log has the address of the page.
 
     Raises:
         ConfigurationError: the page cannot listen where it should, or its extra is not installed.
@@ -55,7 +55,7 @@ class Monitor:
         self.serve(page)
 
     def serve(self, page: WebPageSettings | None) -> None:
-        """Serve the page in another way from now on, with all jobs that it showed; None for no longer.
+        """Serve the page with new settings, with all jobs that it showed; None stops it.
 
         Raises:
             ConfigurationError: the page cannot listen where it should, or its extra is not installed; there
@@ -94,7 +94,7 @@ class Monitor:
         return recorder
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
-        """Let the page steer the job of an observer."""
+        """Let the page control the job of an observer."""
         self._jobs.attach(observer, job, savepoints)
 
     def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
@@ -103,7 +103,7 @@ class Monitor:
         self._reports.append(Reporting(reporter, metrics, interval_ms / 1000))
 
     def follow(self, path: str) -> None:
-        """Show the jobs at a path, and what they tell while somebody looks at the page.
+        """Show the jobs at a path, and their new events while viewers are connected.
 
         Raises:
             CheckpointNotFoundError: there is no job.

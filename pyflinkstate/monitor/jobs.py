@@ -1,4 +1,4 @@
-"""The jobs that a page shows, and what can be done to them."""
+"""The jobs that a page shows, and the actions on them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import Job, JobObserver, SavepointRequest
 from pyflinkstate.runtime.storage import absolute
 
-#: So many jobs of one program are kept; those that have ended are forgotten first, the oldest first.
+#: Maximum number of jobs of a program that are kept; ended ones are dropped first, the oldest first.
 MOST_JOBS = 50
-#: What can be done to a job.
+#: The actions on a job.
 ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain", "sample", "unsample"})
-#: So long records of a stream are sampled, unless that is asked for again.
+#: How long a stream is sampled after each request.
 SAMPLE_MS = 60_000
 
 _log = logging.getLogger("pyflinkstate.monitor")
@@ -30,7 +30,7 @@ class Shown:
     """A job on a page.
 
     Attributes:
-        story: what is known of it.
+        story: its story.
         lock: held while the story is read or changed.
         recorder: records it; None if it is only read from its folder.
         job: steers it; None if it cannot be steered, or is forgotten. A page does not keep jobs, and what
@@ -67,11 +67,11 @@ class Jobs:
 
     @property
     def version(self) -> int:
-        """A number that grows with whatever any job tells."""
+        """A number that grows with each event of any job."""
         return self._version
 
     def changed(self) -> None:
-        """A job has told something."""
+        """Note that a job has a new event."""
         with self._lock:
             self._version += 1
 
@@ -85,7 +85,7 @@ class Jobs:
             self._version += 1
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
-        """Let the page steer the job of an observer."""
+        """Let the page control the job of an observer."""
         with self._lock:
             shown = next((one for one in self._shown if one.recorder is observer), None)
             if shown is not None:
@@ -113,16 +113,16 @@ class Jobs:
             return None if shown is None or shown.story.is_over else shown.job()
 
     def act(self, job_id: str, action: str, stream: str = "") -> tuple[bool, str]:
-        """Steer a job with one of ``ACTIONS``; return whether it was told, and what happens now."""
+        """Perform one of ``ACTIONS`` on a job; return whether it was accepted, and a message."""
         with self.locked(job_id) as shown:
             job = None if shown is None or shown.story.is_over else shown.job()
             if shown is None or job is None:
-                return False, "The job does not run any more."
+                return False, "The job is not running any more."
             directory, streams = shown.savepoints, {one["id"] for one in shown.story.job["vertices"]}
         if action in ("sample", "unsample"):
             return _sample(job, stream, streams, SAMPLE_MS if action == "sample" else 0)
         if action == "cancel":
-            _log.warning("job %s is cancelled from its page", job_id)
+            _log.warning("job %s was cancelled from its page", job_id)
             job.cancel()
             return True, "The job is being cancelled."
         if directory is None:
@@ -134,11 +134,14 @@ def _sample(job: Job, stream: str, streams: set[str], for_ms: int) -> tuple[bool
     if stream not in streams:
         return False, "The job has no such stream."
     job.sample(stream, for_ms)
-    return True, "A few records of each epoch are shown for a minute." if for_ms else "No more are shown."
+    return (
+        True,
+        "A few records of each epoch are shown for a minute." if for_ms else "No more are shown.",
+    )
 
 
 def _ask_for_savepoint(job: Job, action: str, directory: str) -> str:
     stops = action in ("stop", "drain")
-    _log.warning("job %s: a savepoint is asked for from the page (%s)", job.job_id, action)
+    _log.warning("job %s: a savepoint was requested from its page (%s)", job.job_id, action)
     job.request_savepoint(SavepointRequest(absolute(directory), stops, drains=action == "drain"))
     return "A savepoint is taken at the next barrier" + (", and the job stops with it." if stops else ".")

@@ -1,4 +1,4 @@
-"""The journal of a job: what it told, in files beside its checkpoints.
+"""The journal of a job: its events, in files beside its checkpoints.
 
 A line is an event as JSON behind the CRC-32 of its bytes, in eight hexadecimal digits and a space. A line
 that was cut off, or damaged otherwise, does not match its sum, and is read as if it were not there; those
@@ -48,7 +48,7 @@ MOST_READ_BYTES = 2 * MOST_LINE_BYTES
 MOST_JOURNAL_BYTES = 1 << 24
 _SUM_CHARS = 8
 _SEGMENT = re.compile(r"\d{15,}-[0-9a-f]{8}-\d{6,}\.jsonl")
-#: What the storage of a journal may raise.
+#: The errors that the storage of a journal may raise.
 STORAGE_ERRORS = (OSError, pa.ArrowException)
 
 
@@ -110,7 +110,7 @@ class Journal:
         self._name = f"{now_ms:015d}-{secrets.token_hex(4)}"
         self._number = 0
         self._size = 0
-        #: What an object store has of the last file.
+        #: The content of the last file on an object store.
         self._kept = b""
         #: What the next addition begins with: the head of a file, and before it the end of a line of which a
         #: part may be there.

@@ -21,11 +21,11 @@ from pyflinkstate.errors import PickledStateError, PyFlinkStateError
 from pyflinkstate.state_access import Checkpoint, StateInfo, open_checkpoint
 from pyflinkstate.state_access.pickles import load_plain
 
-#: So many keys of each state are told.
+#: Number of keys returned for each state.
 MOST_KEYS = 20
 #: The search ends after this many seconds, and says so.
 MOST_S = 20.0
-#: So many answers are kept.
+#: Number of answers that are kept.
 MOST_KEPT = 8
 #: Length at which a shown key is cut, in characters.
 MOST_TEXT = 200
@@ -39,7 +39,7 @@ _log = logging.getLogger("pyflinkstate.monitor")
 
 
 class LargestKeys:
-    """Answers the question for one page.
+    """Finds the largest keys for one page.
 
     Args:
         now_s: a monotonic clock.
@@ -65,7 +65,7 @@ class LargestKeys:
         Args:
             path: the folder of a checkpoint, or that of a job for its newest one.
             operator: the uid of an operator.
-            checkpoint_id: an answer about another one is none.
+            checkpoint_id: answers about another checkpoint do not count.
         """
         asked = (path, operator, checkpoint_id)
         with self._lock:
@@ -179,7 +179,7 @@ def _lengths(column: pa.Array) -> pa.Array | None:
 
 
 def _text(key: object) -> str:
-    """Return a key as a text; a pickled one as its value if no code is needed for that."""
+    """Return a key as a string; a pickled one by its value if loading it runs no code."""
     if isinstance(key, bytes):
         try:
             key = load_plain(key)

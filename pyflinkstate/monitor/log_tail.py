@@ -11,9 +11,9 @@ from pyflinkstate.api.values import JsonObject
 MOST_BYTES = 1 << 19
 #: Longer lines are cut.
 MOST_CHARS = 2_000
-#: So many lines are shown at once, the newest ones.
+#: Maximum number of lines in an answer, the newest ones.
 MOST_SHOWN = 500
-#: What a line takes beside its text.
+#: Bytes of a line in addition to its text.
 _BYTES_OF_LINE = 100
 
 
@@ -21,7 +21,7 @@ class LogTail:
     """Keeps the last lines.
 
     Args:
-        most_bytes: how much they may take.
+        most_bytes: the maximum size of all lines.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -32,7 +32,7 @@ class LogTail:
         self.forgotten = 0
 
     def add(self, at: int, slot: str, lines: Iterable[tuple[int, str]]) -> None:
-        """Add lines of a slot with their levels; drop the oldest of all that are too many."""
+        """Add lines of a slot with their levels; drop the oldest if there are too many."""
         for level, line in lines:
             kept = str(line)[:MOST_CHARS]
             self._lines.append((at, slot, int(level), kept))
@@ -43,12 +43,12 @@ class LogTail:
             self.forgotten += 1
 
     def found(self, contains: str = "", slot: str = "", level: int = 0) -> JsonObject:
-        """Return the newest lines that a filter lets through, the oldest of them first.
+        """Return the newest lines that match a filter, the oldest of them first.
 
         Args:
-            contains: a text that the line has, in upper or lower case.
-            slot: a text that the name of its slot has.
-            level: the least level, as ``logging`` counts them.
+            contains: a string that the line contains, ignoring case.
+            slot: a string that the name of its slot contains.
+            level: the lowest level, as ``logging`` counts them.
         """
         wanted, name = contains.casefold(), slot.casefold()
         matching = [

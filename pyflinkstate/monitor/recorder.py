@@ -1,8 +1,8 @@
-"""Records what a job tells: a listener that only puts things in a queue, and a thread that does the rest.
+"""Records the events of a job: a listener that only fills a queue, and a thread that does the rest.
 
 The job waits for nothing here but its own end: there the last events are written, for which it waits a few
 seconds at most. If the storage is slow, events wait in the queue; if the queue is full, further ones are
-counted and left out, and the journal says so. A storage that fails costs the journal, not the job.
+counted and left out, and the journal says so. If the storage fails, the journal is lost, not the job.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Recorder(JobObserver):
     """Keeps the story of one job, and its journal if there is a directory for it.
 
     Args:
-        clock: tells when something happened.
+        clock: returns the time of an event.
         directory: the URI or path of the checkpoint directory; None for no journal.
         changed: called after the story has changed, on the recorder's thread.
         queue_bytes: how many bytes the events that wait may take.
@@ -138,7 +138,7 @@ class Recorder(JobObserver):
             self._write(self._lines(self._ended))
 
     def _take_batch(self) -> bool:
-        """Take in an event and those of the next moment, and write them; return whether more may come."""
+        """Process an event and those that follow at once, and write them; return whether more may come."""
         lines: list[bytes] = []
         until_s = time.monotonic() + WRITE_EVERY_S
         make = self._queue.take()

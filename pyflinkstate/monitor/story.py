@@ -1,6 +1,6 @@
-"""What is known of a job, from its events: the same whether they come from the job or from its journal.
+"""A job as its events describe it: the same whether they come from the job or from its journal.
 
-Everything has a bound. What does not fit is forgotten, the oldest first, and sums go on.
+Everything has a bound. Details beyond it are dropped, the oldest first, and sums go on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_TIMES = 20
 #: How a subtask spends its time, in ms.
 TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 
-#: The status of a job that has not told of its end.
+#: The status of a job without an event of its end.
 RUNNING, RESTARTING = "RUNNING", "RESTARTING"
 #: The event with which each further file of a journal begins.
 JOB = "job"
@@ -139,7 +139,7 @@ class Measured:
 
 
 class JobStory:
-    """One job, as its events tell of it."""
+    """One job, as its events describe it."""
 
     def __init__(self) -> None:
         self.job: JsonObject = {"job_id": "", "name": "", "vertices": [], "edges": [], "restored_from": None}
@@ -147,7 +147,7 @@ class JobStory:
         self.status = RUNNING
         self.started_ms: int | None = None
         self.ended_ms: int | None = None
-        #: When the job has told something for the last time.
+        #: The time of the job's last event.
         self.heard_ms: int | None = None
         self.runs = 0
         self.restarts = 0
@@ -161,10 +161,10 @@ class JobStory:
         self.logs = LogTail()
 
     def take(self, event: JsonObject) -> None:
-        """Take in an event.
+        """Process an event.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none of a job's; nothing is said of the story then.
+            KeyError, TypeError, ValueError: it is not an event of a job; the story is undefined then.
         """
         apply = _APPLY.get(event["event"])
         if apply is None or (event["event"] == JOB and self.started_ms is not None):
@@ -173,7 +173,7 @@ class JobStory:
         self.heard_ms = int(event["at"])
 
     def head(self) -> JsonObject:
-        """Return an event that says which job this is, for whoever no longer finds how it started."""
+        """Return an event that identifies the job, for readers that no longer find its start."""
         return {
             "event": JOB,
             "at": self.heard_ms,
@@ -234,7 +234,7 @@ class JobStory:
 
 
 def _shares(sums: dict[str, Counter[int]]) -> JsonObject:
-    """Return the ms of each second that each subtask spent in each way; None for one that told nothing."""
+    """Return the ms of each second that each subtask spent in each way; None for one without reports."""
     count = 1 + max((number for own in sums.values() for number in own), default=-1)
     whole = [sum(own[number] for own in sums.values()) for number in range(count)]
     return {

@@ -1,4 +1,4 @@
-"""A checkpoint as tables: what :func:`open_checkpoint` returns."""
+"""A checkpoint as tables: the class that :func:`open_checkpoint` returns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pyflinkstate.state_access.operator_states import OperatorStates
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.views import View, timer_service
 
-#: Is called with the number of bytes that were read.
+#: Called with the number of bytes of each read.
 OnRead: TypeAlias = Callable[[int], None]
 
 
@@ -48,7 +48,7 @@ def open_checkpoint(path: AnyPath, clock: Callable[[], int] = wall_clock_ms) -> 
 
     Raises:
         CheckpointNotFoundError: there is no completed checkpoint.
-        ConfigurationError: it is no path.
+        ConfigurationError: ``path`` is not a path.
         CorruptCheckpointError: its metadata is damaged.
         IncompatibleCheckpointError: it has a format version that this release does not know.
         CheckpointStorageError: the storage cannot be read.
@@ -104,7 +104,7 @@ class Checkpoint:
     clock: Callable[[], int] = attrs.field(repr=False)
     _keyed: dict[tuple[str, bool], KeyedState] = attrs.field(factory=dict, init=False, repr=False)
 
-    # --- what there is -----------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------
 
     def _repr_html_(self) -> str:
         operators = self.operators()
@@ -183,7 +183,7 @@ class Checkpoint:
             keys: the keys to read; only their key groups are read. Default: all.
             states: the names of states. Default: all that are not split by namespace; if all are (a window
                 operator), all states, in one row for each key and window.
-            with_expired: also values that have expired and are still in the checkpoint.
+            with_expired: whether to include expired values that are still in the checkpoint.
             time_to_live: by state, how long its values live, in place of what the checkpoint says. Files of
                 earlier releases do not say it; nothing of them is left out then.
             allow_pickle: load pickled values and keys, which runs code: only for a checkpoint you trust.
@@ -192,7 +192,7 @@ class Checkpoint:
             UnknownOperatorError, UnknownStateError: the checkpoint has no such operator or state.
             InvalidKeyError: a key does not fit the type of the operator's keys.
             StateTableError: the states have different namespaces.
-            ConfigurationError: a single key or state is given, and no list.
+            ConfigurationError: a single key or state is given instead of a list.
             PickledStateError: keys are pickled objects, which must be loaded to tell them apart.
         """
         if states is not None:

@@ -16,7 +16,7 @@ Offsets = npt.NDArray[np.int64]
 
 @attrs.frozen
 class Expiry:
-    """What counts as expired.
+    """Decides which values have expired.
 
     Attributes:
         now_ms: the present, in ms since 1970.
@@ -70,10 +70,10 @@ def user_values(stored: TypeInformation, array: pa.Array, expiry: Expiry) -> tup
 
 
 def _kept(array: pa.Array, alive: Mask) -> tuple[Offsets, pa.Array, Mask]:
-    """Return the offsets of what is left of each list or map, the mask of elements, and that of rows."""
+    """Return the offsets of the elements left in each list or map, and the masks of elements and rows."""
     offsets = offsets_of(array)
     left = np.concatenate(([0], np.cumsum(alive)))[offsets]
-    # What was empty before stays.
+    # Values that were empty before stay.
     return left, pa.array(alive), (np.diff(left) > 0) | (np.diff(offsets) == 0)
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself, its operators and their states, without the state."""
+"""Facts about a checkpoint, its operators and their states, read without the state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CheckpointOffsets:
         job_name: its name.
         epoch: the last epoch whose records are in the state.
         timestamp_ms: when the checkpoint was triggered, in ms since 1970.
-        source_position: where the source goes on, in its own form.
+        source_position: the source's position, in its own form.
         watermarks: by assigner or operator, in ms since 1970.
         counters: counts of records up to this epoch.
         operators: parallelism and sizes.
@@ -87,7 +87,7 @@ class CheckpointOffsets:
 
 
 def nearest(name: str | None, known: list[str]) -> str:
-    """Return the names that there are, those most like ``name`` first.
+    """Return the existing names, the most similar to ``name`` first.
 
     >>> nearest("cuont", ["total", "count"])
     "'count', 'total'"

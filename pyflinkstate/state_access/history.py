@@ -33,7 +33,7 @@ class Moment:
     Attributes:
         checkpoint_id: the number of the checkpoint.
         epoch: the last epoch whose records are in the state.
-        timestamp_ms: when it was triggered, in ms since 1970; what had expired then is left out.
+        timestamp_ms: when it was triggered, in ms since 1970; values that had expired by then are left out.
         table: the key's row, as :meth:`Checkpoint.keyed` gives it; no row if the key had no state, and None
             if the operator, or all of the states, were not there.
     """
@@ -110,7 +110,7 @@ def history(
         UnknownStateError: no checkpoint has a state of that name, or the operator never had keyed state.
         InvalidKeyError: the key does not fit the newest checkpoint that has the operator. One that does not
             fit an older one, whose keys were narrower, has no row there.
-        ConfigurationError: a single state is given, and no list, or the path is none.
+        ConfigurationError: a single state is given instead of a list, or ``path`` is not a path.
     """
     path = path_text(path)
     if states is not None:

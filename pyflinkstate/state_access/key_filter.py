@@ -47,7 +47,7 @@ def key_filter(state: KeyedState, keys: Iterable[Key] | None) -> KeyFilter | Non
     """Return the filter of some keys; None if all keys are wanted.
 
     Raises:
-        ConfigurationError: a single key is given; the letters of a text would be the keys.
+        ConfigurationError: a single key is given, and the letters of a string would be the keys.
     """
     if keys is None:
         return None

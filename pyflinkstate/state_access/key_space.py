@@ -88,7 +88,7 @@ class KeySpace:
             yield key_group, batch.take(pa.array(rows))
 
     def codes(self, columns: Iterable[tuple[TypeInformation | None, pa.Array]]) -> ArrowObject:
-        """Return a number for each row, equal where the rows are; see ``identity.row_codes``."""
+        """Return a number for each row, equal for equal rows; see ``identity.row_codes``."""
         return row_codes(list(columns), self.load)
 
     def load(self, data: bytes) -> Key:

@@ -179,7 +179,7 @@ class KeyedState:
 
     @cached_property
     def ttl_ms(self) -> dict[str, int]:
-        """By state, how long its values live, in ms, as the newest file says that knows it."""
+        """Time to live by state, in ms, from the newest file that has it."""
         newest = sorted(self.files, key=lambda file: file.handle.checkpoint_id or 0)
         metas = [meta for file in newest for meta in file.head.states]
         return {
@@ -258,7 +258,7 @@ class KeyedState:
         return encode_column(now.stored_type, list(map(convert, values)))
 
     def _newest(self, name: str, pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """Return the last row of each key and namespace, unless that says that the entry was removed."""
+        """Return the last row of each key and namespace, unless it marks the entry as removed."""
         if len(pieces) == 1 and "removed" not in pieces[0].schema.names:
             return pieces[0]
         schema, meta = self.schema(name), self.metas[name]
@@ -282,7 +282,7 @@ class KeyedState:
 
     @property
     def load(self) -> Load:
-        """What loads pickled keys."""
+        """The function that loads pickled keys."""
         return loader(self.allow_pickle)
 
     # --- keys whose hash has changed -----------------------------------------------------------------

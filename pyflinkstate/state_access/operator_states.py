@@ -45,7 +45,7 @@ class WrittenState:
     codec: OperatorStateCodec
 
 
-#: Reads what some subtasks wrote.
+#: Reads the state of some subtasks.
 ReadParts: TypeAlias = Callable[[list[WrittenState]], Iterator[pa.RecordBatch]]
 
 
@@ -59,7 +59,7 @@ class OperatorStates:
 
     @cached_property
     def written(self) -> dict[str, list[WrittenState]]:
-        """What the subtasks wrote of each state, in order; of broadcast state only one, as all are alike."""
+        """The parts of each state by subtask, in order; of broadcast state only one, as all are the same."""
         found: dict[str, list[WrittenState]] = {}
         for subtask, state in enumerate(self.operator.subtasks):
             handle = state.managed_operator
@@ -127,7 +127,7 @@ class OperatorStates:
 
 
 def _split(read: ReadParts, parts: list[WrittenState], number: int | None) -> list[Read]:
-    """Return what reads the state of some subtasks each."""
+    """Return readers, each of the state of some subtasks."""
     count = min(number or len(parts), len(parts))
     ends = [len(parts) * n // count for n in range(count + 1)]
     return [partial(read, parts[begin:end]) for begin, end in pairwise(ends)]

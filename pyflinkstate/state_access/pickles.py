@@ -2,7 +2,7 @@
 
 Loading a pickle runs whatever code it names. A pickle of plain Python values (numbers, texts, bytes, tuples,
 lists, sets and dicts of these) names none. :func:`load_plain` loads such a pickle and refuses every other
-one, so keys without a declared type can be looked up and compared in a checkpoint that nobody vouches for.
+one, so keys without a declared type can be looked up and compared in a checkpoint that is not trusted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def load_plain(data: bytes) -> TypedValue:
 
 
 def loader(allow_pickle: bool) -> Load:
-    """Return what loads pickles: all of them if that is allowed, otherwise those of plain values."""
+    """Return the function that loads pickles: all of them if allowed, otherwise those of plain values."""
     return load_pickle if allow_pickle else load_plain
 
 
@@ -61,7 +61,7 @@ def has_pickles(type_info: TypeInformation) -> bool:
 
 
 def comparable(data: bytes | None) -> Hashable | TypedValue:
-    """Return what a pickle is compared by: its value if that is plain, otherwise its bytes."""
+    """Return the value by which a pickle is compared: its own if that is plain, otherwise its bytes."""
     try:
         return None if data is None else load_plain(data)
     except PickledStateError:
@@ -94,7 +94,7 @@ def loaded(type_info: TypeInformation, array: pa.Array) -> pa.Array:
 
 
 def _with_nulls_of(array: pa.Array, made: pa.Array) -> pa.Array:
-    """Return what was made of the lists or maps of a column, with null where the column has none."""
+    """Return converted lists or maps, with null where the column has null."""
     if not array.null_count:
         return made
     return made.take(pa.array(np.arange(len(array)), mask=array.is_null().to_numpy(zero_copy_only=False)))
@@ -122,7 +122,7 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def no_common_type(error: Exception) -> StateTableError:
-    """Return the error for pickled values that make no column."""
+    """Return the error for pickled values that do not fit into one column."""
     return StateTableError(
         f"the pickled values have no Arrow type in common ({error}): read them with rows(), or leave them "
         f"pickled"

@@ -26,7 +26,7 @@ class Column:
     Attributes:
         name: its name.
         arrow: its Arrow type, in which pickles are bytes.
-        type_info: the declared type of its values; None if Arrow's type says it all.
+        type_info: the declared type of its values; None if the Arrow type is enough.
     """
 
     name: str
@@ -47,7 +47,7 @@ def _names_and_types(columns: tuple[Column, ...]) -> str:
 class StateTable:
     """A table of a checkpoint's state. Each call reads the checkpoint again; nothing is kept.
 
-    Declared types are Arrow columns. What has no declared type is a column of pickles, as bytes, unless the
+    Values of declared types are Arrow columns. Others are a column of pickles, as bytes, unless the
     table was asked for with ``allow_pickle=True``: then they are loaded, in the Arrow type that fits all of
     them.
 
@@ -139,7 +139,7 @@ class StateTable:
 
         Executors read the checkpoint when the ``DataFrame`` is evaluated; nothing is collected in the
         driver. They need this package, and a path that leads to the checkpoint from where they are. Columns
-        have Spark's types for those of :attr:`schema`: texts are ``STRING``, lists ``ARRAY``, moments
+        have Spark's types for those of :attr:`schema`: strings are ``STRING``, lists ``ARRAY``, timestamps
         ``TIMESTAMP_NTZ``.
 
         Args:

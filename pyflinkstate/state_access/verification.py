@@ -1,4 +1,4 @@
-"""Checks all of a checkpoint: every file, every checksum, and what nobody needs."""
+"""Checks all of a checkpoint: every file, every checksum, and files that nobody needs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from pyflinkstate.state_access.operator_states import OperatorStates
 
 @attrs.define
 class Verification:
-    """What :func:`verify` found.
+    """The result of :func:`verify`.
 
     Attributes:
         checkpoints: the folders that were checked.
-        files: how many files there are, ``_metadata`` not counted.
-        bytes_read: how many bytes of state were read.
+        files: the number of files, without ``_metadata``.
+        bytes_read: the number of bytes of state that were read.
         problems: what is damaged, missing or of another version, in words; the state cannot be restored from
             there.
         unneeded: files and folders that no completed checkpoint needs, such as those of one that is being
@@ -71,7 +71,7 @@ def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
 
     Raises:
         CheckpointNotFoundError: there is no completed checkpoint.
-        ConfigurationError: it is no path.
+        ConfigurationError: ``path`` is not a path.
     """
     path, result = path_text(path), Verification()
     try:
@@ -212,7 +212,7 @@ def _problems_of_raw(
 
 
 def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None:
-    """Return what is wrong with the size of a file. A file that is missing was found before."""
+    """Return the problem with the size of a file. Missing files were found before."""
     what = folder.describe(handle)
     info = folder.file_system.get_file_info(what)
     if info.type == fs.FileType.NotFound or info.size == handle.size_bytes:

@@ -65,7 +65,7 @@ class ReadableState(Protocol):
 
     @property
     def load(self) -> Load:
-        """What loads pickled keys."""
+        """The function that loads pickled keys."""
 
     @property
     def is_spread_anew(self) -> bool:
@@ -83,7 +83,7 @@ class ReadableState(Protocol):
 
 @attrs.frozen
 class View:
-    """What is read of an operator's keyed state.
+    """A selection of an operator's keyed state.
 
     Attributes:
         state: the state.
@@ -331,7 +331,7 @@ def _column(name: str, stored: TypeInformation, declared: TypeInformation) -> Co
 
 
 def element_type(meta: RegisteredStateMeta) -> TypeInformation:
-    """Return the type of what has a row of its own among the entries."""
+    """Return the type of the values that have a row each among the entries."""
     if meta.kind is StateKind.LIST:
         assert isinstance(meta.stored_type, ListTypeInfo)
         return meta.stored_type.element_type
@@ -362,7 +362,7 @@ def exploded_rows(kind: StateKind, rows: pa.RecordBatch) -> tuple[list[pa.Array]
 
 
 def expiries_of(timestamps: pa.Array, ttl_ms: int | None) -> pa.Array:
-    """Return when entries expire; null if nobody says how long they live."""
+    """Return when entries expire; null if their time to live is not known."""
     if ttl_ms is None:
         return pa.nulls(len(timestamps), pa.int64())
     return pa.array(timestamps.to_numpy(zero_copy_only=False) + ttl_ms)

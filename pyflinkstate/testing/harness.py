@@ -1,4 +1,4 @@
-"""What all harnesses have in common: access to the operator's output, and the end of a ``with`` block."""
+"""The base of all harnesses: access to the operator's output, and the end of a ``with`` block."""
 
 from __future__ import annotations
 

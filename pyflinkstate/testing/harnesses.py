@@ -160,7 +160,7 @@ class TwoInputOperatorHarness(_TwoInputs):
 
 
 class CheckpointedOperatorHarness(OperatorHarness):
-    """An operator of one input without keys, whose function has to do with checkpoints.
+    """An operator of one input without keys, whose function takes part in checkpoints.
 
     Args:
         function: a ``MapFunction``, ``FlatMapFunction``, ``FilterFunction`` or ``ProcessFunction`` that is a
@@ -175,7 +175,7 @@ class CheckpointedOperatorHarness(OperatorHarness):
         super().__init__(operator, (Input(_NOWHERE, Partitioning.FORWARD),), **options)
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
-        """Process one record; return the values of what it gave to the main output."""
+        """Process one record; return the values of its results in the main output."""
         return self._process(0, value, timestamp)
 
 

@@ -7,7 +7,7 @@ from pyflinkstate.errors import CorruptCheckpointError
 
 
 class MemoryCheckpointStream:
-    """Collects what is written."""
+    """Collects the written bytes."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
@@ -21,7 +21,7 @@ class MemoryCheckpointStream:
         return ByteStreamStateHandle(b"".join(self._chunks))
 
     def abort(self) -> None:
-        """Forget what was written."""
+        """Discard the written bytes."""
         self._chunks.clear()
 
 

@@ -229,7 +229,7 @@ def test_a_job_is_cancelled_from_its_page(run: JobRun) -> None:
             pass
     assert told == [(202, "The job is being cancelled.")]
     assert browser.ask(f"/api/jobs/{job.job_id}").json()["status"] == "CANCELED"
-    assert posted(browser, job, "cancel") == (409, "The job does not run any more.")
+    assert posted(browser, job, "cancel") == (409, "The job is not running any more.")
     monitor.close()
 
 

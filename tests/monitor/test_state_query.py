@@ -179,7 +179,7 @@ def test_a_body_that_is_no_question_is_told_why(body: Any, said: str) -> None:
 def test_what_is_said_of_it_comes_over_http() -> None:
     answer = asked_when_idle(lambda browser, job: post(browser, job.job_id, {"operator": "states"}))
     assert answer.status == 400
-    assert answer.json() == {"message": 'a question must have "state", a text'}
+    assert answer.json() == {"message": 'a question must have "state", a string'}
 
 
 def test_numbers_that_json_does_not_have_are_texts() -> None:

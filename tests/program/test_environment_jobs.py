@@ -283,7 +283,7 @@ def test_a_batch_dataframe_is_no_stream(env: StreamExecutionEnvironment) -> None
 @pytest.mark.parametrize("path", [None, 3, b"module.py"])
 def test_what_is_brought_along_has_a_path(env: StreamExecutionEnvironment, path: Any) -> None:
     for bring in (env.add_python_file, env.add_python_archive, env.set_python_requirements):
-        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+        with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib.Path, not "):
             bring(path)
 
 
@@ -323,9 +323,9 @@ def test_the_name_of_a_job_is_a_text(env: StreamExecutionEnvironment, name: Any)
 
 
 def test_the_names_of_sources_and_sinks_are_texts(env: StreamExecutionEnvironment) -> None:
-    with pytest.raises(ConfigurationError, match="the name of a sink is a text, not 7"):
+    with pytest.raises(ConfigurationError, match="the name of a sink must be a string, not 7"):
         env.from_collection([1]).print().name(7)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="source_name is a text, not 7"):
+    with pytest.raises(ConfigurationError, match="source_name must be a string, not 7"):
         env.from_source(NumberSequenceSource(1, 2), source_name=7)  # type: ignore[arg-type]
 
 

@@ -384,43 +384,43 @@ BUILDING = [
         "a number as uid",
         keyed(lambda stream: stream.process(Keyed()).uid(7)),
         ConfigurationError,
-        ("^a uid is a text, not 7$",),
+        ("^a uid must be a string, not 7$",),
     ),
     Mistake(
         "nothing as uid",
         keyed(lambda stream: stream.process(Keyed()).uid("")),
         ConfigurationError,
-        ("^a uid is a text that is not empty, not ''$",),
+        ("^a uid must be a non-empty string, not ''$",),
     ),
     Mistake(
         "0 as the hash of a uid",
         keyed(lambda stream: stream.process(Keyed()).set_uid_hash(0)),
         ConfigurationError,
-        ("^a uid is a text, not 0$",),
+        ("^a uid must be a string, not 0$",),
     ),
     Mistake(
         "a number as the name of an operator",
         built(lambda stream: stream.map(str).name(7)),
         ConfigurationError,
-        ("^the name of an operator is a text, not 7$",),
+        ("^the name of an operator must be a string, not 7$",),
     ),
     Mistake(
         "a number as the name of a job with state",
         lambda: new_savepoint(3),  # type: ignore[arg-type]
         ConfigurationError,
-        ("^the name of a job is a text, not 3$",),
+        ("^the name of a job must be a string, not 3$",),
     ),
     Mistake(
         "a number as uid of an operator with state",
         lambda: new_savepoint("job").bootstrap(7, [], key="k", function={}),  # type: ignore[arg-type]
         ConfigurationError,
-        ("^a uid is a text, not 7$",),
+        ("^a uid must be a string, not 7$",),
     ),
     Mistake(
         "a number as the name of a DataFrame's job",
         lambda: JobOptions("keyed_process()", {"job_name": 20240501}).check(None),  # type: ignore[arg-type, typeddict-item]
         ConfigurationError,
-        ("^job_name is a text, not 20240501$",),
+        ("^job_name must be a string, not 20240501$",),
     ),
     Mistake(
         "a tuple of types of Python's",

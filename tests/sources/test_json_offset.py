@@ -61,12 +61,12 @@ def test_what_is_a_number_or_a_text_may_be_of_a_class_of_its_own(value: Any) -> 
 NO_JSON = [
     ((1, 2), r"offset is a tuple, \(1, 2\), which would be read back as a list: use a list"),
     ({"at": [0, (1,)]}, r"offset\['at'\]\[1\] is a tuple"),
-    ({0: 100}, "offset has the key 0, and the keys of JSON are texts: use str"),
+    ({0: 100}, "offset has the key 0, and the keys of JSON are strings: use str"),
     ({"orders": {0: 5}}, r"offset\['orders'\] has the key 0"),
     ({"next": numpy.int64(5)}, r"offset\['next'\] is .*5.*, of type numpy.int64"),
     (datetime.date(2024, 2, 29), r"offset is datetime.date\(2024, 2, 29\), of type datetime.date"),
     ({"seen": {"a"}}, r"offset\['seen'\] is \{'a'\}, of type builtins.set"),
-    ([0.5, float("nan")], r"offset\[1\] is nan, which is no number of JSON: use None"),
+    ([0.5, float("nan")], r"offset\[1\] is nan, which is not a number in JSON: use None"),
     (float("-inf"), "offset is -inf"),
 ]
 

@@ -50,7 +50,7 @@ class TestPaths:
     @pytest.mark.parametrize("path", [5, None, b"/checkpoints"])
     @pytest.mark.parametrize("read", [open_checkpoint, verify, lambda path: history(path, UID, "a")])
     def test_what_is_no_path_is_refused(self, read, path):
-        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+        with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib.Path, not "):
             read(path)
 
 
@@ -162,7 +162,7 @@ class TestDiff:
     def test_paths_of_any_kind_will_do(self, tmp_path):
         a, b = (write(tmp_path, {"a": number}, number) for number in (1, 2))
         assert self.changes(Path(a), Mount(b))[0] == {"a": ("changed", 1, 2)}
-        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+        with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib.Path, not "):
             diff(a, 5)
 
     def test_it_comes_by_key_group(self, tmp_path):

@@ -495,7 +495,7 @@ def test_a_checkpoint_is_edited_by_its_path(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / str(path)).mkdir()
     for begin in (edit, lambda path: dry_run(path, None)):
-        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib.Path, not "):
+        with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib.Path, not "):
             begin(path)
 
 
@@ -566,7 +566,7 @@ def test_names_that_are_not_there(tmp_path):
         changed.drop_state(UID, "x")
     with pytest.raises(ConfigurationError, match="operator 'op' already"):
         changed.bootstrap(UID, [], key="k", function={})
-    with pytest.raises(ConfigurationError, match="a uid is a text"):
+    with pytest.raises(ConfigurationError, match="a uid must be a non-empty string"):
         changed.rename_uid(UID, "")
     with pytest.raises(ConfigurationError, match="has a state 'list' already"):
         changed.migrate(UID, "value", ListStateDescriptor("list", Types.LONG()), lambda value: [value])

@@ -197,7 +197,7 @@ TAKES_PATHS: list[Callable[[Any], object]] = [
 def test_a_path_object_will_do_wherever_a_text_does(tmp_path: Path, door: int) -> None:
     TAKES_PATHS[door](tmp_path)
     for wrong in (7, b"/x", ["/x"]):
-        with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib\.Path, not "):
+        with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib\.Path, not "):
             TAKES_PATHS[door](wrong)
 
 

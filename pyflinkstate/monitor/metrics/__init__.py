@@ -1,1 +1,1 @@
-"""What a job measures, in the forms of those who collect metrics."""
+"""The metrics of jobs, in the formats of metric collectors."""

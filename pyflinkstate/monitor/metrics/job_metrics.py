@@ -1,4 +1,4 @@
-"""What there is to measure of a job, under Flink's names where Flink has the metric.
+"""The metrics of a job, under Flink's names where Flink has them.
 
 The names are those of Flink's ``PrometheusReporter`` with its default scopes. As there, a user's counter is a
 gauge, because it can be decreased.

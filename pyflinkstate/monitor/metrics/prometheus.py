@@ -29,6 +29,6 @@ def _labels(sample: ReportedMetric) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Escape what would end a value; what UTF-8 cannot say, which a command line may contain, is a ``?``."""
+    """Escape characters that would end a value; those that UTF-8 cannot encode become ``?``."""
     value = value.encode("utf-8", "replace").decode("utf-8")
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

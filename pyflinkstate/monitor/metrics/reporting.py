@@ -1,4 +1,4 @@
-"""Tells reporters the metrics of jobs, each on a thread of its own."""
+"""Reports the metrics of jobs to reporters, each on a thread of its own."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _STATUSES: tuple[tuple[type[PyFlinkStateError], int], ...] = (
 
 @attrs.frozen
 class _Asked:
-    """A question as it is in a body."""
+    """A parsed question."""
 
     operator: str
     state: str
@@ -79,7 +79,7 @@ def _asked(body: bytes) -> _Asked:
     """Return the question.
 
     Raises:
-        ConfigurationError: the body is none.
+        ConfigurationError: the body is not a valid question.
     """
     try:
         content = json.loads(body)
@@ -105,7 +105,7 @@ def _asked(body: bytes) -> _Asked:
 def _text(content: JsonObject, name: str) -> str:
     value = content.get(name)
     if not isinstance(value, str):
-        raise ConfigurationError(f'a question must have "{name}", a text')
+        raise ConfigurationError(f'a question must have "{name}", a string')
     return value
 
 
@@ -133,7 +133,7 @@ def _namespace(value: Json) -> Hashable | None:
 
 
 def _rows(found: LiveTable, limit: int) -> JsonObject:
-    """Return rows up to a number and a size; ``is_complete`` tells whether these are all."""
+    """Return rows up to a number and a size; ``is_complete`` says whether these are all."""
     rows: list[Json] = []
     left = MOST_JSON_BYTES
     is_complete = True

@@ -1,4 +1,4 @@
-"""What the runtime knows of the answers to questions, whose tables belong to ``pyflinkstate.state_access``.
+"""The interface of answers to questions, which ``pyflinkstate.state_access`` implements.
 
 Rooms above are not imported from here. The reader is loaded by its name when somebody asks.
 """
@@ -18,7 +18,7 @@ _READER = "pyflinkstate.state_access.live"
 
 
 class StateAnswer(Protocol):
-    """What :class:`pyflinkstate.state_access.live.LiveTable` offers."""
+    """The interface of :class:`pyflinkstate.state_access.live.LiveTable`."""
 
     @property
     def epoch(self) -> int:
@@ -50,7 +50,7 @@ class StateAnswer(Protocol):
         """Yield each row as a dict of Python values."""
 
     def close(self) -> None:
-        """Let the slots release what is not read yet."""
+        """Release the state that slots still keep for this answer."""
 
     def __enter__(self) -> StateAnswer:
         """Return the answer, which is closed at the end of the ``with`` block."""

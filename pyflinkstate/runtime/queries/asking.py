@@ -40,7 +40,7 @@ from pyflinkstate.runtime.wire import (
     connect,
 )
 
-#: So many questions to one job may be open at a time: each may make the slots copy what changes meanwhile.
+#: Maximum number of open questions to one job: each may make the slots copy what changes meanwhile.
 MOST_AT_ONCE = 16
 #: How often to look whether a job that is starting or restarting can be asked.
 _LOOK_S = 0.02
@@ -53,7 +53,7 @@ class LiveSlots:
     Attributes:
         attempt: the number of the attempt that they belong to.
         epoch: the epoch after which they stand, or will stand when they have processed it.
-        addresses: where the running ones listen.
+        addresses: the addresses at which the running slots listen.
         secret: the secret of the job.
     """
 
@@ -65,13 +65,13 @@ class LiveSlots:
 
 @attrs.frozen
 class StateQuestion:
-    """What is asked.
+    """A question about a state of an operator.
 
     Attributes:
         uid: the operator.
         state: the name of its state.
         keys: the wanted keys by their key groups; None for all keys.
-        namespace: the wanted namespace alone; empty for all.
+        namespace: the only wanted namespace; empty for all.
     """
 
     uid: str
@@ -116,7 +116,7 @@ class _Frozen:
 
     @property
     def metas(self) -> list[RegisteredStateMeta]:
-        """Descriptions of the state, each once; slots that have no such state have none."""
+        """The distinct descriptions of the state, from the slots that have it."""
         found: list[RegisteredStateMeta] = []
         for head in self.heads:
             if head.meta is not None and head.meta not in found:
@@ -160,7 +160,7 @@ class StateQueries:
         """Return the entries that a question is about, when their state is frozen.
 
         Args:
-            question: what is asked.
+            question: the question.
             timeout_s: how long to wait for the end of the epoch, or for a job that starts or restarts; and
                 then for each part of the answer.
 

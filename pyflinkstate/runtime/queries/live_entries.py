@@ -1,4 +1,4 @@
-"""What slots send of their frozen state: record batches, as they come, from all slots at once."""
+"""Frozen state from slots: record batches, as they come, from all slots at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LiveEntries:
     close: Callable[[], None] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Arrange for the end."""
+        """Close the connections when this object is collected."""
         self.close = weakref.finalize(self, _closed, self._channels, self._on_close)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -77,7 +77,7 @@ class LiveEntries:
                     waiting.remove(channel)
 
     def _ready(self, waiting: list[Channel]) -> list[Channel]:
-        """Return the channels on which something has come."""
+        """Return the channels that have data to read."""
         ready = [channel for channel in waiting if channel.poll()]  # an encrypted one may have read ahead
         if ready:
             return ready

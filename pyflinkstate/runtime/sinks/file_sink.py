@@ -45,13 +45,13 @@ _NESTED = (
     pa.types.is_fixed_size_list,
 )
 
-#: Names, a schema, or what makes batches; with None the records decide.
+#: Names, a schema, or a maker of batches; None: the records decide.
 Columns: TypeAlias = ArrowObject
 
 
 @runtime_checkable
 class BatchMaker(Protocol):
-    """Makes Arrow batches of records; the error of one that does not fit is ready to be reported."""
+    """Makes Arrow batches of records; the error of a record that does not fit can be reported as it is."""
 
     def batch(self, rows: list[Record]) -> pa.RecordBatch:
         """Return the records as a batch."""
@@ -333,7 +333,7 @@ class FileSink(TwoPhaseFileSink):
 
     Args:
         directory: a path or URI that driver and executors can reach.
-        format: ``"json"`` (one JSON value on each line; NaN and infinity are none), ``"csv"``, ``"parquet"``,
+        format: ``"json"`` (one JSON value on each line, without NaN and infinity), ``"csv"``, ``"parquet"``,
             or ``"text"`` (``str`` of each record; a line end in it is written as it is). Records for CSV and
             Parquet are dicts, tuples or lists.
         columns: for CSV their names, for Parquet names or a ``pyarrow.Schema``. By default the first record
@@ -342,7 +342,7 @@ class FileSink(TwoPhaseFileSink):
             folders.
         retention_ms: for how long an epoch stays after it was written, in ms: a commit deletes earlier epochs
             that are older. Readers must have read them by then. Default: for ever.
-        now_ms: tells the time in ms since 1970.
+        now_ms: returns the time in ms since 1970.
 
     Raises:
         SinkError: the arguments do not go together, or the storage cannot rename folders.

@@ -105,7 +105,7 @@ class Note:
     aside: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """Return it as JSON."""
+        """Return the note as JSON."""
         runs = [[run, began] for run, began in self.history.runs]
         return json.dumps({"job_id": self.job_id, "runs": runs, "aside": self.aside}).encode()
 

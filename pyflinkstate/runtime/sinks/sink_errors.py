@@ -34,7 +34,7 @@ def sink_errors(what: str, culprit: Callable[[], Record] | None = None) -> Itera
 
 @contextmanager
 def errors_of_sink(name: str, method: str) -> Iterator[None]:
-    """Turn what a method of a sink raises into a ``SinkStorageError``, after which a job may restart.
+    """Convert an error of a sink's method to a ``SinkStorageError``, after which a job may restart.
 
     Args:
         name: the name of the sink in the plan.

@@ -144,7 +144,7 @@ class OutputFileConfig:
 
     @staticmethod
     def builder() -> OutputFileConfig.OutputFileConfigBuilder:
-        """Return what makes a configuration."""
+        """Return a builder of configurations."""
         return OutputFileConfig.OutputFileConfigBuilder()
 
     class OutputFileConfigBuilder:
@@ -154,12 +154,12 @@ class OutputFileConfig:
             self._prefix, self._suffix = "part", ""
 
         def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """Set what names begin with. Default: ``part``."""
+            """Set the beginning of names. Default: ``part``."""
             self._prefix = prefix
             return self
 
         def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """Set what names end with. Default: nothing."""
+            """Set the end of names. Default: empty."""
             self._suffix = suffix
             return self
 
@@ -400,7 +400,7 @@ class RowFormatBuilder:
         self._settings = RowFormatSettings(encoder)
 
     def with_bucket_check_interval(self, interval: int) -> RowFormatBuilder:
-        """Accept it without effect: files end with their epoch."""
+        """Do nothing: files end with their epoch."""
         return self
 
     def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> RowFormatBuilder:
@@ -423,7 +423,7 @@ class RowFormatBuilder:
         return self
 
     def enable_compact(self, strategy: object, compactor: object) -> RowFormatBuilder:
-        """Refuse it: small files are not merged.
+        """Raise an error: small files are not merged.
 
         Raises:
             ConfigurationError: always.

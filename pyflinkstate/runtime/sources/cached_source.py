@@ -1,4 +1,4 @@
-"""The source behind ``DataStream.cache``: what a job before has computed, kept on the cluster."""
+"""The source behind ``DataStream.cache``: results of an earlier job, kept on the cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyflinkstate.runtime.sources.sources import Available, Epoch, RddSource, So
 
 @attrs.frozen
 class CachedRecords:
-    """Records on the cluster, and what lets go of them."""
+    """Records on the cluster, and the function that releases them."""
 
     source: RddSource
     release: Callable[[], None]
@@ -22,7 +22,7 @@ class CachedSource(Source):
     """Records that are computed when a job first reads them, and read from the cluster after that.
 
     Args:
-        compute: runs the job that gives them.
+        compute: runs the job that computes them.
     """
 
     is_bounded = True
@@ -37,7 +37,7 @@ class CachedSource(Source):
             self._records = self._compute()
 
     def invalidate(self) -> None:
-        """Let go of the records; who reads them next computes them again."""
+        """Release the records; the next reader computes them again."""
         records, self._records = self._records, None
         if records is not None:
             records.release()

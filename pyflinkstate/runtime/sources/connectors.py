@@ -1,4 +1,4 @@
-"""Sources as PyFlink programs make them (``pyflink.datastream.connectors``)."""
+"""Sources under PyFlink's names (``pyflink.datastream.connectors``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StreamFormat:
 
 @attrs.define
 class _FruitlessLook:
-    """The last look that found no new file."""
+    """The last listing without a new file."""
 
     start: Offset = None
     holds_until_ms: int = 0
@@ -60,13 +60,13 @@ class FileSource(DirectorySource):
     """
 
     paths: tuple[str, ...] = ()
-    #: For how long a look that finds no new file is the last one.
+    #: For how long a listing without a new file stays valid.
     discovery_interval_ms: int = attrs.field(default=0, kw_only=True)
     _now_ms: Callable[[], int] = attrs.field(
         default=SystemClock().monotonic_ms, kw_only=True, eq=False, repr=False
     )
     _last_look: _FruitlessLook = attrs.field(factory=_FruitlessLook, init=False, eq=False, repr=False)
-    #: Records are texts.
+    #: Records are strings.
     type_info = Types.STRING()
 
     @property
@@ -138,13 +138,13 @@ class FileSourceBuilder:
         return self
 
     def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
-        """Go on with files that appear later, without end.
+        """Read files that appear later as well, without end.
 
         Args:
             discovery_interval: how long an idle job waits before it looks for new files again.
 
         Raises:
-            ConfigurationError: it is no ``Duration`` of at least a millisecond.
+            ConfigurationError: it is not a ``Duration`` of at least a millisecond.
         """
         if not isinstance(discovery_interval, Duration):
             raise ConfigurationError(
@@ -166,7 +166,7 @@ class FileSourceBuilder:
         )
 
 
-#: How many numbers an epoch has with checkpoints, unless the program says so.
+#: Number of records in an epoch with checkpoints, unless the program sets it.
 RECORDS_PER_EPOCH = 100_000
 
 

@@ -1,7 +1,7 @@
 """Record formats: how files are parsed into records, and what happens to malformed rows.
 
-Paths go through ``pyarrow.fs``, so a file may be local or in an object store; The extension of a
-name tells the compression, such as ``.gz``.
+Paths go through ``pyarrow.fs``, so a file may be local or in an object store; the extension of a
+name determines the compression, such as ``.gz``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RecordFormat(Protocol):
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Have an error of reading name the file: those of a broken compressed file do not."""
+    """Name the file in errors of reading; those of a broken compressed file do not."""
     try:
         yield
     except (OSError, EOFError) as error:
@@ -108,8 +108,8 @@ class CsvFormat:
     """CSV with a header line; a record is a dict of strings by the names of the columns.
 
     A column without a name is called ``_c0``, ``_c1`` and so on by its place, as in Spark. A row is malformed
-    if the number of its fields differs from the header, or its quotes do not close. A file whose header is no
-    valid text, or has a name twice, cannot be read at all.
+    if the number of its fields differs from the header, or its quotes do not close. A file whose header is
+    not valid text, or has a name twice, cannot be read at all.
     """
 
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)

@@ -15,7 +15,7 @@ from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
 class GuardedSource(Source):
     """Wraps a user's source: its errors become a ``SourceError``, after which a job may restart.
 
-    An offset that is no JSON value is refused with a ``FunctionResultError``, which ends the job.
+    An offset that is not a JSON value is refused with a ``FunctionResultError``, which ends the job.
 
     Args:
         inner: the user's source.
@@ -44,14 +44,14 @@ class GuardedSource(Source):
             return self._checked(self._inner.initial_offset(), "initial_offset")
 
     def restored(self, position: Offset, may_drop: bool) -> Offset:
-        """Return where the source goes on from a checkpoint; see :meth:`SourceSet.restored`."""
+        """Return where the source continues from a checkpoint; see :meth:`SourceSet.restored`."""
         if not isinstance(self._inner, SourceSet):
             return position
         with self._errors("initial_offset"):
             return self._checked(self._inner.restored(position, may_drop), "initial_offset")
 
     def planned(self, ends: Mapping[int, Offset]) -> Mapping[int, Offset]:
-        """Return where epochs end that earlier runs have planned; see :meth:`SourceSet.planned`."""
+        """Return the ends of epochs that earlier runs have planned; see :meth:`SourceSet.planned`."""
         return self._inner.planned(ends) if isinstance(self._inner, SourceSet) else ends
 
     def check_restored(self, position: Offset) -> None:
@@ -80,9 +80,9 @@ class GuardedSource(Source):
         flaw = part_that_is_no_json(offset)
         if flaw is not None:
             raise FunctionResultError(
-                f"source {self._name!r}: {method} returned an offset that is no JSON value, so a checkpoint "
-                f"cannot keep it: {flaw}. An offset is made of None, bool, int, finite float, str, list, and "
-                f"dict with keys of str",
+                f"source {self._name!r}: {method} returned an offset that is not a JSON value, so a "
+                f"checkpoint cannot keep it: {flaw}. An offset is made of None, bool, int, finite float, "
+                f"str, list, and dict with keys of str",
                 source=self._name,
             )
         return offset

@@ -1,4 +1,4 @@
-"""Checks that an offset is a JSON value, as which a checkpoint keeps it.
+"""Checks that an offset is a JSON value, so that a checkpoint can keep it.
 
 JSON refuses some values, and quietly changes others: a tuple becomes a list. A job that restarts would then
 begin at another offset than a job that is restored from the same checkpoint.
@@ -13,20 +13,20 @@ from pyflinkstate.api.values import Offset
 
 
 def part_that_is_no_json(offset: Offset) -> str | None:
-    """Return which part of an offset JSON cannot give back as it is, and why, or None if all is well."""
+    """Return the part of an offset that JSON cannot restore exactly, and why; None if there is none."""
     found = _find(offset)
     return None if found is None else f"offset{found[0]} {found[1]}"
 
 
 def _find(value: Offset) -> tuple[str, str] | None:
-    """Return where the part is, and what is wrong with it."""
+    """Return the place of the part, and the problem."""
     if isinstance(value, dict):
         return _find_in_dict(value)
     if isinstance(value, list):
         parts = ((number, _find(part)) for number, part in enumerate(value))
         return next(((f"[{number}]{found[0]}", found[1]) for number, found in parts if found), None)
     if isinstance(value, float):
-        return None if math.isfinite(value) else ("", f"is {value}, which is no number of JSON: use None")
+        return None if math.isfinite(value) else ("", f"is {value}, which is not a number in JSON: use None")
     if value is None or isinstance(value, (str, int)):
         return None
     if isinstance(value, tuple):
@@ -38,7 +38,7 @@ def _find(value: Offset) -> tuple[str, str] | None:
 def _find_in_dict(value: dict[Offset, Offset]) -> tuple[str, str] | None:
     for key, part in value.items():
         if not isinstance(key, str):
-            return "", f"has the key {safe_repr(key)}, and the keys of JSON are texts: use str"
+            return "", f"has the key {safe_repr(key)}, and the keys of JSON are strings: use str"
         if (found := _find(part)) is not None:
             return f"[{key!r}]{found[0]}", found[1]
     return None

@@ -38,7 +38,7 @@ class NextBatch:
 
     Attributes:
         number: the number of the batch.
-        identity: tells it from other batches with that number; None if Spark has not planned it yet.
+        identity: distinguishes it from other batches with that number; None if Spark has not planned it yet.
     """
 
     number: int
@@ -61,7 +61,7 @@ class QueryLog:
         except (ValueError, KeyError, TypeError) as error:
             raise SourceError(
                 f"the streaming query's checkpoint location is damaged: its file {METADATA!r} is "
-                f"{data[:80]!r}; restore that file, or begin anew with another checkpoint location"
+                f"{data[:80]!r}; restore that file, or start from scratch with another checkpoint location"
             ) from error
 
     def next_batch(self) -> NextBatch:
@@ -73,7 +73,7 @@ class QueryLog:
         return NextBatch(cut, self.identity(cut))
 
     def identity(self, batch: int) -> str | None:
-        """Return what tells a batch from any other with that number, or None if Spark has not planned it.
+        """Return the identity of a batch among those with its number, or None if Spark has not planned it.
 
         It is a digest of all that Spark recorded. Offsets alone are not enough, as those of a file source are
         only numbers, but Spark also records when it planned the batch.

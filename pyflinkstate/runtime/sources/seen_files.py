@@ -22,14 +22,14 @@ from pyflinkstate.errors import IncompatibleCheckpointError
 _DIGEST_BYTES = 16
 _SIZE_BYTES = 8
 _ENTRY_BYTES = _DIGEST_BYTES + _SIZE_BYTES
-#: How many files are remembered that are gone from the directory: 1.6 MB of a position.
+#: Number of deleted files that are remembered: 1.6 MB of a position.
 MAX_GONE = 50_000
 _REMEDY = "restore another checkpoint, or start without one, which reads all files again"
 
 
 @lru_cache(maxsize=200_000)
 def digest_of(name: str) -> bytes:
-    """Return the digest that stands for a name."""
+    """Return the digest of a name."""
     return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=_DIGEST_BYTES).digest()
 
 
@@ -59,7 +59,7 @@ class SeenFiles:
         return SeenFiles(sizes)
 
     def encode(self) -> str:
-        """Return a text for a position."""
+        """Return a string for a position."""
         entries = (digest + size.to_bytes(_SIZE_BYTES, "big") for digest, size in self.sizes.items())
         return base64.b64encode(b"".join(entries)).decode("ascii")
 
@@ -68,7 +68,7 @@ class SeenFiles:
         """Return the files that were encoded.
 
         Raises:
-            IncompatibleCheckpointError: ``text`` is not such a text.
+            IncompatibleCheckpointError: ``text`` is not such a string.
         """
         try:
             data = base64.b64decode(text, validate=True)

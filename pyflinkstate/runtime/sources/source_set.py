@@ -34,15 +34,15 @@ class SourceSet(Source):
         #: Where sources begin that a checkpoint does not have; asked for once, as later attempts begin there
         #: too.
         self._firsts: dict[str, Offset] = {}
-        #: Where the job begins, or goes on from a checkpoint.
+        #: The position at which the job begins, or continues from a checkpoint.
         self._start: dict[str, Offset] = {}
         self.poll_s = min(source.poll_s for source in sources.values())
-        #: The last offset of each source, as far as it is known.
+        #: The last known offset of each source.
         self._ends: dict[str, Offset] = {}
         self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
 
     def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
-        """Let sources wait for others: ``hold_back`` returns which, given those that have ended."""
+        """Let sources wait for others: ``hold_back`` returns them, given those that have ended."""
         self._hold_back = hold_back
 
     def open(self, wake_up: Callable[[], None]) -> None:
@@ -62,11 +62,11 @@ class SourceSet(Source):
         return self._start
 
     def restored(self, position: Offset, may_drop: bool) -> Offset:
-        """Return where these sources go on from a checkpoint; one that it does not know begins as a new one.
+        """Return where these sources continue from a checkpoint; one that it lacks begins as a new one.
 
         Args:
             position: the position in the checkpoint.
-            may_drop: whether it may have positions of sources that are not there any more.
+            may_drop: whether it may have positions of sources that no longer exist.
 
         Raises:
             IncompatibleCheckpointError: it has, or it has no position of any of the sources.
@@ -89,7 +89,7 @@ class SourceSet(Source):
         return _found_in(known, self._places).get(name, name) != name
 
     def planned(self, ends: Mapping[int, Offset]) -> dict[int, Offset]:
-        """Return where epochs end that earlier runs, maybe with other sources, have planned.
+        """Return the ends of epochs that earlier runs, maybe with other sources, have planned.
 
         An epoch has nothing of a source that its run did not have.
 
@@ -175,12 +175,12 @@ class SourceSet(Source):
 
 
 def key_of_uid(uid: str) -> str:
-    """Return under which name a position has a source with a uid, which is never that of a place."""
+    """Return the name of a source with a uid in a position, which is never that of a place."""
     return f"{UID}{uid}" if _number_in(uid) else uid
 
 
 def key_of_place(name: str, number: int) -> str:
-    """Return under which name, never that of a uid, a position has a job's ``number``-th source."""
+    """Return the name, never that of a uid, of a job's ``number``-th source in a position."""
     return f"{PLACE if name.startswith(UID) else ''}{name}-{number}"
 
 
@@ -189,7 +189,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _found_in(position: Iterable[str], places: Mapping[str, str]) -> dict[str, str]:
-    """Return under which name a position has each source, if it has.
+    """Return the name of each source in a position that has it.
 
     A source is found by its uid. The others are told apart by their order, and only if there are as many of
     a base name as the position has: otherwise a source could go on where another one was. That also finds

@@ -162,7 +162,7 @@ class Source(ABC):
         """Return the epoch between two offsets."""
 
     def commit(self, end: Offset) -> None:
-        """Forget what is before ``end``: it is in a completed checkpoint and is never asked for again.
+        """Release input before ``end``: it is in a completed checkpoint and never requested again.
 
         The job calls this after a checkpoint is complete and sinks have committed, and when an attempt begins
         from a checkpoint.
@@ -186,9 +186,9 @@ class CollectionSource(Source):
 
     Attributes:
         records: the records.
-        records_per_epoch: how many an epoch has with checkpoints.
+        records_per_epoch: the number of records in an epoch with checkpoints.
         is_fresh: whether they share no mutable part.
-        is_cut: whether an epoch has no more of them without checkpoints either.
+        is_cut: whether that also holds without checkpoints.
     """
 
     records: Sequence[Record]
@@ -462,7 +462,7 @@ class DirectorySource(Source):
 
 @contextmanager
 def listing_errors(directory: str) -> Iterator[None]:
-    """Turn what goes wrong while a directory is listed into a ``SourceError`` that names it."""
+    """Convert errors of listing a directory to a ``SourceError`` that names it."""
     try:
         yield
     except UnicodeDecodeError as error:

@@ -46,7 +46,7 @@ class BatchReaderSource(Source):
     """Reads with Spark's batch reader from offset to offset, epoch by epoch, without end.
 
     Args:
-        load: ``load(start, end)`` returns a DataFrame; offsets are JSON texts, as in Kafka's options
+        load: ``load(start, end)`` returns a DataFrame; offsets are JSON strings, as in Kafka's options
             ``startingOffsets`` and ``endingOffsets``.
         latest: ``latest(start)`` returns the newest offsets, a JSON value.
         epoch_of: returns the epoch of a DataFrame's rows.
@@ -119,7 +119,7 @@ class PartitionOffsets:
 
 # --- Structured Streaming ------------------------------------------------------------------------
 
-#: With these a job ends that was cancelled, or whose program ends.
+#: The errors that end a cancelled job, or one whose program ends.
 _ENDS_WITHOUT_FAILURE = (JobCancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 #: Before batch 0.
 NO_BATCH = -1
@@ -213,7 +213,7 @@ class StreamingSource(Source):
     # --- the job's side ----------------------------------------------------------------------------
 
     def locate(self) -> None:
-        """Find the query's log; raise ``ConfigurationError`` if there is no place for it."""
+        """Find the query's log; raise ``ConfigurationError`` if it has no place."""
         self._log = self._open_log()
 
     @property

@@ -116,7 +116,7 @@ def path_text(path: AnyPath) -> str:
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
-        raise ConfigurationError(f"a path is a text or a pathlib.Path, not {path!r}")
+        raise ConfigurationError(f"a path must be a string or a pathlib.Path, not {path!r}")
     return text
 
 

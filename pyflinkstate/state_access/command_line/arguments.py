@@ -79,7 +79,7 @@ def _replace_closed_streams() -> None:
 
 
 def _complain(text: str) -> None:
-    """Print to the standard error; that nobody reads it does not change how the command ends."""
+    """Print to standard error, and ignore that nobody may read it."""
     try:
         print(f"pyflinkstate: {text}", file=sys.stderr)
     except OSError:
@@ -87,7 +87,7 @@ def _complain(text: str) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Let go of what is left to be written; otherwise the interpreter tries once more when it ends."""
+    """Discard buffered output; otherwise the interpreter tries to write it again when it ends."""
     with suppress(AttributeError, OSError):  # a replaced standard stream may have no descriptor
         descriptor = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -139,7 +139,7 @@ def _add_show(each: _Commands[argparse.ArgumentParser]) -> None:
     one.add_argument("path", help=_PATH)
     one.add_argument("uid", nargs="?", help="an operator")
     one.add_argument("--state", help="show the entries of this state")
-    one.add_argument("--key", help="show this key only: a text, a date and so on, or JSON for other keys")
+    one.add_argument("--key", help="show only this key: a string, a date and so on, or JSON for other keys")
     one.add_argument("--limit", type=_count, default=20, help="the most rows to show (default: 20)")
     one.add_argument("--with-expired", action="store_true", help="show values that have expired as well")
     _allow_pickle(one)
@@ -168,7 +168,7 @@ def _add_history(each: _Commands[argparse.ArgumentParser]) -> None:
     one = _added(each, "history", "show a key in each checkpoint that a job has kept")
     one.add_argument("dir", help="the job's folder")
     one.add_argument("uid", help="an operator")
-    one.add_argument("key", help="the key: a text, a date and so on, or JSON for other keys")
+    one.add_argument("key", help="the key: a string, a date and so on, or JSON for other keys")
     _allow_pickle(one)
 
 

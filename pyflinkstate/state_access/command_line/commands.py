@@ -22,7 +22,7 @@ from pyflinkstate.state_access.verification import verify as check
 
 
 def ui(chosen: Namespace, _: Printer) -> bool:
-    """Show jobs on a web page; nothing else needs the room that does it, so it is loaded here."""
+    """Show jobs on a web page. The room is imported here, because no other command needs it."""
     importlib.import_module("pyflinkstate.monitor").show_jobs(chosen.path, chosen.port, chosen.host)
     return False
 

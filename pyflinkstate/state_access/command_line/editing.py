@@ -37,7 +37,7 @@ def add_options(one: ArgumentParser) -> None:
         metavar = tuple(names)
         one.add_argument(option, action=_AddChange, nargs=count, metavar=metavar, help=about)
 
-    add("--delete", "+", ("UID", "KEY"), "delete all that keys have: texts, or JSON for other keys")
+    add("--delete", "+", ("UID", "KEY"), "delete everything under some keys: strings, or JSON for other keys")
     add("--drop", 1, ("UID",), "leave out an operator")
     add("--drop-state", 2, ("UID", "STATE"), "leave out a state, or the timers of a service")
     add("--rename-uid", 2, ("UID", "TO"), "give an operator another uid")

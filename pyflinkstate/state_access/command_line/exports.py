@@ -129,7 +129,7 @@ def _as_text(type_info: TypeInformation | None, values: Iterable[TypedValue]) ->
 
 
 def _types_to_read(table: StateTable) -> dict[str, TypeInformation | None]:
-    """Return the type of each column; None where pickles were loaded, so that bytes are none."""
+    """Return the type of each column; None if its pickles were loaded, so that bytes are not pickles."""
     return {
         column.name: None if table.allow_pickle and column.is_pickled else column.type_info
         for column in table.columns

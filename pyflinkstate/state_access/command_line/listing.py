@@ -27,7 +27,7 @@ def checkpoints_of(storage: CheckpointFolders, job_id: str) -> Iterator[JsonObje
 
 
 def _completed(storage: CheckpointFolders, job_id: str) -> Iterator[JsonObject]:
-    """Yield the rows of a job's completed checkpoints; one that a running job deletes meanwhile has none."""
+    """Yield the rows of a job's completed checkpoints; skip one that a running job deletes meanwhile."""
     found = {number: _loaded(storage, storage.uri_of(job_id, number)) for number in storage.completed(job_id)}
     line = _newest_line(
         storage, job_id, [one for one in found.values() if isinstance(one, CheckpointMetadata)]
@@ -42,7 +42,7 @@ def _completed(storage: CheckpointFolders, job_id: str) -> Iterator[JsonObject]:
 def _newest_line(
     storage: CheckpointFolders, job_id: str, readable: Sequence[CheckpointMetadata]
 ) -> Container[int]:
-    """Return the checkpoints that led to the newest one that can be read, of those that can, in order."""
+    """Return the readable checkpoints that led to the newest readable one, in order."""
     line = storage.line(job_id)
     for newest in reversed(readable):
         if line.holds(history_of(newest), newest.epoch):

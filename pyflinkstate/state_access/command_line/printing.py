@@ -19,7 +19,7 @@ from pyflinkstate.state_access.command_line.progress import Progress
 from pyflinkstate.state_access.pickles import has_pickles, load_plain
 from pyflinkstate.state_access.tables import StateTable
 
-#: The longest text in a column on a terminal.
+#: The longest string in a column on a terminal.
 _WIDEST = 60
 
 
@@ -34,7 +34,7 @@ class Printer:
         """Print rows under a title; they all have the same names. JSON has both in one object.
 
         Args:
-            title: what the rows are.
+            title: describes the rows.
             rows: the rows.
             is_whole: whether a long text is shown to its end, on one line, such as a path to be copied.
         """
@@ -75,7 +75,7 @@ def json_text(value: Json) -> str:
 
 
 def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:
-    """Return a value of a state in a form that JSON has: NaN and the infinities, for example, are texts."""
+    """Return a value in a form that JSON can express: NaN and infinity, for example, become strings."""
     if isinstance(value, bytes) and type_info is not None and has_pickles(type_info):
         return _of_pickle(value) if isinstance(type_info, PickledBytesTypeInfo) else value.hex()
     if isinstance(value, dict):

@@ -69,7 +69,7 @@ def _check_columns(names: list[str]) -> None:
 
 
 def _named(checkpoint: Checkpoint) -> dict[str, tuple[str, str | None]]:
-    """Return by table: the operator and the state; None for the table with a row a key."""
+    """Return the operator and state of each table; the state is None if the table has a row for each key."""
     named: dict[str, tuple[str, str | None]] = {}
     for operator in checkpoint.operators():
         names = state_names(checkpoint, operator.uid)

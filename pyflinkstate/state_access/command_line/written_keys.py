@@ -18,7 +18,7 @@ MOST_LEVELS = 100
 
 
 def parsed_key(text: str, key_type: TypeInformation) -> Key:
-    """Return the key that a user has written: a text for texts, dates and the like, JSON for others.
+    """Return the key that a user has written: strings, dates and the like as printed, others as JSON.
 
     A key without a declared type is JSON if it can be, and otherwise a text. Lists become tuples, and the
     texts in them values of the types of their fields.
@@ -63,7 +63,7 @@ def _read(form: WrittenForm, text: str, key_type: TypeInformation) -> Key:
 
 
 def _typed(written: _Written, key_type: TypeInformation | None, level: int = 0) -> Key:
-    """Return what JSON says as a key; a part for which there is no type stays as it is."""
+    """Convert parsed JSON to a key; parts without a type stay as they are."""
     if isinstance(written, list):
         if level >= MOST_LEVELS:
             raise _too_deep()

@@ -1,4 +1,4 @@
-"""What differs between the states of two checkpoints, as tables."""
+"""The differences between the states of two checkpoints, as tables."""
 
 from pyflinkstate.state_access.differences.comparison import StateDiff, diff
 

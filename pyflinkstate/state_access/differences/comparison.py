@@ -1,4 +1,4 @@
-"""What differs between two checkpoints: keys added, removed and changed, a key group at a time."""
+"""The differences between two checkpoints: keys added, removed and changed, a key group at a time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StateDiff:
     kind: str = "keyed"
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows there are of what was added, removed and changed."""
+        """Return the number of added, removed and changed rows."""
         found: Counter[str] = Counter({"added": 0, "removed": 0, "changed": 0})
         for batch in self.table.to_batches():
             found.update(batch.column("change").to_pylist())
@@ -51,8 +51,8 @@ def diff(
 ) -> list[StateDiff]:
     """Compare the state of two checkpoints: keyed state, timers, operator state.
 
-    Values are compared as the program knows them: the time of an access is no difference. Values that have
-    expired and are still there count. No state is read before a table is asked for its rows. Memory then
+    Values are compared as the program sees them, without the times of accesses. Expired values that are
+    still there count. No state is read before a table is asked for its rows. Memory then
     holds one key group of each checkpoint, unless the two differ in max parallelism: then it holds both
     states. Operator state is compared over all subtasks, lists without regard to order, in memory.
 

@@ -124,7 +124,7 @@ def _schema(columns: Columns) -> pa.Schema:
 
 
 def _surplus(codes: Codes, others: Codes) -> list[int]:
-    """Return the rows that are not among the others, each of which stands for one row."""
+    """Return the rows without a counterpart among the others, each of which matches one row."""
     left = Counter(others.tolist())
     found = []
     for row, code in enumerate(codes.tolist()):
@@ -136,7 +136,7 @@ def _surplus(codes: Codes, others: Codes) -> list[int]:
 
 
 def _identity(data: bytes) -> TypedValue:
-    """Return what tells pickles apart: the value if it is plain and hashable, otherwise the bytes."""
+    """Return the identity of a pickle: its value if that is plain and hashable, otherwise its bytes."""
     value = comparable(data)
     try:
         hash(value)

@@ -38,12 +38,12 @@ def places_of(columns: Sequence[Typed], old_rows: int, load: Load) -> tuple[Arro
 
 
 def rows_of(batch: pa.RecordBatch | None) -> int:
-    """Return the number of rows; 0 where there is no batch."""
+    """Return the number of rows; 0 if there is no batch."""
     return 0 if batch is None else int(batch.num_rows)
 
 
 def changes_of(places: list[ArrowObject]) -> pa.Array:
-    """Return what became of each key: ``added``, ``removed`` or ``changed``."""
+    """Return the change of each key: ``added``, ``removed`` or ``changed``."""
     kinds = np.where(places[0] < 0, 0, np.where(places[1] < 0, 1, 2))
     return pa.array(_CHANGES[kinds], pa.string())
 

@@ -43,7 +43,7 @@ class Sides:
 
     @property
     def metas(self) -> list[StateMeta | None]:
-        """What the two say of the state; None where it is not there."""
+        """The state's metadata in the two checkpoints; None in one without the state."""
         return [None if state is None else state.metas.get(self.name) for state in self.states]
 
     @property
@@ -53,7 +53,7 @@ class Sides:
 
     @property
     def declared(self) -> StateMeta:
-        """What the newer one that has the state says of it.
+        """The state's metadata in the newer checkpoint that has it.
 
         Raises:
             StateTableError: namespaces are of other types in the other one.
@@ -75,7 +75,7 @@ class Sides:
         """The type of keys; the wider one if it differs.
 
         Raises:
-            StateTableError: neither holds the keys of the other one.
+            StateTableError: neither type can hold the keys of the other.
         """
         types = [state.key_type for state in self._present]
         for one in types:
@@ -97,7 +97,7 @@ class Sides:
 
     @property
     def load(self) -> Load:
-        """What loads pickled keys."""
+        """The function that loads pickled keys."""
         return self._present[0].load
 
     @property
@@ -138,7 +138,7 @@ class Sides:
     def split(
         self, read: Callable[[KeyGroupRange | None], Iterator[pa.RecordBatch]], number: int | None
     ) -> list[Read]:
-        """Return what reads a range of key groups each; one for all of them if a range needs all files."""
+        """Return readers of ranges of key groups; a single one if a range needs all files."""
         states = [state for state in self.states if state is not None]
         if self._numbers_differ or any(state.is_spread_anew for state in states):
             return [partial(read, None)]

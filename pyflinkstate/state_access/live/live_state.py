@@ -1,4 +1,4 @@
-"""One state of a running job in the form in which a checkpoint's state is read."""
+"""One state of a running job, readable like that of a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyflinkstate.state_access.views import View
 
 @attrs.define
 class LiveState:
-    """What slots have sent of one state.
+    """The batches that slots have sent of one state.
 
     Attributes:
         keys: the operator's keys.
@@ -41,7 +41,7 @@ class LiveState:
 
     @property
     def load(self) -> Load:
-        """What loads pickled keys: plain values only."""
+        """The function that loads pickled keys: plain values only."""
         return loader(self.allow_pickle)
 
     def declared(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:

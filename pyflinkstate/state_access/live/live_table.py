@@ -65,16 +65,16 @@ class LiveTable:
         return attrs.evolve(self._table, allow_pickle=True).rows()
 
     def __iter__(self) -> Iterator[JsonObject]:
-        """Yield what :meth:`rows` does."""
+        """Yield the same rows as :meth:`rows`."""
         return self.rows()
 
     @property
     def table(self) -> StateTable:
-        """The same as a table whose rows have pickles as bytes."""
+        """The answer as a table whose rows keep pickles as bytes."""
         return self._table
 
     def close(self) -> None:
-        """Let the slots release what is not read yet. Idempotent."""
+        """Release the state that slots still keep for this answer. Idempotent."""
         self._close()
 
     def __enter__(self) -> LiveTable:

@@ -1,4 +1,4 @@
-"""Asks a running job for its state, and makes tables of what its slots send."""
+"""Asks a running job for its state, and makes tables of the answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def query_value(
 
 
 def _streamed(entries: LiveEntries) -> StateTable:
-    """Return the table of what slots send, which can be read once."""
+    """Return a table of the slots' batches, which can be read once."""
     table = view_of(entries, _Stream(entries)).entries(entries.meta.name)
     return attrs.evolve(table, split=None)
 

@@ -19,7 +19,7 @@ _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: ArrowObject) -> None:
     """Make ``spark.read.format("pyflinkstate")`` known to a session.
 
-    It also lets Spark hand filters to data sources in Python, which it does not do by default.
+    It also enables the push-down of filters to Python data sources, which is off by default.
     """
     spark.dataSource.register(CheckpointDataSource)
     spark.conf.set(_PUSH_DOWN, "true")
@@ -28,8 +28,8 @@ def register(spark: ArrowObject) -> None:
 class CheckpointDataSource(DataSource):
     """Reads a table of a checkpoint, a range of key groups in each partition.
 
-    ``load(path)`` takes what :func:`open_checkpoint` takes. The newest checkpoint of a job is looked up once,
-    when the ``DataFrame`` is made. Options, which may be written in camel case too:
+    ``load(path)`` takes the paths of :func:`open_checkpoint`. The newest checkpoint of a job is looked up
+    once, when the ``DataFrame`` is made. Options, which may be written in camel case too:
 
     * ``uid``: the operator. It can be left out if there is only one.
     * ``what``: ``keyed``, ``entries``, ``windows``, ``timers`` or ``operator_state``, the methods of
@@ -67,7 +67,7 @@ class CheckpointDataSource(DataSource):
         return spark_schema(self.query.table().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads the columns of ``schema``."""
+        """Return the reader of the columns of ``schema``."""
         columns = arrow_schema(schema)
         takes_filters = self._has_own_schema or keys_are_as_written(self.query, columns)
         return CheckpointReader(self.query, columns, takes_filters)

@@ -33,7 +33,7 @@ def dataframe(spark: ArrowObject, parts: Sequence[Part]) -> DataFrame:
     """Return the rows of all parts, a partition for each.
 
     Raises:
-        ConfigurationError: ``spark`` is no session.
+        ConfigurationError: ``spark`` is not a session.
         StateTableError: Spark has no type for a column.
     """
     if not hasattr(spark, "range"):
@@ -59,7 +59,7 @@ def _named(batches: Iterable[pa.RecordBatch], parts: Sequence[Part]) -> Iterator
 
 
 def _schema_of(numbers: DataFrame, parts: Sequence[Part]) -> pa.Schema:
-    """Return the schema of all parts; where it depends on what is pickled, executors look for it."""
+    """Return the schema of all parts; executors determine it if it depends on pickled values."""
     if not parts[0].loads_pickles:
         return parts[0].schema
 

@@ -27,7 +27,7 @@ _KEY: Path = ("key",)
 def keys_are_as_written(query: Query, columns: pa.Schema) -> bool:
     """Return whether the column of keys has the type in which the table gives them.
 
-    Where the user named another type, a filter on the column is none on keys.
+    If the user named another type, a filter on the column is not a filter on keys.
     """
     key_type = query.checkpoint.keyed_state(query.uid, query.allow_pickle).key_type
     if "key" not in columns.names or has_pickles(key_type):
@@ -37,10 +37,10 @@ def keys_are_as_written(query: Query, columns: pa.Schema) -> bool:
 
 
 def narrowed(query: Query, filters: Iterable[Filter]) -> Query:
-    """Return a query that reads only those keys that the filters let through.
+    """Return a query that reads only the keys that match the filters.
 
-    It may read more than these, never less: Spark applies the filters again. Filters of which no key can be
-    made narrow nothing.
+    It may read more keys, never fewer: Spark applies the filters again. Filters that cannot be converted to
+    keys have no effect.
     """
     if query.what == "operator_state":  # the keys of a broadcast state are in no key group
         return query
@@ -54,7 +54,7 @@ def narrowed(query: Query, filters: Iterable[Filter]) -> Query:
 
 
 def _values_of(filters: Iterable[Filter]) -> dict[Path, list[TypedValue]]:
-    """Return the values that filters let through, by column or field; null equals nothing."""
+    """Return the values that match the filters, by column or field; null equals nothing."""
     found: dict[Path, list[TypedValue]] = {}
     for one in filters:
         if isinstance(one, (EqualTo, EqualNullSafe, In)):

@@ -1,4 +1,4 @@
-"""What the options of the data source ask for. Nothing here uses Spark."""
+"""The query that the options of the data source describe. Nothing here uses Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyflinkstate.state_access.tables import StateTable
 
 T = TypeVar("T")
 
-#: By what is read: the options that it takes besides those of all.
+#: The options of each kind of table, besides the common ones.
 _TAKES = {
     "keyed": ("states", "with_expired", "time_to_live", "now_ms"),
     "entries": ("state", "with_expired", "time_to_live", "now_ms"),
@@ -37,7 +37,7 @@ class Query:
         uid: the operator.
         what: the method of :class:`Checkpoint` that makes the table.
         arguments: its other arguments.
-        partitions: the most partitions; None for as many as suit the size.
+        partitions: the maximum number of partitions; None chooses it by the size.
         keys: only these keys; None for all.
     """
 
@@ -69,7 +69,7 @@ class Query:
 
 
 def query_of(options: Mapping[str, str]) -> Query:
-    """Return what the options ask for. Their names may be written in camel case, and in any case.
+    """Return the query that the options describe. Their names may be written in camel case, and in any case.
 
     Raises:
         ConfigurationError: an option is unknown, missing or malformed, or does not go with the others.

@@ -1,4 +1,4 @@
-"""Columns of state in the types that Spark takes them in."""
+"""Columns of state in the types that Spark accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from pyflinkstate.errors import StateTableError
 
-#: So many rows go to Spark at once; a batch of a key group may have many more.
+#: Maximum number of rows in a batch for Spark; a batch of a key group may have many more.
 _MOST_ROWS = 1 << 16
 
 
@@ -28,7 +28,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def _spark_column(schema: pa.Schema) -> StructType:
     try:
-        found: StructType = from_arrow_schema(schema, True)  # moments without a zone have none in Spark
+        found: StructType = from_arrow_schema(schema, True)  # timestamps without a zone stay so in Spark
     except PySparkException as error:
         (field,) = schema
         raise StateTableError(

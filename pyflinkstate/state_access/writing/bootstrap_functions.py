@@ -1,4 +1,4 @@
-"""The functions that make state of rows (``org.apache.flink.state.api.functions``)."""
+"""Functions that build state from rows (``org.apache.flink.state.api.functions``)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _TYPES: dict[pa.DataType, Callable[[], TypeInformation]] = {
 
 
 class KeyedStateBootstrapFunction(KeyedProcessFunction[Key, Record, None]):
-    """Makes keyed state of rows (Flink: ``KeyedStateBootstrapFunction``).
+    """Builds keyed state from rows (Flink: ``KeyedStateBootstrapFunction``).
 
     ``process_element(value, ctx)`` is called with each row under its key, and may register timers through
-    ``ctx.timer_service()``. What it returns is dropped.
+    ``ctx.timer_service()``. Its results are dropped.
     """
 
 
 class StateBootstrapFunction(ProcessFunction[Record, None], CheckpointedFunction):
-    """Makes operator state of rows without keys (Flink: ``StateBootstrapFunction``).
+    """Builds operator state from rows without keys (Flink: ``StateBootstrapFunction``).
 
     ``initialize_state(context)`` asks for the state, and ``process_element(value, ctx)`` is called with each
     row.
@@ -76,7 +76,7 @@ class ColumnStates(KeyedStateBootstrapFunction):
 
 
 def _put(context: RuntimeContext, descriptor: Any, column: Any) -> Callable[[Record], None]:
-    """Return what puts the cell of a row into a state."""
+    """Return the function that puts the cell of a row into a state."""
     if descriptor.kind is StateKind.MAP:
         of_key, of_value = column
         map_state = context.get_map_state(descriptor)

@@ -1,4 +1,4 @@
-"""Operators whose state is made of rows when their savepoint is written."""
+"""Operators whose state is built from rows when their savepoint is written."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def bootstrap_of(
     parallelism: int | None,
     clock: Callable[[], int],
 ) -> Bootstrap:
-    """Return the operator that a function makes of rows; see ``CheckpointEdit.bootstrap``.
+    """Return the operator that a function builds from rows; see ``CheckpointEdit.bootstrap``.
 
     Raises:
         ConfigurationError: the function, the key or a column does not fit.
@@ -152,7 +152,7 @@ def _is_table(data: Any) -> bool:
 
 @attrs.frozen
 class _NamedRows:
-    """The rows of a table, to be read as often as one likes."""
+    """The rows of a table, which can be read any number of times."""
 
     table: pa.Table
 
@@ -165,7 +165,7 @@ class _NamedRows:
 
 @attrs.define
 class _Records:
-    """A user's records. An iterator gives them once, and a second savepoint would lack them."""
+    """A user's records. An iterator can be read once only, so a second savepoint would lack them."""
 
     records: Iterable[Any]
     what: str

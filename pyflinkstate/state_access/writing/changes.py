@@ -74,7 +74,7 @@ def _last_rows(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.Reco
 
 
 def _without_empty(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows that a backend would have: a list or a map without elements is none."""
+    """Return the rows that a backend would keep: empty lists and maps are left out."""
     if not isinstance(meta, RegisteredStateMeta) or meta.kind not in (StateKind.LIST, StateKind.MAP):
         return rows
     return rows.filter(pa.array(np.diff(offsets_of(rows.column("value"))) > 0))
@@ -208,7 +208,7 @@ def _converted(
 
 
 def _encoded(batch: pa.RecordBatch, made: list[Stored], now: RegisteredStateMeta, keys: KeySpace) -> pa.Array:
-    """Return converted values as a column; an error names the key of the value that makes none."""
+    """Return converted values as a column; an error names the key of a value that does not fit."""
     try:
         return encode_column(now.stored_type, made)
     except (PyFlinkStateError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:

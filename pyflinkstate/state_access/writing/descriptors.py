@@ -1,4 +1,4 @@
-"""Which state a descriptor stands for in a file."""
+"""The metadata of the state that a descriptor declares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def meta_of(
     """Return the metadata that a backend gives a state.
 
     Raises:
-        ConfigurationError: it is no descriptor.
+        ConfigurationError: it is not a descriptor.
     """
     if not isinstance(descriptor, StateDescriptor):
         raise ConfigurationError(f"a state descriptor is needed, not {descriptor!r}")

@@ -54,7 +54,7 @@ class Mismatch:
 
 @attrs.frozen
 class DryRun:
-    """What a program would make of a checkpoint.
+    """The result of trying a program against a checkpoint.
 
     Attributes:
         mismatches: why it would not restore it; empty if it would.
@@ -84,7 +84,7 @@ def tried(
     program: Any,
     job_name: str | None,
 ) -> DryRun:
-    """Return what a program would make of a savepoint.
+    """Try a program against a savepoint.
 
     Args:
         metadata: the savepoint, without operators.
@@ -94,7 +94,7 @@ def tried(
         job_name: the name with which it would be executed.
 
     Raises:
-        ConfigurationError: the program has no sink, or is no environment.
+        ConfigurationError: the program has no sink, or is not an environment.
     """
     jobs = getattr(program, "jobs", None)
     if jobs is None:
@@ -150,7 +150,7 @@ class _Trial:
 
 
 class _NoFiles:
-    """Reads what is in the handles; a seeded operator has nothing else yet."""
+    """Reads state from the handles; a seeded operator has no files yet."""
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
         assert isinstance(handle, ByteStreamStateHandle)
@@ -172,7 +172,7 @@ def _open(
 
 
 def _ignore(_: object) -> None:
-    """Take no message: nothing runs."""
+    """Ignore messages: nothing runs."""
 
 
 def _without_values(operator: Operator) -> OperatorState:

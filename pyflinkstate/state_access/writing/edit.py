@@ -1,4 +1,4 @@
-"""Changes a checkpoint into a new savepoint: what :func:`edit` and :func:`new_savepoint` return."""
+"""Changes a checkpoint into a new savepoint: the class that :func:`edit` and :func:`new_savepoint` return."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def edit(
     """Begin to change a checkpoint or savepoint into a new savepoint. Nothing of the old one is changed.
 
     Args:
-        checkpoint: a path or URI, as :func:`open_checkpoint` takes it, or what that has returned.
+        checkpoint: a path or URI, as :func:`open_checkpoint` takes it, or the checkpoint that it returned.
         allow_pickle: load pickled values and keys, which runs code: only for a checkpoint you trust.
         clock: returns the time, in ms since 1970, that new values with time to live get.
 
@@ -85,7 +85,7 @@ def new_savepoint(job_name: str, *, clock: Callable[[], int] = wall_clock_ms) ->
         clock: returns the time, in ms since 1970, that values with time to live get.
 
     Raises:
-        ConfigurationError: the name is no text, or is empty.
+        ConfigurationError: the name is not a string, or is empty.
     """
     check_text("the name of a job", job_name)
     metadata = CheckpointMetadata(
@@ -115,7 +115,7 @@ def dry_run(
         job_name: the name with which it would be executed. Default: the environment's default job name.
 
     Raises:
-        ConfigurationError: the program has no sink, or is no environment.
+        ConfigurationError: the program has no sink, or is not an environment.
         CheckpointError: the checkpoint cannot be read.
     """
     changed = checkpoint if isinstance(checkpoint, CheckpointEdit) else edit(checkpoint)
@@ -127,7 +127,7 @@ class CheckpointEdit:
     """A savepoint in the making. :func:`edit` and :func:`new_savepoint` make it.
 
     Every change returns the same object, so that calls can be chained. State is read, and written, only by
-    :meth:`write`; what does not fit is found at once where that takes no look at the state.
+    :meth:`write`; errors that can be found without reading state are raised at once.
     """
 
     metadata: CheckpointMetadata = attrs.field(repr=False)
@@ -161,14 +161,14 @@ class CheckpointEdit:
         return self._set(draft.with_state(with_rows(draft.state(state), rows, draft.keys)))
 
     def delete(self, uid: str, keys: Iterable[Key]) -> CheckpointEdit:
-        """Delete all that keys have: values of all states, in all windows, and timers.
+        """Delete everything under some keys: values of all states, in all windows, and timers.
 
         Keys that are not there are ignored. Raw state is left as it is.
 
         Raises:
             UnknownOperatorError: there is no such operator.
             InvalidKeyError: a key does not fit the type of the operator's keys.
-            ConfigurationError: ``keys`` is one key and no list.
+            ConfigurationError: ``keys`` is a single key instead of a list.
         """
         draft = self._draft(uid)
         if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
@@ -220,7 +220,7 @@ class CheckpointEdit:
 
         Raises:
             UnknownOperatorError, UnknownStateError: there is no such operator or keyed state.
-            ConfigurationError: ``to`` is no descriptor, or another state has its name.
+            ConfigurationError: ``to`` is not a descriptor, or another state has its name.
             StateMigrationError: without a function the type cannot change in this way.
             PickledStateError: a function is to see pickled values, which were not allowed to be loaded.
         """
@@ -287,14 +287,14 @@ class CheckpointEdit:
         return self._set(self._draft(uid).without_state(state))
 
     def set_max_parallelism(self, uid: str, max_parallelism: int) -> CheckpointEdit:
-        """Change the number of key groups of an operator; its keys are spread anew when it is written.
+        """Change the number of key groups of an operator; its keys are redistributed when it is written.
 
-        One state of the operator is in memory at a time meanwhile.
+        Meanwhile, one state of the operator at a time is in memory.
 
         Raises:
             UnknownOperatorError: there is no such operator.
             ParallelismError: the number is out of bounds, or less than the parallelism of operator state.
-            IncompatibleCheckpointError: there is raw keyed state, which only its function can spread.
+            IncompatibleCheckpointError: there is raw keyed state, which only its function can redistribute.
         """
         draft = self._draft(uid)
         draft.check_no_raw_keys()
@@ -318,7 +318,7 @@ class CheckpointEdit:
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         parallelism: int | None = None,
     ) -> CheckpointEdit:
-        """Add an operator whose state is made of rows.
+        """Add an operator whose state is built from rows.
 
         Args:
             uid: the uid of the operator in the program.
@@ -340,7 +340,7 @@ class CheckpointEdit:
         records are passed as they are. The rows of a key are processed in order.
 
         Raises:
-            ConfigurationError: the uid is in use, or the function or the type of keys is none.
+            ConfigurationError: the uid is in use, or the function or the type of keys is invalid.
             ParallelismError: a number is out of bounds.
         """
         self._check_free(uid)

@@ -68,7 +68,7 @@ def fitted(table: ArrowObject, keys: KeySpace, meta: RegisteredStateMeta, now_ms
     """Return the rows of a table for a state.
 
     Args:
-        table: what :func:`user_table` takes.
+        table: see :func:`user_table`.
         keys: the keys of the operator.
         meta: the state.
         now_ms: the timestamp of values with time to live if the table has no column ``timestamp_ms``.
@@ -86,7 +86,7 @@ def fitted(table: ArrowObject, keys: KeySpace, meta: RegisteredStateMeta, now_ms
 
 @attrs.frozen
 class _Form:
-    """Which columns a table for a state has, and what becomes of them."""
+    """The columns of a table for a state, and how they are converted."""
 
     keys: KeySpace
     meta: RegisteredStateMeta
@@ -261,7 +261,7 @@ def _pickled(value: TypedValue) -> bytes:
 
 
 def _window(namespace_type: TypeInformation) -> Callable[[Any], Any]:
-    """Return what makes windows of the cells that stand for them."""
+    """Return the function that converts cells to windows."""
     if isinstance(namespace_type, CountWindowSerializer):
         return lambda value: CountWindow(value) if type(value) is int else value
     if isinstance(namespace_type, GlobalWindowSerializer):

@@ -1,4 +1,4 @@
-"""Migrates stored values by a user's function, which sees what its program sees: no timestamps."""
+"""Migrates stored values by a user's function, which sees values as its program does: without timestamps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Convert = Callable[[StateValue], StateValue]
 def by_function(
     was: RegisteredStateMeta, now: RegisteredStateMeta, function: Convert, now_ms: int
 ) -> Convert:
-    """Return what turns stored values into stored values by a function that knows nothing of timestamps.
+    """Return a converter of stored values, made of a function of values without timestamps.
 
     What has expired is left out. A value with time to live keeps its timestamp. So do the entries of a map
     whose keys stay, and the elements of a list, place by place, if there are as many as before; what is new
-    gets the latest timestamp of the old value. What is returned raises ``UserFunctionError`` if the function
+    gets the latest timestamp of the old value. The converter raises ``UserFunctionError`` if the function
     raises, and ``ValueError`` or ``TypeError`` if its result does not fit.
     """
     check = stored_check(now)
@@ -87,7 +87,7 @@ def _seen(was: RegisteredStateMeta, stored: Any, now_ms: int) -> _Seen | None:
 
 
 def _stamped(now: RegisteredStateMeta, made: StateValue, seen: _Seen) -> StateValue:
-    """Return what a function has made as the state stores it."""
+    """Return a function's result in the form that the state stores."""
     stored_type = now.stored_type
     if expires(stored_type):
         if isinstance(stored_type, ListTypeInfo) and _are_as_many(made, seen.of_elements):

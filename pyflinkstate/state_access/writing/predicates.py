@@ -23,7 +23,7 @@ UserPredicate: TypeAlias = "pc.Expression | Callable[[JsonObject], bool]"
 
 
 def predicate_of(given: UserPredicate, keys: KeySpace) -> Predicate:
-    """Return what makes a mask of the rows that a user's predicate picks.
+    """Return the function that makes a mask of the rows that match a user's predicate.
 
     Raises:
         ConfigurationError: it is neither an expression nor a function.

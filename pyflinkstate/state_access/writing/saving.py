@@ -1,4 +1,4 @@
-"""Writes a savepoint: its state files first, and ``_metadata`` last, which makes it one."""
+"""Writes a savepoint: its state files first, and ``_metadata`` last, which makes the folder a savepoint."""
 
 from __future__ import annotations
 

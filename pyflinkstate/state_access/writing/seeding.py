@@ -30,7 +30,7 @@ from pyflinkstate.runtime.tasks import Router
 from pyflinkstate.runtime.wire import CheckpointTrigger, InputFrame, loads, user_failure
 from pyflinkstate.state_access.key_space import KeySpace
 
-#: The records that are processed at once.
+#: The number of records that are processed at once.
 RECORDS_PER_FRAME = 4096
 
 
@@ -54,7 +54,7 @@ class SeedSettings:
         function: a pickle of the function.
         select_key: returns the key of a row; None if there are no keys.
         timestamp_of: returns the event time of a row, in ms since 1970; None if rows have none.
-        parallelism: how many subtasks write the state.
+        parallelism: the number of subtasks that write the state.
         clock: returns the time in ms since 1970.
     """
 

@@ -1,4 +1,4 @@
-"""What has to be found again: the keys of ``MapState`` and namespaces, checked as a backend checks them."""
+"""Checks of values that must be found again, map keys and namespaces, as a backend checks them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Check: TypeAlias = Callable[[TypedValue], TypedValue]
 
 
 def key_check(type_info: TypeInformation) -> Check | None:
-    """Return the check of map keys and namespaces of a type; None if that of its values is as good.
+    """Return the check of map keys and namespaces of a type; None if the check of values is enough.
 
     As in a backend, ``FLOAT`` numbers are rounded to 32 bits, and NaN is refused.
 
@@ -41,7 +41,7 @@ def key_check(type_info: TypeInformation) -> Check | None:
 
 
 def map_check(map_type: TypeInformation) -> Check | None:
-    """Return the check of all that a ``MapState`` has under a key; None if that of its type is as good."""
+    """Return the check of the map under a key; None if the check of its type is enough."""
     assert isinstance(map_type, MapTypeInfo)
     check_key = key_check(map_type.key_type_info)
     if check_key is None:
@@ -50,7 +50,7 @@ def map_check(map_type: TypeInformation) -> Check | None:
 
 
 def stored_check(meta: RegisteredStateMeta) -> Check:
-    """Return the check of what a state stores under a key."""
+    """Return the check of the value that a state stores under a key."""
     found = map_check(meta.stored_type) if meta.kind is StateKind.MAP else None
     return meta.stored_type.check if found is None else found
 

@@ -33,7 +33,7 @@ from pyflinkstate.errors import StateTableError
 
 #: The cells of a column, as Arrow or as Python has them.
 Cells: TypeAlias = "pa.Array | list[Any]"
-#: Makes of a cell the value that it stands for.
+#: Converts a cell to the value that it represents.
 Shape = Callable[[Any], TypedValue]
 
 _KINDS = "give a table, a pandas DataFrame, a dict of columns or a list of dicts"
@@ -172,7 +172,7 @@ def shaped(type_info: TypeInformation, cells: Cells, pickled: Shape) -> Iterator
         pickled: what becomes of values without a declared type, and of such parts of others.
 
     Raises (when it is read):
-        StateTableError: the text of a number is none, or ``pickled`` refuses a value.
+        StateTableError: a string is not a number, or ``pickled`` refuses a value.
 
     >>> from pyflinkstate.api.types import Types
     >>> pair = Types.TUPLE([Types.STRING(), Types.BIG_DEC()])
@@ -250,7 +250,7 @@ def _row(type_info: Any, parts: Sequence[Shape]) -> Shape:
 
 
 def _fields(value: Any, names: Sequence[str], kind_name: str) -> Any:
-    """Return a row as a dict; what has another number of fields stays as it is."""
+    """Return a row as a dict; a value with another number of fields stays as it is."""
     if not isinstance(value, (Row, list, tuple)) or len(value) != len(names):
         return value
     kind = value.get_row_kind().value if isinstance(value, Row) else 0
