@@ -50,7 +50,7 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
 )
 from pyflinkstate.runtime.master.job_settings import JobSettings
-from pyflinkstate.runtime.master.planner import Input
+from pyflinkstate.runtime.master.planner import Input, Step
 from pyflinkstate.runtime.master.reports.description import outline
 from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
 from pyflinkstate.runtime.master.run_claim import RunClaim
@@ -188,19 +188,18 @@ class EngineRequests:
         run = epoch.run
         begin(lambda ended: self._mailbox.put(attrs.evolve(ended, run=run)))
 
-    def shuffle_ahead(self, instruction: ShuffleAhead) -> bool:
+    def shuffle_ahead(self, instruction: ShuffleAhead) -> Step | None:
         """Begin with the next epoch; if that fails, it is planned and read in its turn, as any other."""
-        number = instruction.number
+        number = instruction.newest.number + 1
         try:
-            read = self._source.planner.ahead(number - 1)
-            if read is None:
-                return False
-            request = self._request(number, read, f"ahead for epoch {number}")
-            self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
+            step = self._source.planner.ahead(number, instruction.newest.step)
+            if step is not None:
+                request = self._request(number, step.epoch, f"ahead for epoch {number}")
+                self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
         except PyFlinkStateError as error:
             self._reporter.log.not_ahead(number, error)
-            return False
-        return True
+            return None
+        return step
 
     def cancel(self, _: CancelEpoch) -> None:
         """Cancel what runs of the failed attempt; its slots are cut off after that."""
@@ -299,31 +298,30 @@ class Actions:
 
     # --- the beginning of an attempt, and of a run -------------------------------------------------
 
-    def begin_attempt(self, instruction: BeginAttempt) -> int:
+    def begin_attempt(self, instruction: BeginAttempt) -> Epoch:
         """Cut off previous attempts, and go to where this one begins."""
         self.slots.registry = self.slots.control.new_attempt(instruction.attempt)
         if self.takeover is not None:
             self.takeover.begin_attempt()
         return self._begin(self.restore, instruction.is_final)
 
-    def _begin(self, restore: RestorePoint | None, is_final: bool) -> int:
-        epoch = self.source.begin(restore, is_final)
+    def _begin(self, restore: RestorePoint | None, is_final: bool) -> Epoch:
+        number, step = self.source.begin(restore, is_final)
         counters = {} if restore is None else restore.metadata.counters
-        self.reporter.accumulators.reset(epoch, counters)
-        self.slots.deployments.begin_attempt(self.slots.registry.attempt, epoch, restore)
-        return epoch
+        self.reporter.accumulators.reset(number, counters)
+        self.slots.deployments.begin_attempt(self.slots.registry.attempt, number, restore)
+        return Epoch(number, step=step)
 
-    def claim(self, _: ClaimJob) -> Claim:
+    def claim(self, instruction: ClaimJob) -> Claim:
         """Make any older driver of the job end, and restore the last checkpoint that it completed."""
-        restore = self.restore
+        restore, epoch = self.restore, instruction.epoch
         if self.takeover is not None:
             newest = self.takeover.claim()
             if newest is not None and newest is not restore:
                 self._check_fits(newest)
                 self.takeover.checkpoints.restore = restore = newest
-                self._begin(newest, is_final=False)
+                epoch = self._begin(newest, is_final=False)
         self.source.check(restore)
-        epoch = 0 if restore is None else restore.metadata.epoch
         return Claim(epoch, restore is not None and bool(self.slots.deployments.slots()))
 
     def _check_fits(self, newest: RestorePoint) -> None:
@@ -356,7 +354,8 @@ class Actions:
     def ask_source(self, instruction: AskSource) -> Found:
         """Ask the source for the next epoch."""
         self.reporter.timeline.begin()
-        step = self.source.planner.next(instruction.epoch)
+        last = instruction.last
+        step = instruction.ahead or self.source.planner.next(last.number + 1, last.step.end)
         if step is not None:
             return Found(step)
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
@@ -371,6 +370,7 @@ class Actions:
         """Decide on the barrier: with a savepoint, or a checkpoint that is due by the end of the epoch."""
         self._epoch_started_ms = now_ms = self._clock.monotonic_ms()
         checkpoints, epoch = self.checkpoints, instruction.epoch
+        self.source.planner.begin(epoch.number, epoch.step)
         outcomes: list[Outcome] = []
         if checkpoints is not None and instruction.savepoint is not None:
             outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
@@ -389,7 +389,7 @@ class Actions:
         number = instruction.epoch.number
         self.reporter.timeline.ran()
         self.sinks.prepare(number, instruction.epoch.results)
-        self.source.ended(number)
+        self.source.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
         self.reporter.epoch_prepared(
             number, self._last_duration_ms, self.slots.registry.attempt, self.source.event_time.at(number)
@@ -398,22 +398,22 @@ class Actions:
     def align(self, instruction: AlignBarrier) -> list[Outcome]:
         """Tell the checkpoints that every subtask has reached a barrier, and where the job is then."""
         assert self.checkpoints is not None
-        number = instruction.epoch.number
+        number, trigger = instruction.epoch.number, instruction.epoch.trigger
         counters = self.reporter.accumulators.total(number)
-        state = EpochState(self.source.planner.position(number), counters, self.source.event_time.at(number))
-        trigger = instruction.epoch.trigger
+        state = EpochState(instruction.epoch.step.end, counters, self.source.event_time.at(number))
         return [] if trigger is None else self.checkpoints.barrier_aligned(trigger, state)
 
     def commit(self, instruction: CommitOutput) -> None:
         """Let the sinks commit."""
-        epoch = instruction.epoch
+        number = instruction.epoch.number
         began_ms = self._clock.monotonic_ms()
-        self.sinks.commit(epoch)
-        self.source.commit(epoch)
-        self.reporter.accumulators.fold(epoch)
+        self.sinks.commit(number)
+        self.source.planner.commit(number, instruction.epoch.step.end)
+        self.source.event_time.commit(number)
+        self.reporter.accumulators.fold(number)
         if self._plans is not None:
-            self._plans.forget_planned(epoch)
-        self.reporter.committed(epoch, self._clock.monotonic_ms() - began_ms)
+            self._plans.forget_planned(number)
+        self.reporter.committed(number, self._clock.monotonic_ms() - began_ms)
 
     def confirm(self, instruction: ConfirmCheckpoint) -> list[Outcome]:
         """Carry out what follows a complete checkpoint."""

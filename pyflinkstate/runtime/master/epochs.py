@@ -66,7 +66,7 @@ class Epoch:
     Attributes:
         number: counts from 1; 0 is the beginning of the job.
         stage: how far it is.
-        step: its input, when its turn has come.
+        step: its input, and where the source is at its end.
         trigger: the checkpoint at its barrier, if there is one.
         savepoint: the savepoint that is taken with it, if there is one.
         run: the request with which the engine runs it now; 0 if it does not.
@@ -119,12 +119,13 @@ class EpochsInFlight:
         self._requests = 0
         #: The last epoch that the sinks have committed, and the last one whose output is prepared.
         self.committed = self.prepared = 0
-        self.begin(0)
+        self.begin(Epoch(0))
 
-    def begin(self, number: int) -> None:
+    def begin(self, epoch: Epoch) -> None:
         """Begin an attempt at the end of a committed epoch; all others are thrown away."""
-        self._epochs = [Epoch(number, Stage.COMMITTED)]
-        self.committed = self.prepared = number
+        epoch.stage = Stage.COMMITTED
+        self._epochs = [epoch]
+        self.committed = self.prepared = epoch.number
 
     @property
     def newest(self) -> Epoch:
@@ -155,15 +156,15 @@ class EpochsInFlight:
         """Return an epoch by its number, if it is in flight."""
         return next((epoch for epoch in self._epochs if epoch.number == number), None)
 
-    def next(self) -> Epoch:
-        """Return the epoch whose turn comes after the last prepared one; it may have been planned ahead."""
-        return self.get(self.prepared + 1) or self.plan()
+    def next(self) -> Epoch | None:
+        """Return the epoch whose turn comes after the last prepared one, if it was planned ahead."""
+        return self.get(self.prepared + 1)
 
-    def plan(self) -> Epoch:
+    def plan(self, step: Step) -> Epoch:
         """Add an epoch after the newest one."""
         if not self.has_room:
             raise ImpossibleEventError(f"there are more than {self._most} epochs planned or running")
-        epoch = Epoch(self.newest.number + 1)
+        epoch = Epoch(self.newest.number + 1, step=step)
         self._epochs.append(epoch)
         return epoch
 
@@ -187,8 +188,7 @@ class EpochsInFlight:
         """The output of an epoch is prepared."""
         epoch.stage, self.prepared = Stage.PREPARED, epoch.number
 
-    def commit(self, number: int) -> None:
+    def commit(self, epoch: Epoch) -> None:
         """The sinks have committed all epochs up to one."""
-        later = [epoch for epoch in self._epochs if epoch.number > number]
-        self._epochs = [self.get(number) or Epoch(number), *later]
-        self._epochs[0].stage, self.committed = Stage.COMMITTED, number
+        self._epochs = [each for each in self._epochs if each.number >= epoch.number]
+        epoch.stage, self.committed = Stage.COMMITTED, epoch.number

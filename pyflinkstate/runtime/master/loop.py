@@ -442,7 +442,7 @@ def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]
         GoBack: lambda back: actions.sinks.go_back(back.epoch),
         LogLateFailure: lambda late: actions.reporter.log.failed_late(late.error),
         Pause: inbox.pause,
-        PlanEmptyEpoch: lambda empty: actions.source.planner.empty(empty.epoch),
+        PlanEmptyEpoch: lambda empty: actions.source.planner.empty(empty.last.step.end),
         PrepareOutput: actions.prepare,
         RunEpoch: actions.engine.run_epoch,
         SetBarrier: actions.set_barrier,
