@@ -219,7 +219,9 @@ class _Finder:
         yield "return", start, end, f"not ({self._text[start:end]})" if is_condition else "None"
 
     def swaps(self, node: ast.Call) -> Iterator[Found]:
-        if _name_of(node.func) in ANY_ORDER or any(isinstance(value, ast.Starred) for value in node.args):
+        if _name_of(node.func) in ANY_ORDER or any(
+            isinstance(value, (ast.Starred, ast.Yield)) for value in node.args
+        ):
             return
         for one, other in pairwise(node.args):
             (start, middle), (after, end) = self._span(one), self._span(other)

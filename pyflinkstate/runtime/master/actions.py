@@ -23,7 +23,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime import sources
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles
-from pyflinkstate.runtime.master.checkpoints import Checkpoints, EpochState
+from pyflinkstate.runtime.master.checkpoints import Checkpoints
 from pyflinkstate.runtime.master.deployment import ControlFactory, Deployments, JobSlots, RestorePoint, fit
 from pyflinkstate.runtime.master.epochs import Epoch, Results
 from pyflinkstate.runtime.master.instructions import (
@@ -172,7 +172,7 @@ class EngineRequests:
             self._request(number, epoch.step.epoch, f"epoch {number}"),
             barrier=epoch.trigger,
             addresses=self._slots.registry.addresses(),
-            event_time=self._source.event_time.progress(number - 1),
+            event_time=self._source.event_time.progress(),
             is_final=epoch.is_final,
         )
         self._reporter.timeline.started(self._slots.registry.attempt, number)
@@ -185,8 +185,7 @@ class EngineRequests:
 
     def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
-        run = epoch.run
-        begin(lambda ended: self._mailbox.put(attrs.evolve(ended, run=run)))
+        begin(lambda ended, run=epoch.run: self._mailbox.put(attrs.evolve(ended, run=run)))  # type: ignore[misc]
 
     def shuffle_ahead(self, instruction: ShuffleAhead) -> Step | None:
         """Begin with the next epoch; if that fails, it is planned and read in its turn, as any other."""
@@ -386,22 +385,19 @@ class Actions:
 
     def prepare(self, instruction: PrepareOutput) -> None:
         """Let the sinks prepare the output of an epoch that has run."""
-        number = instruction.epoch.number
+        epoch, number = instruction.epoch, instruction.epoch.number
         self.reporter.timeline.ran()
-        self.sinks.prepare(number, instruction.epoch.results)
-        self.source.event_time.ended(number)
+        self.sinks.prepare(number, epoch.results)
+        epoch.watermarks = self.source.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
-        self.reporter.epoch_prepared(
-            number, self._last_duration_ms, self.slots.registry.attempt, self.source.event_time.at(number)
-        )
+        attempt = self.slots.registry.attempt
+        self.reporter.epoch_prepared(number, self._last_duration_ms, attempt, epoch.watermarks)
 
     def align(self, instruction: AlignBarrier) -> list[Outcome]:
-        """Tell the checkpoints that every subtask has reached a barrier, and where the job is then."""
+        """Tell the checkpoints that every subtask has reached a barrier, and what is counted until then."""
         assert self.checkpoints is not None
-        number, trigger = instruction.epoch.number, instruction.epoch.trigger
-        counters = self.reporter.accumulators.total(number)
-        state = EpochState(instruction.epoch.step.end, counters, self.source.event_time.at(number))
-        return [] if trigger is None else self.checkpoints.barrier_aligned(trigger, state)
+        counters = self.reporter.accumulators.total(instruction.epoch.number)
+        return self.checkpoints.barrier_aligned(instruction.epoch, counters)
 
     def commit(self, instruction: CommitOutput) -> None:
         """Let the sinks commit."""
@@ -409,7 +405,6 @@ class Actions:
         began_ms = self._clock.monotonic_ms()
         self.sinks.commit(number)
         self.source.planner.commit(number, instruction.epoch.step.end)
-        self.source.event_time.commit(number)
         self.reporter.accumulators.fold(number)
         if self._plans is not None:
             self._plans.forget_planned(number)

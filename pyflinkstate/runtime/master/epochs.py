@@ -71,6 +71,7 @@ class Epoch:
         savepoint: the savepoint that is taken with it, if there is one.
         run: the request with which the engine runs it now; 0 if it does not.
         results: what its tasks returned for the sinks.
+        watermarks: those of assigners and operators at its end, by their ids, when its output is prepared.
         only_runs: the tasks that have ended and must not end again.
     """
 
@@ -81,6 +82,7 @@ class Epoch:
     savepoint: SavepointRequest | None = None
     run: int = 0
     results: Results = attrs.Factory(list)
+    watermarks: dict[str, int] = attrs.Factory(dict)
     only_runs: set[str] = attrs.Factory(set)
 
     @property

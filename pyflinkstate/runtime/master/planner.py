@@ -176,21 +176,16 @@ class Input:
             metadata = restore.metadata
             epoch = metadata.epoch
             watermarks = self._plan.watermarks_of(metadata.watermarks, metadata.source_position)
-        position = self._position(restore, is_final)
+        position = self._restored(restore)
+        if position is not None and is_final:
+            self.source.commit(position)
+        if position is None and self._initial is None:
+            self._initial = self.source.initial_offset()
+        position = self._initial if position is None else position
         self.planner.is_over = False
-        self.event_time.begin(epoch, watermarks)
+        self.event_time.begin(watermarks)
         self.timers.begin_attempt(are_restored=restore is not None)
         return epoch, Step(None, False, position)
-
-    def _position(self, restore: RestorePoint | None, is_final: bool) -> Offset:
-        position = self._restored(restore)
-        if position is None:
-            if self._initial is None:
-                self._initial = self.source.initial_offset()
-            return self._initial
-        if is_final:
-            self.source.commit(position)
-        return position
 
     def check(self, restore: RestorePoint | None) -> None:
         """Compare a checkpoint that will be restored with the source, which may drop what is before."""
