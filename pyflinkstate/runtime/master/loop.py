@@ -165,10 +165,12 @@ class Inbox:
             self._found.append(EpochEnded(None, lost, running.run))
         if ahead is not None and self._runner.gone() is not None:
             self._found.append(ShuffledAhead(ahead.number))
+        if self._machine.phase is Phase.STOPPING:
+            return  # the attempt has failed already
         gone = self._gone()
         if gone is not None:
             self._found.append(Failed(gone))
-        if self._actions.checkpoints is not None and self._machine.phase is not Phase.STOPPING:
+        if self._actions.checkpoints is not None:
             self._found.extend(self._actions.checkpoints.tick())
 
     def _gone(self) -> PyFlinkStateError | None:
