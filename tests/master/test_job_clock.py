@@ -174,7 +174,7 @@ def test_a_delay_that_grows_is_small_again_after_a_quiet_time_and_not_before(
 @jumps
 def test_a_stream_is_idle_when_it_was_silent_for_so_long(jump_ms: int) -> None:
     run = run_of(None, lambda _: None)
-    tracker = run.job()._actions.source.event_time
+    tracker = run.job()._actions.input.event_time
     tracker._idle_timeouts_ms = {"a": 60_000}
     tracker.begin({})
     run.clock.set(jump_ms)

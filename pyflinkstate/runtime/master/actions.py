@@ -155,7 +155,7 @@ class EngineRequests:
         self._code = CodeBook(plan)
         self._about = outline(plan, settings.page)
         self._slots = slots
-        self._source = source
+        self._input = source
         self._reporter = reporter
         self._mailbox = mailbox
 
@@ -172,7 +172,7 @@ class EngineRequests:
             self._request(number, epoch.step.epoch, f"epoch {number}"),
             barrier=epoch.trigger,
             addresses=self._slots.registry.addresses(),
-            event_time=self._source.event_time.progress(),
+            event_time=self._input.event_time.progress(),
             is_final=epoch.is_final,
         )
         self._reporter.timeline.started(self._slots.registry.attempt, number)
@@ -191,7 +191,7 @@ class EngineRequests:
         """Begin with the next epoch; if that fails, it is planned and read in its turn, as any other."""
         number = instruction.newest.number + 1
         try:
-            step = self._source.planner.ahead(number, instruction.newest.step)
+            step = self._input.planner.ahead(number, instruction.newest.step)
             if step is not None:
                 request = self._request(number, step.epoch, f"ahead for epoch {number}")
                 self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
@@ -264,7 +264,7 @@ class Actions:
         self.sinks = JobSinks(self.plan.sinks, job_id, self._check_run)
         #: Where planned epochs are written down, if a sink relies on their numbers.
         self._plans = self.takeover.files if self.takeover and self.sinks.rely_on_numbers else None
-        self.source = Input(
+        self.input = Input(
             self.plan,
             GuardedSource(self.plan.source.source, self.plan.source.name),
             settings.allow_non_restored_state,
@@ -277,7 +277,7 @@ class Actions:
             plan=self.plan,
             settings=settings,
             slots=self.slots,
-            source=self.source,
+            source=self.input,
             reporter=self.reporter,
             mailbox=mailbox,
         )
@@ -305,7 +305,7 @@ class Actions:
         return self._begin(self.restore, instruction.is_final)
 
     def _begin(self, restore: RestorePoint | None, is_final: bool) -> Epoch:
-        number, step = self.source.begin(restore, is_final)
+        number, step = self.input.begin(restore, is_final)
         counters = {} if restore is None else restore.metadata.counters
         self.reporter.accumulators.reset(number, counters)
         self.slots.deployments.begin_attempt(self.slots.registry.attempt, number, restore)
@@ -320,7 +320,7 @@ class Actions:
                 self._check_fits(newest)
                 self.takeover.checkpoints.restore = restore = newest
                 epoch = self._begin(newest, is_final=False)
-        self.source.check(restore)
+        self.input.check(restore)
         return Claim(epoch, restore is not None and bool(self.slots.deployments.slots()))
 
     def _check_fits(self, newest: RestorePoint) -> None:
@@ -345,8 +345,8 @@ class Actions:
         restored = None if self.restore is None else self.restore.metadata.epoch
         self.sinks.open(self._line, restored, instruction.epoch)
         if self._plans is not None and restored is not None:
-            planned = self.source.source.planned(self._plans.planned(restored))
-            self.source.planner.remember(planned)
+            planned = self.input.source.planned(self._plans.planned(restored))
+            self.input.planner.remember(planned)
 
     # --- an epoch ----------------------------------------------------------------------------------
 
@@ -354,22 +354,22 @@ class Actions:
         """Ask the source for the next epoch."""
         self.reporter.timeline.begin()
         last = instruction.last
-        step = instruction.ahead or self.source.planner.next(last.number + 1, last.step.end)
+        step = instruction.ahead or self.input.planner.next(last.number + 1, last.step.end)
         if step is not None:
             return Found(step)
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
             self._clock.monotonic_ms()
         )
-        is_over = self.source.planner.is_over
+        is_over = self.input.planner.is_over
         return Found(
-            None, is_over, self.has_pending(), is_due, self.source.timers.are_due(self._clock.now_ms())
+            None, is_over, self.has_pending(), is_due, self.input.timers.are_due(self._clock.now_ms())
         )
 
     def set_barrier(self, instruction: SetBarrier) -> list[Outcome]:
         """Decide on the barrier: with a savepoint, or a checkpoint that is due by the end of the epoch."""
         self._epoch_started_ms = now_ms = self._clock.monotonic_ms()
         checkpoints, epoch = self.checkpoints, instruction.epoch
-        self.source.planner.begin(epoch.number, epoch.step)
+        self.input.planner.begin(epoch.number, epoch.step)
         outcomes: list[Outcome] = []
         if checkpoints is not None and instruction.savepoint is not None:
             outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
@@ -381,14 +381,14 @@ class Actions:
     def count(self, instruction: CountReport) -> None:
         """Add the counts that a task has reported."""
         self.reporter.task_reported(instruction.report)
-        self.source.count(instruction.report)
+        self.input.count(instruction.report)
 
     def prepare(self, instruction: PrepareOutput) -> None:
         """Let the sinks prepare the output of an epoch that has run."""
         epoch, number = instruction.epoch, instruction.epoch.number
         self.reporter.timeline.ran()
         self.sinks.prepare(number, epoch.results)
-        epoch.watermarks = self.source.event_time.ended(number)
+        epoch.watermarks = self.input.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
         attempt = self.slots.registry.attempt
         self.reporter.epoch_prepared(number, self._last_duration_ms, attempt, epoch.watermarks)
@@ -404,7 +404,7 @@ class Actions:
         number = instruction.epoch.number
         began_ms = self._clock.monotonic_ms()
         self.sinks.commit(number)
-        self.source.planner.commit(number, instruction.epoch.step.end)
+        self.input.planner.commit(number, instruction.epoch.step.end)
         self.reporter.accumulators.fold(number)
         if self._plans is not None:
             self._plans.forget_planned(number)
@@ -438,12 +438,12 @@ class Actions:
 
     def _falls_back(self, error: PyFlinkStateError) -> bool:
         """Go back to the checkpoint before a damaged one, if the user allows it and there is one."""
-        may = self._settings.fall_back and self.source.source.is_rewindable
+        may = self._settings.fall_back and self.input.source.is_rewindable
         is_damaged = isinstance(error, CorruptCheckpointError) and self.restore is not None
         older = self.takeover.fall_back() if self.takeover and may and is_damaged else None
         if older is not None:
             self.reporter.log.falls_back(error, older.uri)
-            self.source.planner.remember({})
+            self.input.planner.remember({})
         return older is not None
 
     def pause(self, instruction: Pause) -> None:

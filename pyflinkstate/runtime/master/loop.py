@@ -111,7 +111,7 @@ class Inbox:
         if phase is Phase.PAUSED:
             self._wait_for_restart()
         elif rests:
-            self._receive(self._actions.source.source.poll_s)
+            self._receive(self._actions.input.source.poll_s)
         elif phase in (Phase.IDLE, Phase.CLOSING) and not self._mailbox.empty():
             self._sort(self._mailbox.get_nowait())
         elif self._is_over(phase):
@@ -325,7 +325,7 @@ class Job:
         self._reporter.log.started(self._slots.control.address, restore)
         try:
             self._reporter.started(restore)
-            self._actions.source.source.open(self.wake_up)
+            self._actions.input.source.open(self.wake_up)
             yield from self._follow(machine.life())
             self._end(machine.status, machine.error)
             if machine.error is not None:
@@ -389,7 +389,7 @@ class Job:
     def _close_source(self, cause: BaseException | None) -> BaseException | None:
         """Close the source and return what that raises; all hear of the end of the job nevertheless."""
         try:
-            self._actions.source.source.close(cause)
+            self._actions.input.source.close(cause)
         except BaseException as error:  # noqa: BLE001 - it is raised when everything has ended, or logged
             if cause is not None:
                 self._reporter.log.source_not_closed(error)
@@ -417,7 +417,7 @@ class Job:
 
 def _facts(settings: JobSettings, actions: Actions) -> JobFacts:
     """Return what the script must know about the job."""
-    plan, source = actions.plan, actions.source.source
+    plan, source = actions.plan, actions.input.source
     shuffles_ahead = settings.epochs_ahead > 0 and not source.commits_every_epoch and plan.can_shuffle_ahead
     return JobFacts(
         settings.name,
@@ -444,7 +444,7 @@ def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]
         GoBack: lambda back: actions.sinks.go_back(back.epoch),
         LogLateFailure: lambda late: actions.reporter.log.failed_late(late.error),
         Pause: inbox.pause,
-        PlanEmptyEpoch: lambda empty: actions.source.planner.empty(empty.last.step.end),
+        PlanEmptyEpoch: lambda empty: actions.input.planner.empty(empty.last.step.end),
         PrepareOutput: actions.prepare,
         RunEpoch: actions.engine.run_epoch,
         SetBarrier: actions.set_barrier,
