@@ -63,6 +63,7 @@ from pyflinkstate.runtime.master.planner import Step
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.slots import SlotLost
+from pyflinkstate.runtime.sources import SplitEpoch
 from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, SlotId, TaskReport
 
 BROKEN = SparkJobError("the epoch has failed")
@@ -221,9 +222,12 @@ class TestEpochs:
         epoch = asked[1].epoch
         assert asked[1] == SetBarrier(epoch, None, is_needed=False)
         assert (epoch.number, epoch.stage, epoch.run, epoch.is_final) == (1, Stage.RUNNING, 1, False)
+        results: list[Any] = []
+        driven.answers["PrepareOutput"] = lambda prepare: results.extend(prepare.epoch.results)
         asked = driven.tell(EpochEnded([["a"]], None, 1))
         assert asked == [PrepareOutput(epoch), AlignBarrier(epoch)]
-        assert (epoch.stage, epoch.results) == (Stage.PREPARED, [["a"]])
+        assert results == [["a"]]
+        assert epoch.stage is Stage.PREPARED
         assert (driven.job.phase, driven.job.epoch, driven.flight.committed) == (Phase.IDLE, 1, 0)
         assert driven.tell(DONE) == [CommitOutput(epoch), ConfirmCheckpoint(1)]
         assert (epoch.stage, driven.flight.committed) == (Stage.COMMITTED, 1)
@@ -653,6 +657,14 @@ class TestOneEpochAhead:
             Stage.PLANNED,
         ]
 
+    def test_one_that_waits_for_its_checkpoint_holds_neither_input_nor_results(self) -> None:
+        flight = EpochsInFlight(1)
+        read = SplitEpoch(["a split"], lambda split: [split])
+        epoch = flight.plan(Step(read, is_last=False, end=7))
+        epoch.results = [["a result"]]
+        flight.prepare(epoch)
+        assert (epoch.step, epoch.results) == (Step(None, is_last=False, end=7), [])
+
     def test_there_are_never_more_than_may_be(self) -> None:
         flight = EpochsInFlight(1)
         flight.plan(NEXT)
@@ -760,7 +772,7 @@ class Life:
     def check(self) -> None:
         """Check what holds after every step."""
         flight = self.flight
-        epochs = flight._epochs
+        epochs = list(flight._epochs.values())
         assert [epoch.number for epoch in epochs] == list(range(epochs[0].number, flight.newest.number + 1))
         assert flight.committed <= flight.prepared
         assert flight.last.number == flight.prepared

@@ -106,7 +106,8 @@ class EpochsInFlight:
     """The epochs from the last committed one to the last planned one, in order.
 
     The last committed one is always there. While the slots restore their state, the engine runs that one.
-    Any thread may read ``committed`` and ``prepared``.
+    Many may be prepared, as sinks commit with checkpoints: nothing here depends on how many. Any thread may
+    read ``committed`` and ``prepared``.
 
     Args:
         most: how many epochs may be planned or running at once.
@@ -114,7 +115,7 @@ class EpochsInFlight:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._epochs: list[Epoch] = []
+        self._epochs: dict[int, Epoch] = {}
         #: The epoch whose input the engine was told to read before its turn, as long as it does.
         self.ahead: Epoch | None = None
         #: Counts the requests to the engine, so that the end of one is not taken for that of another.
@@ -126,23 +127,24 @@ class EpochsInFlight:
     def begin(self, epoch: Epoch) -> None:
         """Begin an attempt at the end of a committed epoch; all others are thrown away."""
         epoch.stage = Stage.COMMITTED
-        self._epochs = [epoch]
+        self._epochs = {epoch.number: epoch}
         self.committed = self.prepared = epoch.number
 
     @property
     def newest(self) -> Epoch:
         """The epoch with the highest number."""
-        return self._epochs[-1]
+        return next(reversed(self._epochs.values()))
 
     @property
     def last(self) -> Epoch:
         """The last epoch that is prepared or committed."""
-        return self.get(self.prepared) or self._epochs[0]
+        return self._epochs[self.prepared]
 
     @property
     def running(self) -> Epoch | None:
         """The epoch that the engine runs now."""
-        return next((epoch for epoch in self._epochs if epoch.run), None)
+        numbers = range(self.prepared, self.newest.number + 1)
+        return next((self._epochs[number] for number in numbers if self._epochs[number].run), None)
 
     @property
     def is_busy(self) -> bool:
@@ -152,11 +154,11 @@ class EpochsInFlight:
     @property
     def has_room(self) -> bool:
         """Whether another epoch may be planned."""
-        return sum(epoch.stage in (Stage.PLANNED, Stage.RUNNING) for epoch in self._epochs) < self._most
+        return self.newest.number - self.prepared < self._most
 
     def get(self, number: int) -> Epoch | None:
         """Return an epoch by its number, if it is in flight."""
-        return next((epoch for epoch in self._epochs if epoch.number == number), None)
+        return self._epochs.get(number)
 
     def next(self) -> Epoch | None:
         """Return the epoch whose turn comes after the last prepared one, if it was planned ahead."""
@@ -167,7 +169,7 @@ class EpochsInFlight:
         if not self.has_room:
             raise ImpossibleEventError(f"there are more than {self._most} epochs planned or running")
         epoch = Epoch(self.newest.number + 1, step=step)
-        self._epochs.append(epoch)
+        self._epochs[epoch.number] = epoch
         return epoch
 
     def start(self, epoch: Epoch) -> int:
@@ -187,10 +189,12 @@ class EpochsInFlight:
         return epoch
 
     def prepare(self, epoch: Epoch) -> None:
-        """The output of an epoch is prepared."""
+        """The output of an epoch is prepared: from now on it needs neither its input nor its results."""
         epoch.stage, self.prepared = Stage.PREPARED, epoch.number
+        epoch.step, epoch.results = attrs.evolve(epoch.step, epoch=None), []
 
     def commit(self, epoch: Epoch) -> None:
         """The sinks have committed all epochs up to one."""
-        self._epochs = [each for each in self._epochs if each.number >= epoch.number]
+        for number in range(self.committed, epoch.number):
+            del self._epochs[number]
         epoch.stage, self.committed = Stage.COMMITTED, epoch.number
