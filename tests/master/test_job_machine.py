@@ -48,7 +48,6 @@ from pyflinkstate.runtime.master.instructions import (
     LogLateFailure,
     Pause,
     PhaseOver,
-    PlanEmptyEpoch,
     PrepareOutput,
     RunEpoch,
     SetBarrier,
@@ -67,7 +66,7 @@ from pyflinkstate.runtime.sources import SplitEpoch
 from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, SlotId, TaskReport
 
 BROKEN = SparkJobError("the epoch has failed")
-NEXT, LAST, EMPTY = Step(None, False), Step(None, True), Step(None, True)
+NEXT, LAST = Step(None, False), Step(None, True)
 NOTHING = Found(None)
 TRIGGER = CheckpointTrigger(1, 0, "chk-1")
 DONE = CheckpointCompleted(1, 1)
@@ -93,7 +92,6 @@ class Driven:
             "BeginAttempt": lambda _: Epoch(0),
             "ClaimJob": lambda claim: Claim(claim.epoch, restores=False),
             "AskSource": Found(NEXT),
-            "PlanEmptyEpoch": EMPTY,
             "ShuffleAhead": NEXT,
             **answers,
         }
@@ -292,8 +290,7 @@ class TestEpochs:
         driven = running(**facts)
         driven.tell(driven.ended())
         driven.answers["AskSource"] = found
-        asked = driven.tell(OVER)
-        assert ("PlanEmptyEpoch" in names(asked)) is wanted
+        driven.tell(OVER)
         assert (driven.job.phase is Phase.IDLE) is not wanted
 
     def test_a_source_with_nothing_is_asked_again_after_a_rest(self) -> None:
@@ -306,8 +303,10 @@ class TestEpochs:
 
     def test_timers_fire_once_more_at_the_end(self) -> None:
         driven = idle({"AskSource": Found(None, is_over=True)}, uses_timers=True)
-        assert names(driven.tell(OVER)) == ["AskSource", "PlanEmptyEpoch"]
         driven.tell(OVER)
+        assert driven.job.phase is Phase.DRAINING
+        driven.tell(OVER)
+        assert driven.flight.newest.step == Step(None, is_last=True)
         driven.tell(driven.ended(), DONE, OVER)
         assert driven.tell(OVER)[-1] == CloseSlots()
 
@@ -317,8 +316,8 @@ class TestSavepoints:
         driven = idle({"AskSource": NOTHING})
         request = SavepointRequest("somewhere", stops_job=False)
         driven.tell(request)
-        asked = driven.tell(OVER, OVER)
-        assert SetBarrier(asked[0].epoch, request, is_needed=True) == asked[0]
+        asked = driven.tell(OVER)
+        assert SetBarrier(asked[1].epoch, request, is_needed=False) == asked[1]
         assert driven.job.savepoints == []
 
     def test_one_whose_barrier_fails_waits_for_the_next_attempt(self) -> None:
@@ -837,9 +836,6 @@ class Life:
         step = instruction.ahead or (Step(None, rng.random() < 0.05) if rng.random() < 0.6 else None)
         return Found(step, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.1)
 
-    def _PlanEmptyEpoch(self, _: PlanEmptyEpoch) -> Step:
-        return Step(None, self.rng.random() < 0.3)
-
     def _SetBarrier(self, instruction: SetBarrier) -> list[Any]:
         if self.rng.random() < 0.02:
             return [Failed(BROKEN)]
@@ -894,7 +890,7 @@ class Life:
     def _event(self) -> Any:
         """Return something that may happen now."""
         rng, job, draw = self.rng, self.job, self.rng.random()
-        if job.phase is Phase.CREATED or draw < 0.02:
+        if job.phase is Phase.CREATED or draw < (0.2 if job.phase is Phase.CLOSING else 0.02):
             return PhaseOver() if job.phase is Phase.CREATED else Failed(BROKEN)
         if draw < 0.022:
             return CancelJob()

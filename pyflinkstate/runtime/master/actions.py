@@ -50,6 +50,7 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
 )
 from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.machine import JobFacts
 from pyflinkstate.runtime.master.planner import Input, Step
 from pyflinkstate.runtime.master.reports.description import outline
 from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
@@ -236,9 +237,7 @@ class Actions:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self.plan = plan
-        if restore is not None:
-            self.plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
+        self.plan = plan if restore is None else self._fitted(plan, restore)
         self.reporter = JobReporter(self.plan, job_id, settings.name, settings.listeners, clock)
         deployments = Deployments(
             self.plan,
@@ -291,6 +290,18 @@ class Actions:
         """The checkpoint from which the job starts, or to which it goes back."""
         return None if self.checkpoints is None else self.checkpoints.restore
 
+    def facts(self) -> JobFacts:
+        """Return what the script must know about the job."""
+        source, plan = self.input.source, self.plan
+        is_ahead = self._settings.epochs_ahead > 0 and not source.commits_every_epoch
+        return JobFacts(
+            self._settings.name,
+            self.takeover is not None,
+            plan.uses_timers,
+            source.commits_every_epoch,
+            2 if is_ahead and plan.can_shuffle_ahead else 1,
+        )
+
     def has_pending(self) -> bool:
         """Return whether checkpoints or savepoints are pending."""
         return self.checkpoints is not None and bool(self.checkpoints.coordinator.pending)
@@ -324,8 +335,7 @@ class Actions:
         return Claim(epoch, restore is not None and bool(self.slots.deployments.slots()))
 
     def _check_fits(self, newest: RestorePoint) -> None:
-        settings = self._settings
-        plan = fit(self.plan, settings.name, newest.metadata, settings.allow_non_restored_state)
+        plan = self._fitted(self.plan, newest)
         if [op.max_parallelism for op in plan.operators] != [
             op.max_parallelism for op in self.plan.operators
         ]:
@@ -333,6 +343,10 @@ class Actions:
                 f"{newest.uri}, which another driver has just completed, has other max parallelisms than the "
                 f"checkpoint before it: start the program again"
             )
+
+    def _fitted(self, plan: JobPlan, restore: RestorePoint) -> JobPlan:
+        settings = self._settings
+        return fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
 
     def take_over(self, instruction: TakeOver) -> None:
         """Take over the job.

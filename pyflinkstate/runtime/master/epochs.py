@@ -172,13 +172,12 @@ class EpochsInFlight:
         self._epochs[epoch.number] = epoch
         return epoch
 
-    def start(self, epoch: Epoch) -> int:
-        """Return the number of the request with which the engine runs an epoch."""
+    def start(self, epoch: Epoch) -> None:
+        """The engine is asked to run an epoch: this is another request."""
         self._requests += 1
         epoch.run = self._requests
         if epoch.stage is Stage.PLANNED:
             epoch.stage = Stage.RUNNING
-        return epoch.run
 
     def end(self, run: int) -> Epoch | None:
         """Return the epoch whose request has ended; None for a request that was given up."""

@@ -194,13 +194,6 @@ class AskSource:
 
 
 @attrs.frozen
-class PlanEmptyEpoch:
-    """Plan an epoch without records after ``last``, for its barrier or for timers: a ``Step``."""
-
-    last: Epoch
-
-
-@attrs.frozen
 class SetBarrier:
     """Decide on the checkpoint at the end of an epoch, and note it there: each ``Outcome`` if that failed.
 
@@ -312,7 +305,6 @@ Instruction = (
     | StartSlots
     | TakeOver
     | AskSource
-    | PlanEmptyEpoch
     | SetBarrier
     | RunEpoch
     | ShuffleAhead

@@ -40,7 +40,6 @@ from pyflinkstate.runtime.master.instructions import (
     LogLateFailure,
     Pause,
     PhaseOver,
-    PlanEmptyEpoch,
     PrepareOutput,
     RunEpoch,
     SetBarrier,
@@ -51,7 +50,7 @@ from pyflinkstate.runtime.master.instructions import (
     Wait,
 )
 from pyflinkstate.runtime.master.job_settings import JobSettings
-from pyflinkstate.runtime.master.machine import JobFacts, JobMachine, Phase, Script
+from pyflinkstate.runtime.master.machine import JobMachine, Phase, Script
 from pyflinkstate.runtime.master.reports.job_log import told_to_end_by
 from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
 from pyflinkstate.runtime.plan import JobPlan
@@ -240,7 +239,7 @@ class Job:
         )
         self._reporter = actions.reporter
         self._slots = actions.slots
-        self._machine = JobMachine(_facts(settings, actions), settings.restart.tracker())
+        self._machine = JobMachine(actions.facts(), settings.restart.tracker())
         self._inbox = Inbox(self._mailbox, self._machine, actions, clock)
         self._execute = executors(actions, self._inbox)
         #: Answers questions to its live state.
@@ -415,19 +414,6 @@ class Job:
             takeover.end()
 
 
-def _facts(settings: JobSettings, actions: Actions) -> JobFacts:
-    """Return what the script must know about the job."""
-    plan, source = actions.plan, actions.input.source
-    shuffles_ahead = settings.epochs_ahead > 0 and not source.commits_every_epoch and plan.can_shuffle_ahead
-    return JobFacts(
-        settings.name,
-        actions.takeover is not None,
-        plan.uses_timers,
-        source.commits_every_epoch,
-        2 if shuffles_ahead else 1,
-    )
-
-
 def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]]:
     """Return what carries out each instruction, but for ``Announce``."""
     return {
@@ -444,7 +430,6 @@ def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]
         GoBack: lambda back: actions.sinks.go_back(back.epoch),
         LogLateFailure: lambda late: actions.reporter.log.failed_late(late.error),
         Pause: inbox.pause,
-        PlanEmptyEpoch: lambda empty: actions.input.planner.empty(empty.last.step.end),
         PrepareOutput: actions.prepare,
         RunEpoch: actions.engine.run_epoch,
         SetBarrier: actions.set_barrier,

@@ -73,7 +73,6 @@ from pyflinkstate.runtime.master.instructions import (
     Outcome,
     Pause,
     PhaseOver,
-    PlanEmptyEpoch,
     PrepareOutput,
     RunEpoch,
     SetBarrier,
@@ -396,8 +395,7 @@ class Attempt:
             if found.step is not None:
                 return found.step
             if self._wants_empty_epoch(found):
-                step: Step = yield PlanEmptyEpoch(last)
-                return step
+                return Step(None, found.is_over, last.step.end)
             if found.is_over and self._flight.committed == job.epoch and not found.has_pending:
                 return None
             rests = True
@@ -540,8 +538,8 @@ def _epoch_ended(job: JobMachine, event: EpochEnded) -> Iterable[Instruction]:
     epoch = job.flight.end(event.run)
     if epoch is not None and event.error is not None:
         raise event.error
-    if epoch is not None and event.results is not None:
-        epoch.results = event.results
+    if epoch is not None:
+        epoch.results = event.results or []
     return ()
 
 

@@ -82,12 +82,8 @@ class EpochPlanner:
         is_own = end == found.end
         return Step(self._source.plan(start, end), found.is_last and is_own, end, found.is_full or not is_own)
 
-    def empty(self, start: Offset) -> Step:
-        """Return an empty epoch; it stays empty when it is run again."""
-        return Step(None, self.is_over, start)
-
     def begin(self, number: int, step: Step) -> None:
-        """Write down where epoch ``number`` ends, before it runs."""
+        """Write down where epoch ``number`` ends, before it runs: it ends there again if it runs again."""
         if number not in self._planned and self._log is not None:
             self._log(number, step.end)
         self._planned[number] = step.end
