@@ -40,7 +40,7 @@ class Crowd(JobListener):
             return
         assert self.job is not None
         slots = self.job._slots
-        addresses = [slots.control.address, *slots.addresses().values()]
+        addresses = [slots.control.address, *slots.registry.addresses().values()]
         assert len(addresses) == 2
         for address in addresses:
             for _ in range(STRANGERS):

@@ -246,45 +246,49 @@ def test_with_the_setting_off_nothing_is_shuffled_ahead(storage: CheckpointFolde
 
 
 class TestThePlanner:
-    def planner(self, log: Callable[[int, Any], None] | None = None) -> EpochPlanner:
+    def planner(self, log: Callable[[int, Any], None] | None = None) -> tuple[EpochPlanner, Step]:
+        """Return a planner, and the first epoch, which runs."""
         made = EpochPlanner(CollectionSource(list(range(5)), 2), log)
-        made.begin(0, {"index": 0, "length": 5})
-        made.next(0)
-        return made
+        first = made.next(1, at(0))
+        assert first is not None
+        made.begin(1, first)
+        return made, first
 
-    def test_what_was_planned_ahead_comes_next(self) -> None:
-        made = self.planner()
-        epoch = made.ahead(1)
-        made.ended(1)
-        assert made.position(1)["index"] == 2
-        assert made.next(1) == Step(epoch, is_last=False)
-        made.ended(2)
-        assert made.position(2)["index"] == 4
+    def test_what_is_planned_ahead_is_what_would_come_next(self) -> None:
+        made, first = self.planner()
+        ahead = made.ahead(2, first)
+        assert first.end["index"] == 2
+        assert ahead == made.next(2, first.end)
+        assert ahead is not None
+        assert ahead.end["index"] == 4
 
-    def test_it_is_written_down_in_its_turn(self) -> None:
+    def test_it_is_written_down_when_it_begins(self) -> None:
         log: list[int] = []
-        made = self.planner(lambda number, end: log.append(number))
-        made.ahead(1)
+        made, first = self.planner(lambda number, end: log.append(number))
+        ahead = made.ahead(2, first)
         assert log == [1]
-        made.ended(1)
-        made.next(1)
-        assert log == [1, 2]
+        assert ahead is not None
+        made.begin(2, ahead)
+        made.begin(2, ahead)
+        assert log == [1, 2], "not again if it runs again"
 
     def test_the_last_one_is_known_to_be_the_last(self) -> None:
-        made = self.planner()
-        made.ended(1)
-        made.next(1)
-        epoch = made.ahead(2)
-        made.ended(2)
-        assert made.next(2) == Step(epoch, is_last=True)
+        made, first = self.planner()
+        second = made.next(2, first.end)
+        assert second is not None
+        ahead = made.ahead(3, second)
+        assert ahead is not None
+        assert ahead.is_last
 
-    def test_another_attempt_plans_anew(self) -> None:
-        made = self.planner()
-        ahead = made.ahead(1)
-        made.begin(1, {"index": 3, "length": 5})
-        found = made.next(1)
+    def test_one_that_begins_again_ends_where_it_ended(self) -> None:
+        made, _ = self.planner()
+        found = made.next(1, at(1))
         assert found is not None
-        assert found.epoch != ahead
+        assert found.end["index"] == 2
+        made.commit(1, found.end)
+        found = made.next(1, at(1))
+        assert found is not None
+        assert found.end["index"] == 3, "it was committed, and is forgotten"
 
     def test_only_after_a_full_epoch_is_the_source_asked_and_only_a_settled_one_is_taken(self) -> None:
         asked: list[int] = []
@@ -296,16 +300,21 @@ class TestThePlanner:
                 return Available(found.end, is_full=start["index"] == 0)
 
         made = EpochPlanner(Paced(list(range(9)), 2), None)
-        made.begin(0, {"index": 0, "length": 9})
-        made.next(0)
-        assert made.ahead(1) is None, "there may be more of it later"
-        made.ended(1)
-        made.next(1)
-        assert made.ahead(2) is None
+        first = made.next(1, at(0, 9))
+        assert first is not None
+        assert made.ahead(2, first) is None, "there may be more of it later"
+        second = made.next(2, first.end)
+        assert second is not None
+        assert made.ahead(3, second) is None
         assert asked == [0, 2, 2], "after epoch 2, which was not full, it was not asked"
 
     def test_a_source_without_more_is_asked_again(self) -> None:
         made = EpochPlanner(CollectionSource([1], 2), None)
-        made.begin(0, {"index": 0, "length": 1})
-        made.next(0)
-        assert made.ahead(1) is None
+        first = made.next(1, at(0, 1))
+        assert first is not None
+        assert made.ahead(2, first) is None
+
+
+def at(index: int, length: int = 5) -> dict[str, int]:
+    """Return a position of a collection."""
+    return {"index": index, "length": length}

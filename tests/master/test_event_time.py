@@ -18,96 +18,89 @@ class Clock:
 
 def tracker(idle_timeouts_ms: dict[str, int] | None = None, **watermarks: int) -> EventTimeTracker:
     made = EventTimeTracker(idle_timeouts_ms or {}, Clock())
-    made.begin(0, watermarks)
+    made.begin(watermarks)
     return made
 
 
-def run(made: EventTimeTracker, epoch: int, *reports: dict[str, int]) -> None:
-    made.progress(epoch - 1)
+def run(made: EventTimeTracker, epoch: int, *reports: dict[str, int]) -> dict[str, int]:
+    """Let the tasks of an epoch report; return the watermarks at its end."""
     for watermarks in reports:
         made.report(TaskReport(0, epoch, "task", watermarks=watermarks))
-    made.ended(epoch)
+    return made.ended(epoch)
 
 
 def test_the_least_of_all_tasks_counts() -> None:
     made = tracker()
-    run(made, 1, {"a": 10}, {"a": 7, "sum": 3}, {"sum": 4})
-    assert made.at(1) == {"a": 7, "sum": 3}
-    assert made.progress(1).watermarks == {"a": 7, "sum": 3}
+    assert run(made, 1, {"a": 10}, {"a": 7, "sum": 3}, {"sum": 4}) == {"a": 7, "sum": 3}
+    assert made.progress().watermarks == {"a": 7, "sum": 3}
 
 
 def test_who_reports_nothing_stays_where_it_was() -> None:
     made = tracker()
     run(made, 1, {"a": 10, "b": 5})
-    run(made, 2, {"b": 6})
-    assert made.at(2) == {"a": 10, "b": 6}
+    assert run(made, 2, {"b": 6}) == {"a": 10, "b": 6}
 
 
 def test_watermarks_never_go_back() -> None:
     made = tracker(a=10)
-    run(made, 1, {"a": 7})
-    assert made.at(1) == {"a": 10}
+    assert run(made, 1, {"a": 7}) == {"a": 10}
 
 
-def test_the_epochs_before_keep_theirs_until_they_are_committed() -> None:
+def test_an_epoch_does_not_change_what_those_before_it_have() -> None:
     made = tracker()
-    run(made, 1, {"a": 1})
-    run(made, 2, {"a": 2})
-    assert (made.at(0), made.at(1), made.at(2)) == ({}, {"a": 1}, {"a": 2})
-    made.commit(2)
-    run(made, 3)
-    assert made.at(3) == {"a": 2}
+    first, seen = run(made, 1, {"a": 1}), made.progress().watermarks
+    second = run(made, 2, {"a": 2})
+    assert (first, seen, second) == ({"a": 1}, {"a": 1}, {"a": 2})
+    assert run(made, 3) == {"a": 2}
 
 
 def test_an_attempt_goes_back_to_where_its_checkpoint_stood() -> None:
     made = tracker()
     run(made, 1, {"a": 5})
     made.report(TaskReport(0, 2, "task", watermarks={"a": 99}))
-    made.begin(1, {"a": 3})
-    assert made.progress(1).watermarks == {"a": 3}
-    made.ended(2)
-    assert made.at(2) == {"a": 3}, "what the attempt before reported is forgotten"
+    made.begin({"a": 3})
+    assert made.progress().watermarks == {"a": 3}
+    assert made.ended(2) == {"a": 3}, "what the attempt before reported is forgotten"
 
 
-def test_a_report_before_its_epoch_has_begun_does_not_count() -> None:
+def test_a_report_counts_for_its_own_epoch() -> None:
     made = tracker()
-    made.report(TaskReport(0, 1, "of an epoch that was given up", watermarks={"a": 1}))
-    run(made, 1, {"a": 9})
-    assert made.at(1) == {"a": 9}
+    made.report(TaskReport(0, 2, "of an epoch in flight", watermarks={"a": 11}))
+    assert run(made, 1, {"a": 9}) == {"a": 9}
+    assert run(made, 2) == {"a": 11}
 
 
 def test_checkpoints_hold_neither_the_end_of_time_nor_nothing() -> None:
     made = tracker()
-    run(made, 1, {"ended": MAX_WATERMARK, "none": NO_WATERMARK, "a": 1})
-    assert made.at(1) == {"a": 1}
-    assert made.progress(1).watermarks["ended"] == MAX_WATERMARK
+    assert run(made, 1, {"ended": MAX_WATERMARK, "none": NO_WATERMARK, "a": 1}) == {"a": 1}
+    assert made.progress().watermarks["ended"] == MAX_WATERMARK
 
 
 class TestIdleness:
     def test_silence_for_the_timeout_is_idleness(self) -> None:
         made = tracker({"a": 100, "b": 300})
-        assert made.progress(0).idle == frozenset()
+        assert made.progress().idle == frozenset()
         made._now_ms.now_ms = 99  # type: ignore[attr-defined]
-        assert made.progress(0).idle == frozenset()
+        assert made.progress().idle == frozenset()
         made._now_ms.now_ms = 100  # type: ignore[attr-defined]
-        assert made.progress(0).idle == {"a"}
+        assert made.progress().idle == {"a"}
         made._now_ms.now_ms = 300  # type: ignore[attr-defined]
-        assert made.progress(0).idle == {"a", "b"}
+        assert made.progress().idle == {"a", "b"}
 
     def test_an_epoch_with_records_ends_it(self) -> None:
         made = tracker({"a": 100})
         made._now_ms.now_ms = 150  # type: ignore[attr-defined]
         run(made, 1, {"a": 1, "other": 2})
-        assert made.progress(1).idle == frozenset()
+        assert made.progress().idle == frozenset()
         made._now_ms.now_ms = 250  # type: ignore[attr-defined]
         run(made, 2, {"other": 3})
-        assert made.progress(2).idle == {"a"}
+        assert made.progress().idle == {"a"}
 
     def test_an_attempt_begins_without_idleness(self) -> None:
         made = tracker({"a": 100})
         made._now_ms.now_ms = 500  # type: ignore[attr-defined]
-        made.begin(0, {})
-        assert made.progress(0).idle == frozenset()
+        made.begin({})
+        assert made.progress().idle == frozenset()
 
 
 class TestAlignment:
@@ -121,7 +114,7 @@ class TestAlignment:
             "c": AlignedSource("C", WatermarkAlignment("others", 10)),
         }
         made = EventTimeTracker(idle_timeouts_ms or {}, Clock(), members)
-        made.begin(0, watermarks)
+        made.begin(watermarks)
         return made
 
     def test_who_is_further_ahead_than_the_drift_waits(self) -> None:
@@ -151,10 +144,10 @@ class TestAlignment:
         assert made.hold_back(frozenset()) == {"A"}
         made._now_ms.now_ms = 60  # type: ignore[attr-defined]
         assert made.hold_back(frozenset()) == {"A"}
-        assert made.progress(0).idle == frozenset()
+        assert made.progress().idle == frozenset()
         run(made, 1, {"b": 100})
         assert made.hold_back(frozenset()) == frozenset()
         made._now_ms.now_ms = 109  # type: ignore[attr-defined]
-        assert made.progress(1).idle == frozenset(), "the timeout begins when it waits no longer"
+        assert made.progress().idle == frozenset(), "the timeout begins when it waits no longer"
         made._now_ms.now_ms = 110  # type: ignore[attr-defined]
-        assert made.progress(1).idle == {"a"}
+        assert made.progress().idle == {"a"}

@@ -174,14 +174,14 @@ def test_a_delay_that_grows_is_small_again_after_a_quiet_time_and_not_before(
 @jumps
 def test_a_stream_is_idle_when_it_was_silent_for_so_long(jump_ms: int) -> None:
     run = run_of(None, lambda _: None)
-    tracker = run.job()._actions.source._event_time
+    tracker = run.job()._actions.input.event_time
     tracker._idle_timeouts_ms = {"a": 60_000}
-    tracker.begin(0, {})
+    tracker.begin({})
     run.clock.set(jump_ms)
     run.clock.time_ms += 59_999
-    assert tracker.progress(0).idle == frozenset()
+    assert tracker.progress().idle == frozenset()
     run.clock.time_ms += 1
-    assert tracker.progress(0).idle == {"a"}
+    assert tracker.progress().idle == {"a"}
 
 
 # --- others that ask what time it is -----------------------------------------------------------------------

@@ -151,6 +151,30 @@ def test_a_control_server_that_has_ended_is_an_error(
         run.run()
 
 
+def test_what_every_attempt_needs_is_gone_and_the_engine_is_cancelled_until_it_has_ended(
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyflinkstate.runtime.slots.control.ControlServer.is_alive", lambda _: False)
+    runner = LocalRunner()
+    cancelled: list[None] = []
+    hold = threading.Event()
+
+    def cancel() -> None:
+        cancelled.append(None)
+        if len(cancelled) > 2:
+            hold.set()
+
+    runner.cancel = cancel  # type: ignore[method-assign]
+    runner.before = lambda _: assert_(hold.wait(PATIENCE_S))
+    with pytest.raises(DriverUnreachableError):
+        run_of(runner, storage, [], restarts=0).run()
+    assert hold.is_set()
+
+
+def assert_(condition: bool) -> None:
+    assert condition
+
+
 GONE = SparkUnavailableError("the Spark application ended")
 
 

@@ -48,7 +48,6 @@ from pyflinkstate.runtime.master.instructions import (
     LogLateFailure,
     Pause,
     PhaseOver,
-    PlanEmptyEpoch,
     PrepareOutput,
     RunEpoch,
     SetBarrier,
@@ -63,10 +62,11 @@ from pyflinkstate.runtime.master.planner import Step
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.slots import SlotLost
+from pyflinkstate.runtime.sources import SplitEpoch
 from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, SlotId, TaskReport
 
 BROKEN = SparkJobError("the epoch has failed")
-NEXT, LAST, EMPTY = Step(None, False), Step(None, True), Step(None, True)
+NEXT, LAST = Step(None, False), Step(None, True)
 NOTHING = Found(None)
 TRIGGER = CheckpointTrigger(1, 0, "chk-1")
 DONE = CheckpointCompleted(1, 1)
@@ -81,18 +81,18 @@ def made(restarts: int = 1, delay_ms: int = 50, **facts: Any) -> JobMachine:
 class Driven:
     """A job whose script runs until it waits, with the answers that a test has chosen.
 
-    ``answers`` has an answer or a failure by the kind of an instruction; a list has one for each time.
+    ``answers`` has an answer or a failure by the kind of an instruction, or what makes it of the instruction;
+    a list has one for each time.
     """
 
     def __init__(self, job: JobMachine, **answers: Any) -> None:
         self.job = job
         self.flight = job.flight
         self.answers: dict[str, Any] = {
-            "BeginAttempt": 0,
-            "ClaimJob": Claim(0, restores=False),
+            "BeginAttempt": lambda _: Epoch(0),
+            "ClaimJob": lambda claim: Claim(claim.epoch, restores=False),
             "AskSource": Found(NEXT),
-            "PlanEmptyEpoch": EMPTY,
-            "ShuffleAhead": True,
+            "ShuffleAhead": NEXT,
             **answers,
         }
         self.asked: list[Any] = []
@@ -135,7 +135,8 @@ class Driven:
         name = type(instruction).__name__
         if name in self.answers:
             answer = self.answers[name]
-            return answer.pop(0) if isinstance(answer, list) else answer
+            answer = answer.pop(0) if isinstance(answer, list) else answer
+            return answer(instruction) if callable(answer) else answer
         if isinstance(instruction, SetBarrier):
             instruction.epoch.trigger = self.trigger
             instruction.epoch.savepoint = instruction.savepoint if self.takes_savepoints else None
@@ -164,13 +165,17 @@ def running(step: Step = NEXT, trigger: CheckpointTrigger | None = None, **facts
 
 
 def restoring(epoch: int = 7, **facts: Any) -> Driven:
-    claim = Claim(epoch, restores=True)
-    return Driven(made(**facts), BeginAttempt=epoch, ClaimJob=claim)
+    return Driven(
+        made(**facts),
+        BeginAttempt=lambda _: Epoch(epoch),
+        ClaimJob=lambda claim: Claim(claim.epoch, restores=True),
+    )
 
 
 class TestTheBeginning:
     def test_nothing_is_taken_over_before_the_slots_have_restored(self) -> None:
-        driven = Driven(made(), BeginAttempt=7, ClaimJob=Claim(8, restores=True))
+        driven = restoring()
+        driven.answers["ClaimJob"] = Claim(Epoch(8), restores=True)  # an older driver was still at work
         asked = driven.tell(OVER)
         assert names(asked) == ["BeginAttempt", "ClaimJob", "StartSlots"]
         assert asked[0] == BeginAttempt(0, is_final=False)
@@ -215,16 +220,19 @@ class TestEpochs:
         epoch = asked[1].epoch
         assert asked[1] == SetBarrier(epoch, None, is_needed=False)
         assert (epoch.number, epoch.stage, epoch.run, epoch.is_final) == (1, Stage.RUNNING, 1, False)
+        results: list[Any] = []
+        driven.answers["PrepareOutput"] = lambda prepare: results.extend(prepare.epoch.results)
         asked = driven.tell(EpochEnded([["a"]], None, 1))
         assert asked == [PrepareOutput(epoch), AlignBarrier(epoch)]
-        assert (epoch.stage, epoch.results) == (Stage.PREPARED, [["a"]])
+        assert results == [["a"]]
+        assert epoch.stage is Stage.PREPARED
         assert (driven.job.phase, driven.job.epoch, driven.flight.committed) == (Phase.IDLE, 1, 0)
-        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1)]
+        assert driven.tell(DONE) == [CommitOutput(epoch), ConfirmCheckpoint(1)]
         assert (epoch.stage, driven.flight.committed) == (Stage.COMMITTED, 1)
 
     def test_without_checkpoints_an_epoch_is_committed_as_it_ends(self) -> None:
         driven = running(has_checkpoints=False)
-        assert driven.tell(driven.ended())[1:] == [CommitOutput(1)]
+        assert driven.tell(driven.ended())[1:] == [CommitOutput(driven.flight.last)]
         assert driven.tell(OVER)[0] == Announce(range(1, 2))
         driven.tell(driven.ended())
         assert driven.tell(OVER)[0] == Announce(range(2, 3))
@@ -232,16 +240,16 @@ class TestEpochs:
     def test_the_last_epoch_waits_until_nothing_is_under_way_and_then_for_its_checkpoint(self) -> None:
         driven = idle({"AskSource": [Found(LAST), Found(None, is_over=True)]})
         driven.trigger = TRIGGER
-        assert driven.tell(OVER) == [AskSource(0)]
+        assert names(driven.tell(OVER)) == ["AskSource"]
         assert driven.job.phase is Phase.DRAINING
         asked = driven.tell(OVER)
         assert asked[0] == SetBarrier(asked[0].epoch, None, is_needed=True)
         assert asked[0].epoch.is_final
         driven.tell(driven.ended())
         assert driven.job.phase is Phase.COMMITTING
-        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1)]
+        assert driven.tell(DONE) == [CommitOutput(driven.flight.last), ConfirmCheckpoint(1)]
         driven.tell(OVER)
-        assert driven.tell(OVER) == [Announce(range(1, 2)), AskSource(1), CloseSlots()]
+        assert driven.tell(OVER) == [Announce(range(1, 2)), AskSource(driven.flight.last), CloseSlots()]
         driven.tell(OVER)
         assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FINISHED)
 
@@ -260,7 +268,7 @@ class TestEpochs:
         driven = running()
         driven.tell(driven.ended())
         driven.answers["CommitOutput"] = BROKEN
-        assert driven.tell(DONE) == [CommitOutput(1), ConfirmCheckpoint(1, BROKEN)]
+        assert driven.tell(DONE) == [CommitOutput(driven.flight.last), ConfirmCheckpoint(1, BROKEN)]
         assert driven.job.phase is Phase.STOPPING
         assert driven.flight.committed == 0
 
@@ -282,22 +290,23 @@ class TestEpochs:
         driven = running(**facts)
         driven.tell(driven.ended())
         driven.answers["AskSource"] = found
-        asked = driven.tell(OVER)
-        assert (PlanEmptyEpoch(1) in asked) is wanted
+        driven.tell(OVER)
         assert (driven.job.phase is Phase.IDLE) is not wanted
 
     def test_a_source_with_nothing_is_asked_again_after_a_rest(self) -> None:
         driven = idle({"AskSource": NOTHING})
         script = driven._script
-        assert script.send(OVER) == AskSource(0)
+        assert script.send(OVER) == AskSource(driven.flight.last)
         assert script.send(NOTHING) == Wait(rests=True)
         assert script.send(TaskReport(5, 1, "of another attempt")) == Wait(rests=False)
-        assert script.send(OVER) == AskSource(0)
+        assert script.send(OVER) == AskSource(driven.flight.last)
 
     def test_timers_fire_once_more_at_the_end(self) -> None:
         driven = idle({"AskSource": Found(None, is_over=True)}, uses_timers=True)
-        assert driven.tell(OVER) == [AskSource(0), PlanEmptyEpoch(0)]
         driven.tell(OVER)
+        assert driven.job.phase is Phase.DRAINING
+        driven.tell(OVER)
+        assert driven.flight.newest.step == Step(None, is_last=True)
         driven.tell(driven.ended(), DONE, OVER)
         assert driven.tell(OVER)[-1] == CloseSlots()
 
@@ -307,8 +316,8 @@ class TestSavepoints:
         driven = idle({"AskSource": NOTHING})
         request = SavepointRequest("somewhere", stops_job=False)
         driven.tell(request)
-        asked = driven.tell(OVER, OVER)
-        assert SetBarrier(asked[0].epoch, request, is_needed=True) == asked[0]
+        asked = driven.tell(OVER)
+        assert SetBarrier(asked[1].epoch, request, is_needed=False) == asked[1]
         assert driven.job.savepoints == []
 
     def test_one_whose_barrier_fails_waits_for_the_next_attempt(self) -> None:
@@ -343,7 +352,7 @@ class TestSavepoints:
         driven.tell(driven.ended())
         driven.answers["CommitOutput"] = BROKEN
         driven.tell(CheckpointCompleted(1, 1, stops_job=True))
-        driven.answers["BeginAttempt"] = 1
+        driven.answers["BeginAttempt"] = Epoch(1)
         assert names(driven.tell(OVER, OVER)) == ["BeginAttempt", "GoBack"]
         assert driven.tell(OVER) == [Announce(range(1, 2)), CloseSlots()]
 
@@ -378,7 +387,7 @@ class TestFailures:
     def test_what_going_back_commits_is_told_of(self) -> None:
         driven = idle()
         driven.tell(Failed(BROKEN), OVER)
-        driven.answers["BeginAttempt"] = 3
+        driven.answers["BeginAttempt"] = Epoch(3)
         assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(3)]
         assert driven.tell(OVER)[0] == Announce(range(1, 4))
 
@@ -541,20 +550,28 @@ def with_one_ahead() -> Driven:
 class TestOneEpochAhead:
     def test_it_is_shuffled_while_the_one_before_runs_and_runs_in_its_turn(self) -> None:
         driven = idle(epochs_in_flight=2)
-        assert driven.tell(OVER)[-1] == ShuffleAhead(2)
+        (running, shuffled) = driven.tell(OVER)[-2:]
+        assert shuffled == ShuffleAhead(running.epoch)
         ahead = driven.flight.newest
-        assert (ahead.number, ahead.stage) == (2, Stage.PLANNED)
+        assert (ahead.number, ahead.stage, ahead.step) == (2, Stage.PLANNED, NEXT)
         assert driven.tell(ShuffledAhead(2)) == [], "there is never more than one"
         driven.tell(driven.ended())
+        driven.answers["AskSource"] = lambda asked: Found(asked.ahead)
         asked = driven.tell(OVER)
-        assert asked[-2:] == [RunEpoch(ahead), ShuffleAhead(3)]
+        assert asked[-2:] == [RunEpoch(ahead), ShuffleAhead(ahead)]
         assert ahead.stage is Stage.RUNNING
 
     def test_where_it_is_still_being_shuffled_the_next_one_waits_for_that(self) -> None:
         driven = with_one_ahead()
         driven.tell(driven.ended())
         assert names(driven.tell(OVER))[-1] == "RunEpoch"
-        assert driven.tell(ShuffledAhead(2)) == [ShuffleAhead(3)]
+        assert names(driven.tell(ShuffledAhead(2))) == ["ShuffleAhead"]
+        assert driven.flight.newest.number == 3
+
+    def test_the_last_one_may_be_planned_ahead(self) -> None:
+        driven = idle({"ShuffleAhead": LAST}, epochs_in_flight=3)
+        driven.tell(OVER)
+        assert driven.tell(ShuffledAhead(2)) == [], "nothing comes after it"
 
     def test_one_that_is_shuffled_between_two_epochs_brings_nothing_about(self) -> None:
         driven = with_one_ahead()
@@ -563,7 +580,7 @@ class TestOneEpochAhead:
         assert not driven.flight.is_busy
 
     def test_one_that_the_source_does_not_have_yet_is_asked_for_in_its_turn(self) -> None:
-        driven = idle({"ShuffleAhead": False}, epochs_in_flight=2)
+        driven = idle({"ShuffleAhead": None}, epochs_in_flight=2)
         driven.tell(OVER)
         assert not driven.flight.ahead
         driven.tell(driven.ended())
@@ -604,7 +621,8 @@ class TestOneEpochAhead:
     def test_the_next_attempt_shuffles_it_anew(self) -> None:
         driven = with_one_ahead()
         driven.tell(Failed(BROKEN), driven.ended(), ShuffledAhead(2), OVER, OVER)
-        assert driven.tell(OVER)[-1] == ShuffleAhead(2)
+        assert names(driven.tell(OVER))[-1] == "ShuffleAhead"
+        assert driven.flight.newest.number == 2
 
     def test_an_epoch_that_does_not_begin_is_not_waited_for_but_what_is_ahead_is(self) -> None:
         driven = with_one_ahead()
@@ -630,7 +648,7 @@ class TestOneEpochAhead:
 
     def test_three_epochs_may_be_in_flight(self) -> None:
         driven = running(epochs_in_flight=3)
-        assert driven.tell(ShuffledAhead(2)) == [ShuffleAhead(3)]
+        assert names(driven.tell(ShuffledAhead(2))) == ["ShuffleAhead"]
         assert driven.tell(ShuffledAhead(3)) == []
         assert [driven.flight.get(n).stage for n in (1, 2, 3)] == [
             Stage.RUNNING,
@@ -638,11 +656,19 @@ class TestOneEpochAhead:
             Stage.PLANNED,
         ]
 
+    def test_one_that_waits_for_its_checkpoint_holds_neither_input_nor_results(self) -> None:
+        flight = EpochsInFlight(1)
+        read = SplitEpoch(["a split"], lambda split: [split])
+        epoch = flight.plan(Step(read, is_last=False, end=7))
+        epoch.results = [["a result"]]
+        flight.prepare(epoch)
+        assert (epoch.step, epoch.results) == (Step(None, is_last=False, end=7), [])
+
     def test_there_are_never_more_than_may_be(self) -> None:
         flight = EpochsInFlight(1)
-        flight.plan()
+        flight.plan(NEXT)
         with pytest.raises(ImpossibleEventError):
-            flight.plan()
+            flight.plan(NEXT)
 
 
 class TestTheTable:
@@ -745,7 +771,7 @@ class Life:
     def check(self) -> None:
         """Check what holds after every step."""
         flight = self.flight
-        epochs = flight._epochs
+        epochs = list(flight._epochs.values())
         assert [epoch.number for epoch in epochs] == list(range(epochs[0].number, flight.newest.number + 1))
         assert flight.committed <= flight.prepared
         assert flight.last.number == flight.prepared
@@ -767,21 +793,22 @@ class Life:
     def _failed(self, instruction: Any) -> PyFlinkStateError:
         if isinstance(instruction, (StartSlots, RunEpoch)):
             self.engine = None
-        if isinstance(instruction, ShuffleAhead) and instruction.number in self.ahead:
-            self.ahead.remove(instruction.number)
+        if isinstance(instruction, ShuffleAhead):
+            self.ahead.clear()
         return SparkJobError(f"{type(instruction).__name__} has failed")
 
     # --- instructions ----------------------------------------------------------------------------------
 
-    def _BeginAttempt(self, instruction: BeginAttempt) -> int:
+    def _BeginAttempt(self, instruction: BeginAttempt) -> Epoch:
         assert instruction.attempt == self.pauses, "an attempt began without a pause before it"
         assert (self.engine, self.ahead) == (None, []), "what was given up still runs"
         assert instruction.is_final == self.job.has_taken_over
-        return self.restored
+        return Epoch(self.restored)
 
-    def _ClaimJob(self, _: ClaimJob) -> Claim:
+    def _ClaimJob(self, instruction: ClaimJob) -> Claim:
         self.is_claimed = False
-        return Claim(self.restored, self.rng.random() < 0.5)
+        assert instruction.epoch.number == self.restored
+        return Claim(instruction.epoch, self.rng.random() < 0.5)
 
     def _StartSlots(self, instruction: StartSlots) -> None:
         self._begins(instruction.epoch)
@@ -802,15 +829,12 @@ class Life:
     def _GoBack(self, instruction: GoBack) -> None:
         assert instruction.epoch == self.restored
 
-    def _AskSource(self, _: AskSource) -> Found:
+    def _AskSource(self, instruction: AskSource) -> Found:
         self.is_claimed, self.committed = True, self.flight.committed
         rng = self.rng
-        is_planned = self.flight.get(self.flight.prepared + 1) is not None
-        step = Step(None, rng.random() < 0.05) if is_planned or rng.random() < 0.6 else None
+        assert instruction.last.number == self.flight.prepared
+        step = instruction.ahead or (Step(None, rng.random() < 0.05) if rng.random() < 0.6 else None)
         return Found(step, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.2, rng.random() < 0.1)
-
-    def _PlanEmptyEpoch(self, _: PlanEmptyEpoch) -> Step:
-        return Step(None, self.rng.random() < 0.3)
 
     def _SetBarrier(self, instruction: SetBarrier) -> list[Any]:
         if self.rng.random() < 0.02:
@@ -820,14 +844,15 @@ class Life:
         instruction.epoch.trigger = TRIGGER if taken or instruction.is_needed else None
         return []
 
-    def _ShuffleAhead(self, instruction: ShuffleAhead) -> bool:
+    def _ShuffleAhead(self, instruction: ShuffleAhead) -> Step | None:
         assert self.engine is not None, "there is nothing it could be ahead of"
-        assert instruction.number > self.engine.number
+        assert instruction.newest is self.flight.newest
+        assert not instruction.newest.ends_job
         assert not self.ahead
         if self.rng.random() < 0.3:
-            return False
-        self.ahead.append(instruction.number)
-        return True
+            return None
+        self.ahead.append(instruction.newest.number + 1)
+        return Step(None, self.rng.random() < 0.05)
 
     def _PrepareOutput(self, instruction: PrepareOutput) -> None:
         assert self.engine is None
@@ -838,8 +863,9 @@ class Life:
         return [self._completes()] if is_done else []
 
     def _CommitOutput(self, instruction: CommitOutput) -> PyFlinkStateError | None:
-        assert self.flight.committed < instruction.epoch <= self.flight.prepared
-        self.restored = max(self.restored, instruction.epoch)  # the checkpoint exists, also if this fails
+        assert self.flight.committed < instruction.epoch.number <= self.flight.prepared
+        assert instruction.epoch.stage is Stage.PREPARED
+        self.restored = max(self.restored, instruction.epoch.number)  # the checkpoint exists in any case
         return BROKEN if self.rng.random() < 0.03 else None
 
     def _ConfirmCheckpoint(self, _: ConfirmCheckpoint) -> list[Any]:
@@ -864,7 +890,7 @@ class Life:
     def _event(self) -> Any:
         """Return something that may happen now."""
         rng, job, draw = self.rng, self.job, self.rng.random()
-        if job.phase is Phase.CREATED or draw < 0.02:
+        if job.phase is Phase.CREATED or draw < (0.2 if job.phase is Phase.CLOSING else 0.02):
             return PhaseOver() if job.phase is Phase.CREATED else Failed(BROKEN)
         if draw < 0.022:
             return CancelJob()

@@ -82,8 +82,8 @@ MUTATIONS = (
     Mutation(
         "a checkpoint has the position of the newest epoch",
         "runtime/master/checkpoints.py",
-        "self._begun[each.checkpoint_id].state = state",
-        "[setattr(begun, 'state', state) for begun in self._begun.values()]",
+        "source_position=begun.epoch.step.end,",
+        "source_position=max(self._begun.items())[1].epoch.step.end,",
     ),
     Mutation(
         "shared files that are still needed are deleted",

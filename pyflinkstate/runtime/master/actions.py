@@ -23,7 +23,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime import sources
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles
-from pyflinkstate.runtime.master.checkpoints import Checkpoints, EpochState
+from pyflinkstate.runtime.master.checkpoints import Checkpoints
 from pyflinkstate.runtime.master.deployment import ControlFactory, Deployments, JobSlots, RestorePoint, fit
 from pyflinkstate.runtime.master.epochs import Epoch, Results
 from pyflinkstate.runtime.master.instructions import (
@@ -50,7 +50,8 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
 )
 from pyflinkstate.runtime.master.job_settings import JobSettings
-from pyflinkstate.runtime.master.planner import Input
+from pyflinkstate.runtime.master.machine import JobFacts
+from pyflinkstate.runtime.master.planner import Input, Step
 from pyflinkstate.runtime.master.reports.description import outline
 from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
 from pyflinkstate.runtime.master.run_claim import RunClaim
@@ -155,7 +156,7 @@ class EngineRequests:
         self._code = CodeBook(plan)
         self._about = outline(plan, settings.page)
         self._slots = slots
-        self._source = source
+        self._input = source
         self._reporter = reporter
         self._mailbox = mailbox
 
@@ -172,7 +173,7 @@ class EngineRequests:
             self._request(number, epoch.step.epoch, f"epoch {number}"),
             barrier=epoch.trigger,
             addresses=self._slots.registry.addresses(),
-            event_time=self._source.event_time.progress(number - 1),
+            event_time=self._input.event_time.progress(),
             is_final=epoch.is_final,
         )
         self._reporter.timeline.started(self._slots.registry.attempt, number)
@@ -185,22 +186,20 @@ class EngineRequests:
 
     def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
-        run = epoch.run
-        begin(lambda ended: self._mailbox.put(attrs.evolve(ended, run=run)))
+        begin(lambda ended, run=epoch.run: self._mailbox.put(attrs.evolve(ended, run=run)))  # type: ignore[misc]
 
-    def shuffle_ahead(self, instruction: ShuffleAhead) -> bool:
+    def shuffle_ahead(self, instruction: ShuffleAhead) -> Step | None:
         """Begin with the next epoch; if that fails, it is planned and read in its turn, as any other."""
-        number = instruction.number
+        number = instruction.newest.number + 1
         try:
-            read = self._source.planner.ahead(number - 1)
-            if read is None:
-                return False
-            request = self._request(number, read, f"ahead for epoch {number}")
-            self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
+            step = self._input.planner.ahead(number, instruction.newest.step)
+            if step is not None:
+                request = self._request(number, step.epoch, f"ahead for epoch {number}")
+                self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
         except PyFlinkStateError as error:
             self._reporter.log.not_ahead(number, error)
-            return False
-        return True
+            return None
+        return step
 
     def cancel(self, _: CancelEpoch) -> None:
         """Cancel what runs of the failed attempt; its slots are cut off after that."""
@@ -238,9 +237,7 @@ class Actions:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self.plan = plan
-        if restore is not None:
-            self.plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
+        self.plan = plan if restore is None else self._fitted(plan, restore)
         self.reporter = JobReporter(self.plan, job_id, settings.name, settings.listeners, clock)
         deployments = Deployments(
             self.plan,
@@ -266,7 +263,7 @@ class Actions:
         self.sinks = JobSinks(self.plan.sinks, job_id, self._check_run)
         #: Where planned epochs are written down, if a sink relies on their numbers.
         self._plans = self.takeover.files if self.takeover and self.sinks.rely_on_numbers else None
-        self.source = Input(
+        self.input = Input(
             self.plan,
             GuardedSource(self.plan.source.source, self.plan.source.name),
             settings.allow_non_restored_state,
@@ -279,7 +276,7 @@ class Actions:
             plan=self.plan,
             settings=settings,
             slots=self.slots,
-            source=self.source,
+            source=self.input,
             reporter=self.reporter,
             mailbox=mailbox,
         )
@@ -293,42 +290,52 @@ class Actions:
         """The checkpoint from which the job starts, or to which it goes back."""
         return None if self.checkpoints is None else self.checkpoints.restore
 
+    def facts(self) -> JobFacts:
+        """Return what the script must know about the job."""
+        source, plan = self.input.source, self.plan
+        is_ahead = self._settings.epochs_ahead > 0 and not source.commits_every_epoch
+        return JobFacts(
+            self._settings.name,
+            self.takeover is not None,
+            plan.uses_timers,
+            source.commits_every_epoch,
+            2 if is_ahead and plan.can_shuffle_ahead else 1,
+        )
+
     def has_pending(self) -> bool:
         """Return whether checkpoints or savepoints are pending."""
         return self.checkpoints is not None and bool(self.checkpoints.coordinator.pending)
 
     # --- the beginning of an attempt, and of a run -------------------------------------------------
 
-    def begin_attempt(self, instruction: BeginAttempt) -> int:
+    def begin_attempt(self, instruction: BeginAttempt) -> Epoch:
         """Cut off previous attempts, and go to where this one begins."""
         self.slots.registry = self.slots.control.new_attempt(instruction.attempt)
         if self.takeover is not None:
             self.takeover.begin_attempt()
         return self._begin(self.restore, instruction.is_final)
 
-    def _begin(self, restore: RestorePoint | None, is_final: bool) -> int:
-        epoch = self.source.begin(restore, is_final)
+    def _begin(self, restore: RestorePoint | None, is_final: bool) -> Epoch:
+        number, step = self.input.begin(restore, is_final)
         counters = {} if restore is None else restore.metadata.counters
-        self.reporter.accumulators.reset(epoch, counters)
-        self.slots.deployments.begin_attempt(self.slots.registry.attempt, epoch, restore)
-        return epoch
+        self.reporter.accumulators.reset(number, counters)
+        self.slots.deployments.begin_attempt(self.slots.registry.attempt, number, restore)
+        return Epoch(number, step=step)
 
-    def claim(self, _: ClaimJob) -> Claim:
+    def claim(self, instruction: ClaimJob) -> Claim:
         """Make any older driver of the job end, and restore the last checkpoint that it completed."""
-        restore = self.restore
+        restore, epoch = self.restore, instruction.epoch
         if self.takeover is not None:
             newest = self.takeover.claim()
             if newest is not None and newest is not restore:
                 self._check_fits(newest)
                 self.takeover.checkpoints.restore = restore = newest
-                self._begin(newest, is_final=False)
-        self.source.check(restore)
-        epoch = 0 if restore is None else restore.metadata.epoch
+                epoch = self._begin(newest, is_final=False)
+        self.input.check(restore)
         return Claim(epoch, restore is not None and bool(self.slots.deployments.slots()))
 
     def _check_fits(self, newest: RestorePoint) -> None:
-        settings = self._settings
-        plan = fit(self.plan, settings.name, newest.metadata, settings.allow_non_restored_state)
+        plan = self._fitted(self.plan, newest)
         if [op.max_parallelism for op in plan.operators] != [
             op.max_parallelism for op in self.plan.operators
         ]:
@@ -336,6 +343,10 @@ class Actions:
                 f"{newest.uri}, which another driver has just completed, has other max parallelisms than the "
                 f"checkpoint before it: start the program again"
             )
+
+    def _fitted(self, plan: JobPlan, restore: RestorePoint) -> JobPlan:
+        settings = self._settings
+        return fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
 
     def take_over(self, instruction: TakeOver) -> None:
         """Take over the job.
@@ -348,29 +359,31 @@ class Actions:
         restored = None if self.restore is None else self.restore.metadata.epoch
         self.sinks.open(self._line, restored, instruction.epoch)
         if self._plans is not None and restored is not None:
-            planned = self.source.source.planned(self._plans.planned(restored))
-            self.source.planner.remember(planned)
+            planned = self.input.source.planned(self._plans.planned(restored))
+            self.input.planner.remember(planned)
 
     # --- an epoch ----------------------------------------------------------------------------------
 
     def ask_source(self, instruction: AskSource) -> Found:
         """Ask the source for the next epoch."""
         self.reporter.timeline.begin()
-        step = self.source.planner.next(instruction.epoch)
+        last = instruction.last
+        step = instruction.ahead or self.input.planner.next(last.number + 1, last.step.end)
         if step is not None:
             return Found(step)
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
             self._clock.monotonic_ms()
         )
-        is_over = self.source.planner.is_over
+        is_over = self.input.planner.is_over
         return Found(
-            None, is_over, self.has_pending(), is_due, self.source.timers.are_due(self._clock.now_ms())
+            None, is_over, self.has_pending(), is_due, self.input.timers.are_due(self._clock.now_ms())
         )
 
     def set_barrier(self, instruction: SetBarrier) -> list[Outcome]:
         """Decide on the barrier: with a savepoint, or a checkpoint that is due by the end of the epoch."""
         self._epoch_started_ms = now_ms = self._clock.monotonic_ms()
         checkpoints, epoch = self.checkpoints, instruction.epoch
+        self.input.planner.begin(epoch.number, epoch.step)
         outcomes: list[Outcome] = []
         if checkpoints is not None and instruction.savepoint is not None:
             outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
@@ -382,38 +395,34 @@ class Actions:
     def count(self, instruction: CountReport) -> None:
         """Add the counts that a task has reported."""
         self.reporter.task_reported(instruction.report)
-        self.source.count(instruction.report)
+        self.input.count(instruction.report)
 
     def prepare(self, instruction: PrepareOutput) -> None:
         """Let the sinks prepare the output of an epoch that has run."""
-        number = instruction.epoch.number
+        epoch, number = instruction.epoch, instruction.epoch.number
         self.reporter.timeline.ran()
-        self.sinks.prepare(number, instruction.epoch.results)
-        self.source.ended(number)
+        self.sinks.prepare(number, epoch.results)
+        epoch.watermarks = self.input.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
-        self.reporter.epoch_prepared(
-            number, self._last_duration_ms, self.slots.registry.attempt, self.source.event_time.at(number)
-        )
+        attempt = self.slots.registry.attempt
+        self.reporter.epoch_prepared(number, self._last_duration_ms, attempt, epoch.watermarks)
 
     def align(self, instruction: AlignBarrier) -> list[Outcome]:
-        """Tell the checkpoints that every subtask has reached a barrier, and where the job is then."""
+        """Tell the checkpoints that every subtask has reached a barrier, and what is counted until then."""
         assert self.checkpoints is not None
-        number = instruction.epoch.number
-        counters = self.reporter.accumulators.total(number)
-        state = EpochState(self.source.planner.position(number), counters, self.source.event_time.at(number))
-        trigger = instruction.epoch.trigger
-        return [] if trigger is None else self.checkpoints.barrier_aligned(trigger, state)
+        counters = self.reporter.accumulators.total(instruction.epoch.number)
+        return self.checkpoints.barrier_aligned(instruction.epoch, counters)
 
     def commit(self, instruction: CommitOutput) -> None:
         """Let the sinks commit."""
-        epoch = instruction.epoch
+        number = instruction.epoch.number
         began_ms = self._clock.monotonic_ms()
-        self.sinks.commit(epoch)
-        self.source.commit(epoch)
-        self.reporter.accumulators.fold(epoch)
+        self.sinks.commit(number)
+        self.input.planner.commit(number, instruction.epoch.step.end)
+        self.reporter.accumulators.fold(number)
         if self._plans is not None:
-            self._plans.forget_planned(epoch)
-        self.reporter.committed(epoch, self._clock.monotonic_ms() - began_ms)
+            self._plans.forget_planned(number)
+        self.reporter.committed(number, self._clock.monotonic_ms() - began_ms)
 
     def confirm(self, instruction: ConfirmCheckpoint) -> list[Outcome]:
         """Carry out what follows a complete checkpoint."""
@@ -443,12 +452,12 @@ class Actions:
 
     def _falls_back(self, error: PyFlinkStateError) -> bool:
         """Go back to the checkpoint before a damaged one, if the user allows it and there is one."""
-        may = self._settings.fall_back and self.source.source.is_rewindable
+        may = self._settings.fall_back and self.input.source.is_rewindable
         is_damaged = isinstance(error, CorruptCheckpointError) and self.restore is not None
         older = self.takeover.fall_back() if self.takeover and may and is_damaged else None
         if older is not None:
             self.reporter.log.falls_back(error, older.uri)
-            self.source.planner.remember({})
+            self.input.planner.remember({})
         return older is not None
 
     def pause(self, instruction: Pause) -> None:

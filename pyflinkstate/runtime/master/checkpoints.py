@@ -63,31 +63,21 @@ HISTORY_IN_FILE = 100
 States = dict[SlotId, OperatorSubtaskState]
 
 
-@attrs.frozen
-class EpochState:
-    """What a checkpoint keeps about the job at the end of an epoch.
-
-    Attributes:
-        position: the position of the source.
-        counters: the record counts so far.
-        watermarks: the watermarks of assigners and operators, by their ids.
-    """
-
-    position: object
-    counters: dict[str, int]
-    watermarks: dict[str, int] = attrs.Factory(dict)
-
-
 @attrs.define
 class _Begun:
     """What is known of a pending checkpoint beside what the coordinator knows.
 
-    ``state`` is that of its epoch; a later epoch may have run before the checkpoint is complete.
+    Attributes:
+        epoch: its epoch; a later one may have run before the checkpoint is complete.
+        uri: its folder.
+        request: asks for it, if it is a savepoint.
+        counters: the record counts at the end of its epoch.
     """
 
+    epoch: Epoch
     uri: str
     request: SavepointRequest | None = None
-    state: EpochState | None = None
+    counters: dict[str, int] = attrs.Factory(dict)
 
 
 @attrs.frozen
@@ -171,7 +161,7 @@ class Checkpoints:
             uri = self._files.storage.begin(self._files.job_id, checkpoint_id, is_incremental)
         except CheckpointError as error:
             return self._tell(MetadataNotPublished(checkpoint_id, error))
-        self._begun[checkpoint_id] = _Begun(uri)
+        self._begun[checkpoint_id] = _Begun(epoch, uri)
         base_id = self.coordinator.latest_completed if is_incremental else None
         self._increments_since_full += base_id is not None
         is_turn = self._increments_since_full % self.settings.materialization_interval == 0
@@ -211,7 +201,7 @@ class Checkpoints:
         target = SavepointTarget(uri, request.stops_job, checkpoint_id)
         timestamp_ms = self._clock.now_ms()
         pending = self.coordinator.trigger(now_ms, epoch.number, self._subtasks(), target, timestamp_ms)
-        self._begun[pending.checkpoint_id] = _Begun(uri, request)
+        self._begun[pending.checkpoint_id] = _Begun(epoch, uri, request)
         return CheckpointTrigger(pending.checkpoint_id, timestamp_ms, uri, writer=self._files.claim.token)
 
     def _subtasks(self) -> list[SlotId]:
@@ -221,13 +211,14 @@ class Checkpoints:
             for subtask in range(operator.parallelism)
         ]
 
-    def barrier_aligned(self, trigger: CheckpointTrigger, state: EpochState) -> list[Outcome]:
-        """Go on after every subtask has reached the barrier and the epoch's output is prepared."""
+    def barrier_aligned(self, epoch: Epoch, counters: dict[str, int]) -> list[Outcome]:
+        """Go on after every subtask has reached the barrier of an epoch, and its output is prepared."""
         outcomes: list[Outcome] = []
-        for each in reversed(trigger.all()):  # a savepoint waits for its checkpoint
-            if each.checkpoint_id in self._begun:
-                self._begun[each.checkpoint_id].state = state
-            outcomes += self._tell(BarrierAligned(each.checkpoint_id, self._clock.monotonic_ms()))
+        triggers = () if epoch.trigger is None else epoch.trigger.all()
+        for trigger in reversed(triggers):  # a savepoint waits for its checkpoint
+            if trigger.checkpoint_id in self._begun:
+                self._begun[trigger.checkpoint_id].counters = counters
+            outcomes += self._tell(BarrierAligned(trigger.checkpoint_id, self._clock.monotonic_ms()))
         return outcomes
 
     # --- messages ----------------------------------------------------------------------------------
@@ -333,15 +324,14 @@ class Checkpoints:
         return outcomes
 
     def _metadata(self, pending: PendingCheckpoint, states: States, begun: _Begun) -> CheckpointMetadata:
-        assert begun.state is not None
         return CheckpointMetadata(
             checkpoint_id=pending.checkpoint_id,
             job_id=self._files.job_id,
             job_name=self._files.job_name,
             epoch=pending.epoch,
-            source_position=begun.state.position,
-            counters=begun.state.counters,
-            watermarks=begun.state.watermarks,
+            source_position=begun.epoch.step.end,
+            counters=begun.counters,
+            watermarks=begun.epoch.watermarks,
             timestamp_ms=pending.timestamp_ms,
             runs=self._files.line.runs,
             operators=tuple(

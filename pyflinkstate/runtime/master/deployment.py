@@ -177,10 +177,10 @@ class JobSlots:
 
     def cut_off(self, if_due: bool = False) -> None:
         """Cut off the slots if that is to be done, with ``if_due`` only if the moment is over."""
-        if self._cut_off_at_ms is None or (if_due and self._clock.monotonic_ms() < self._cut_off_at_ms):
-            return
-        self._cut_off_at_ms = None
-        self.registry.end()
+        at_ms = self._cut_off_at_ms
+        if at_ms is not None and not (if_due and self._clock.monotonic_ms() < at_ms):
+            self._cut_off_at_ms = None
+            self.registry.end()
 
 
 def _watermark_of(operator: SettledOperator, restore: RestorePoint | None) -> int:

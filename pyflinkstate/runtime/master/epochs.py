@@ -66,11 +66,12 @@ class Epoch:
     Attributes:
         number: counts from 1; 0 is the beginning of the job.
         stage: how far it is.
-        step: its input, when its turn has come.
+        step: its input, and where the source is at its end.
         trigger: the checkpoint at its barrier, if there is one.
         savepoint: the savepoint that is taken with it, if there is one.
         run: the request with which the engine runs it now; 0 if it does not.
         results: what its tasks returned for the sinks.
+        watermarks: those of assigners and operators at its end, by their ids, when its output is prepared.
         only_runs: the tasks that have ended and must not end again.
     """
 
@@ -81,6 +82,7 @@ class Epoch:
     savepoint: SavepointRequest | None = None
     run: int = 0
     results: Results = attrs.Factory(list)
+    watermarks: dict[str, int] = attrs.Factory(dict)
     only_runs: set[str] = attrs.Factory(set)
 
     @property
@@ -104,7 +106,8 @@ class EpochsInFlight:
     """The epochs from the last committed one to the last planned one, in order.
 
     The last committed one is always there. While the slots restore their state, the engine runs that one.
-    Any thread may read ``committed`` and ``prepared``.
+    Many may be prepared, as sinks commit with checkpoints: nothing here depends on how many. Any thread may
+    read ``committed`` and ``prepared``.
 
     Args:
         most: how many epochs may be planned or running at once.
@@ -112,34 +115,36 @@ class EpochsInFlight:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._epochs: list[Epoch] = []
+        self._epochs: dict[int, Epoch] = {}
         #: The epoch whose input the engine was told to read before its turn, as long as it does.
         self.ahead: Epoch | None = None
         #: Counts the requests to the engine, so that the end of one is not taken for that of another.
         self._requests = 0
         #: The last epoch that the sinks have committed, and the last one whose output is prepared.
         self.committed = self.prepared = 0
-        self.begin(0)
+        self.begin(Epoch(0))
 
-    def begin(self, number: int) -> None:
+    def begin(self, epoch: Epoch) -> None:
         """Begin an attempt at the end of a committed epoch; all others are thrown away."""
-        self._epochs = [Epoch(number, Stage.COMMITTED)]
-        self.committed = self.prepared = number
+        epoch.stage = Stage.COMMITTED
+        self._epochs = {epoch.number: epoch}
+        self.committed = self.prepared = epoch.number
 
     @property
     def newest(self) -> Epoch:
         """The epoch with the highest number."""
-        return self._epochs[-1]
+        return next(reversed(self._epochs.values()))
 
     @property
     def last(self) -> Epoch:
         """The last epoch that is prepared or committed."""
-        return self.get(self.prepared) or self._epochs[0]
+        return self._epochs[self.prepared]
 
     @property
     def running(self) -> Epoch | None:
         """The epoch that the engine runs now."""
-        return next((epoch for epoch in self._epochs if epoch.run), None)
+        numbers = range(self.prepared, self.newest.number + 1)
+        return next((self._epochs[number] for number in numbers if self._epochs[number].run), None)
 
     @property
     def is_busy(self) -> bool:
@@ -149,31 +154,30 @@ class EpochsInFlight:
     @property
     def has_room(self) -> bool:
         """Whether another epoch may be planned."""
-        return sum(epoch.stage in (Stage.PLANNED, Stage.RUNNING) for epoch in self._epochs) < self._most
+        return self.newest.number - self.prepared < self._most
 
     def get(self, number: int) -> Epoch | None:
         """Return an epoch by its number, if it is in flight."""
-        return next((epoch for epoch in self._epochs if epoch.number == number), None)
+        return self._epochs.get(number)
 
-    def next(self) -> Epoch:
-        """Return the epoch whose turn comes after the last prepared one; it may have been planned ahead."""
-        return self.get(self.prepared + 1) or self.plan()
+    def next(self) -> Epoch | None:
+        """Return the epoch whose turn comes after the last prepared one, if it was planned ahead."""
+        return self.get(self.prepared + 1)
 
-    def plan(self) -> Epoch:
+    def plan(self, step: Step) -> Epoch:
         """Add an epoch after the newest one."""
         if not self.has_room:
             raise ImpossibleEventError(f"there are more than {self._most} epochs planned or running")
-        epoch = Epoch(self.newest.number + 1)
-        self._epochs.append(epoch)
+        epoch = Epoch(self.newest.number + 1, step=step)
+        self._epochs[epoch.number] = epoch
         return epoch
 
-    def start(self, epoch: Epoch) -> int:
-        """Return the number of the request with which the engine runs an epoch."""
+    def start(self, epoch: Epoch) -> None:
+        """The engine is asked to run an epoch: this is another request."""
         self._requests += 1
         epoch.run = self._requests
         if epoch.stage is Stage.PLANNED:
             epoch.stage = Stage.RUNNING
-        return epoch.run
 
     def end(self, run: int) -> Epoch | None:
         """Return the epoch whose request has ended; None for a request that was given up."""
@@ -184,11 +188,12 @@ class EpochsInFlight:
         return epoch
 
     def prepare(self, epoch: Epoch) -> None:
-        """The output of an epoch is prepared."""
+        """The output of an epoch is prepared: from now on it needs neither its input nor its results."""
         epoch.stage, self.prepared = Stage.PREPARED, epoch.number
+        epoch.step, epoch.results = attrs.evolve(epoch.step, epoch=None), []
 
-    def commit(self, number: int) -> None:
+    def commit(self, epoch: Epoch) -> None:
         """The sinks have committed all epochs up to one."""
-        later = [epoch for epoch in self._epochs if epoch.number > number]
-        self._epochs = [self.get(number) or Epoch(number), *later]
-        self._epochs[0].stage, self.committed = Stage.COMMITTED, number
+        for number in range(self.committed, epoch.number):
+            del self._epochs[number]
+        epoch.stage, self.committed = Stage.COMMITTED, epoch.number

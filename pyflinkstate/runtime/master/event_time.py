@@ -1,4 +1,4 @@
-"""The job master's part of event time: the watermarks at the end of each epoch."""
+"""The master's part of event time: the watermarks at the end of each epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK, EventTimeProg
 
 
 class EventTimeTracker:
-    """Collects watermarks from tasks, and keeps them for each epoch that the job may go back to.
+    """Collects watermarks from tasks, epoch by epoch.
 
     Args:
         idle_timeouts_ms: the idle timeouts of assigners that have one, by their ids.
@@ -28,13 +28,15 @@ class EventTimeTracker:
         self._aligned = aligned or {}
         #: Sources that wait for others, and do not become idle meanwhile.
         self._held_back: frozenset[str] = frozenset()
-        self._at: dict[int, dict[str, int]] = {}
-        self._reported: dict[str, list[int]] = {}
+        #: The watermarks at the end of the last epoch that has run.
+        self._at: dict[str, int] = {}
+        #: By epoch: what its tasks have reported.
+        self._reported: dict[int, dict[str, list[int]]] = {}
         self._last_record_ms: dict[str, int] = {}
 
-    def begin(self, epoch: int, watermarks: dict[str, int]) -> None:
-        """Begin an attempt at the end of ``epoch``, with the watermarks of that moment."""
-        self._at = {epoch: dict(watermarks)}
+    def begin(self, watermarks: dict[str, int]) -> None:
+        """Begin an attempt at the end of an epoch, with the watermarks of that moment."""
+        self._at = dict(watermarks)
         self._reported.clear()
         self._last_record_ms = dict.fromkeys(self._idle_timeouts_ms, self._now_ms())
         self._held_back = frozenset()
@@ -49,7 +51,7 @@ class EventTimeTracker:
         for assigner, aligned in self._aligned.items():
             if aligned.source in self._held_back and assigner in self._last_record_ms:
                 self._last_record_ms[assigner] = now_ms
-        newest = self._at[max(self._at)]
+        newest = self._at
         least: dict[str, int] = {}
         for assigner, aligned in self._aligned.items():
             if aligned.source not in ended and not self._is_idle(assigner, now_ms):
@@ -67,36 +69,28 @@ class EventTimeTracker:
         timeout_ms = self._idle_timeouts_ms.get(assigner)
         return timeout_ms is not None and now_ms - self._last_record_ms[assigner] >= timeout_ms
 
-    def progress(self, epoch: int) -> EventTimeProgress:
-        """Return what the tasks of the epoch after ``epoch`` must know about event time."""
-        self._reported.clear()
+    def progress(self) -> EventTimeProgress:
+        """Return what the tasks of the next epoch must know about event time."""
         now_ms = self._now_ms()
         idle = frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms))
-        return EventTimeProgress(self._at[epoch], idle)
+        return EventTimeProgress(self._at, idle)
 
     def report(self, report: TaskReport) -> None:
         """Record the watermarks at the end of a task."""
+        of_epoch = self._reported.setdefault(report.epoch, {})
         for name, watermark in report.watermarks.items():
-            self._reported.setdefault(name, []).append(watermark)
+            of_epoch.setdefault(name, []).append(watermark)
 
-    def ended(self, epoch: int) -> None:
-        """Combine the reports of an epoch whose tasks have all ended."""
-        watermarks = dict(self._at[epoch - 1])
-        for name, found in self._reported.items():
-            watermarks[name] = max(min(found), watermarks.get(name, min(found)))
-            if name in self._last_record_ms:
-                self._last_record_ms[name] = self._now_ms()
-        self._at[epoch] = watermarks
-
-    def at(self, epoch: int) -> dict[str, int]:
-        """Return the watermarks at the end of ``epoch``, for a checkpoint.
+    def ended(self, epoch: int) -> dict[str, int]:
+        """Combine the reports of an epoch whose tasks have all ended; return the watermarks for a checkpoint.
 
         Those of an input that has ended are left out: after a restore it has more records, or ends again. Who
         reads it begins with the watermark with which its channels open (:meth:`WatermarkMerger.open`).
         """
-        known = self._at[epoch].items()
+        self._at = dict(self._at)  # the tasks of the epoch have the one before
+        for name, found in self._reported.pop(epoch, {}).items():
+            self._at[name] = max(min(found), self._at.get(name, min(found)))
+            if name in self._last_record_ms:
+                self._last_record_ms[name] = self._now_ms()
+        known = self._at.items()
         return {name: watermark for name, watermark in known if NO_WATERMARK < watermark < MAX_WATERMARK}
-
-    def commit(self, epoch: int) -> None:
-        """Forget what came before ``epoch``: the job will not go back there."""
-        self._at = {number: watermarks for number, watermarks in self._at.items() if number >= epoch}

@@ -82,7 +82,7 @@ class Claim:
         restores: whether slots have state to restore.
     """
 
-    epoch: int
+    epoch: Epoch
     restores: bool
 
 
@@ -142,7 +142,7 @@ class Announce:
 
 @attrs.frozen
 class BeginAttempt:
-    """Cut off previous attempts and go to the newest checkpoint: the number of its epoch.
+    """Cut off previous attempts and go to the newest checkpoint: its ``Epoch``.
 
     ``is_final``: no other checkpoint will be restored instead.
     """
@@ -160,7 +160,12 @@ class GoBack:
 
 @attrs.frozen
 class ClaimJob:
-    """Make any older driver of the job end: a ``Claim``."""
+    """Make any older driver of the job end: a ``Claim``.
+
+    ``epoch``: where the attempt begins, unless an older driver has completed a newer checkpoint.
+    """
+
+    epoch: Epoch
 
 
 @attrs.frozen
@@ -179,16 +184,13 @@ class TakeOver:
 
 @attrs.frozen
 class AskSource:
-    """Ask the source for the epoch after ``epoch``: what was ``Found``."""
+    """Ask the source for the epoch after ``last``: what was ``Found``.
 
-    epoch: int
+    ``ahead``: what was planned for it ahead.
+    """
 
-
-@attrs.frozen
-class PlanEmptyEpoch:
-    """Plan an epoch without records after ``epoch``, for its barrier or for timers: a ``Step``."""
-
-    epoch: int
+    last: Epoch
+    ahead: Step | None = None
 
 
 @attrs.frozen
@@ -214,12 +216,12 @@ class RunEpoch:
 
 @attrs.frozen
 class ShuffleAhead:
-    """Let the engine read and shuffle the input of epoch ``number`` ahead: whether it has begun to.
+    """Plan the epoch after ``newest``, and let the engine read and shuffle its input: a ``Step``.
 
-    If so, ``ShuffledAhead`` comes.
+    ``ShuffledAhead`` comes for it. The answer is None if the source is to be asked in its turn.
     """
 
-    number: int
+    newest: Epoch
 
 
 @attrs.frozen
@@ -245,7 +247,7 @@ class AlignBarrier:
 class CommitOutput:
     """Let the sinks commit up to the end of ``epoch``."""
 
-    epoch: int
+    epoch: Epoch
 
 
 @attrs.frozen
@@ -303,7 +305,6 @@ Instruction = (
     | StartSlots
     | TakeOver
     | AskSource
-    | PlanEmptyEpoch
     | SetBarrier
     | RunEpoch
     | ShuffleAhead

@@ -40,7 +40,6 @@ from pyflinkstate.runtime.master.instructions import (
     LogLateFailure,
     Pause,
     PhaseOver,
-    PlanEmptyEpoch,
     PrepareOutput,
     RunEpoch,
     SetBarrier,
@@ -51,7 +50,7 @@ from pyflinkstate.runtime.master.instructions import (
     Wait,
 )
 from pyflinkstate.runtime.master.job_settings import JobSettings
-from pyflinkstate.runtime.master.machine import JobFacts, JobMachine, Phase, Script
+from pyflinkstate.runtime.master.machine import JobMachine, Phase, Script
 from pyflinkstate.runtime.master.reports.job_log import told_to_end_by
 from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
 from pyflinkstate.runtime.plan import JobPlan
@@ -111,7 +110,7 @@ class Inbox:
         if phase is Phase.PAUSED:
             self._wait_for_restart()
         elif rests:
-            self._receive(self._actions.source.source.poll_s)
+            self._receive(self._actions.input.source.poll_s)
         elif phase in (Phase.IDLE, Phase.CLOSING) and not self._mailbox.empty():
             self._sort(self._mailbox.get_nowait())
         elif self._is_over(phase):
@@ -165,10 +164,12 @@ class Inbox:
             self._found.append(EpochEnded(None, lost, running.run))
         if ahead is not None and self._runner.gone() is not None:
             self._found.append(ShuffledAhead(ahead.number))
+        if self._machine.phase is Phase.STOPPING:
+            return  # the attempt has failed already
         gone = self._gone()
         if gone is not None:
             self._found.append(Failed(gone))
-        if self._actions.checkpoints is not None and self._machine.phase is not Phase.STOPPING:
+        if self._actions.checkpoints is not None:
             self._found.extend(self._actions.checkpoints.tick())
 
     def _gone(self) -> PyFlinkStateError | None:
@@ -238,7 +239,7 @@ class Job:
         )
         self._reporter = actions.reporter
         self._slots = actions.slots
-        self._machine = JobMachine(_facts(settings, actions), settings.restart.tracker())
+        self._machine = JobMachine(actions.facts(), settings.restart.tracker())
         self._inbox = Inbox(self._mailbox, self._machine, actions, clock)
         self._execute = executors(actions, self._inbox)
         #: Answers questions to its live state.
@@ -323,7 +324,7 @@ class Job:
         self._reporter.log.started(self._slots.control.address, restore)
         try:
             self._reporter.started(restore)
-            self._actions.source.source.open(self.wake_up)
+            self._actions.input.source.open(self.wake_up)
             yield from self._follow(machine.life())
             self._end(machine.status, machine.error)
             if machine.error is not None:
@@ -387,7 +388,7 @@ class Job:
     def _close_source(self, cause: BaseException | None) -> BaseException | None:
         """Close the source and return what that raises; all hear of the end of the job nevertheless."""
         try:
-            self._actions.source.source.close(cause)
+            self._actions.input.source.close(cause)
         except BaseException as error:  # noqa: BLE001 - it is raised when everything has ended, or logged
             if cause is not None:
                 self._reporter.log.source_not_closed(error)
@@ -413,19 +414,6 @@ class Job:
             takeover.end()
 
 
-def _facts(settings: JobSettings, actions: Actions) -> JobFacts:
-    """Return what the script must know about the job."""
-    plan, source = actions.plan, actions.source.source
-    shuffles_ahead = settings.epochs_ahead > 0 and not source.commits_every_epoch and plan.can_shuffle_ahead
-    return JobFacts(
-        settings.name,
-        actions.takeover is not None,
-        plan.uses_timers,
-        source.commits_every_epoch,
-        2 if shuffles_ahead else 1,
-    )
-
-
 def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]]:
     """Return what carries out each instruction, but for ``Announce``."""
     return {
@@ -442,7 +430,6 @@ def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]
         GoBack: lambda back: actions.sinks.go_back(back.epoch),
         LogLateFailure: lambda late: actions.reporter.log.failed_late(late.error),
         Pause: inbox.pause,
-        PlanEmptyEpoch: lambda empty: actions.source.planner.empty(empty.epoch),
         PrepareOutput: actions.prepare,
         RunEpoch: actions.engine.run_epoch,
         SetBarrier: actions.set_barrier,

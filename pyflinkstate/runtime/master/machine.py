@@ -73,7 +73,6 @@ from pyflinkstate.runtime.master.instructions import (
     Outcome,
     Pause,
     PhaseOver,
-    PlanEmptyEpoch,
     PrepareOutput,
     RunEpoch,
     SetBarrier,
@@ -353,8 +352,7 @@ class Attempt:
         """Begin, and run epochs until the input or the job is over."""
         yield from self._begin()
         while (step := (yield from self._next_step())) is not None:
-            epoch = self._flight.next()
-            epoch.step = step
+            epoch = self._flight.next() or self._flight.plan(step)
             yield from self._set_barrier(epoch)
             yield from self._run(epoch)
             yield from self._finish(epoch)
@@ -363,25 +361,24 @@ class Attempt:
 
     def _begin(self) -> Script[None]:
         job = self._job
-        number = yield BeginAttempt(job.attempt, is_final=job.has_taken_over)
-        self._flight.begin(number)
+        begun: Epoch = yield BeginAttempt(job.attempt, is_final=job.has_taken_over)
+        self._flight.begin(begun)
         if job.has_taken_over:
-            yield GoBack(number)
+            yield GoBack(begun.number)
         else:
-            yield from self._take_over()
+            yield from self._take_over(begun)
         job.course.enter(Phase.IDLE)
         job.status, job.has_begun = JobStatus.RUNNING, True
 
-    def _take_over(self) -> Script[None]:
+    def _take_over(self, begun: Epoch) -> Script[None]:
         """Make the job this driver's own; until the slots have restored their state nothing is changed."""
-        claim: Claim = yield ClaimJob()
+        claim: Claim = yield ClaimJob(begun)
         self._flight.begin(claim.epoch)
         if claim.restores:
             self._job.course.enter(Phase.RESTORING)
-            restored = self._flight.newest
-            yield from self._run_to_end(restored, StartSlots(restored))
-        yield TakeOver(claim.epoch)
-        self._job.has_taken_over, self._job.announced = True, claim.epoch
+            yield from self._run_to_end(claim.epoch, StartSlots(claim.epoch))
+        yield TakeOver(claim.epoch.number)
+        self._job.has_taken_over, self._job.announced = True, claim.epoch.number
 
     # --- between two epochs ------------------------------------------------------------------------
 
@@ -393,12 +390,12 @@ class Attempt:
             yield from self._announce()
             if job.is_stopped:
                 return None
-            found: Found = yield AskSource(job.epoch)
+            last, ahead = self._flight.last, self._flight.next()
+            found: Found = yield AskSource(last, None if ahead is None else ahead.step)
             if found.step is not None:
                 return found.step
             if self._wants_empty_epoch(found):
-                step: Step = yield PlanEmptyEpoch(job.epoch)
-                return step
+                return Step(None, found.is_over, last.step.end)
             if found.is_over and self._flight.committed == job.epoch and not found.has_pending:
                 return None
             rests = True
@@ -462,7 +459,7 @@ class Attempt:
         if job.facts.has_checkpoints:
             yield from take_all(job, (yield AlignBarrier(epoch)))
         else:
-            yield from commit(job, epoch.number)
+            yield from commit(job, epoch)
         if is_awaited:
             yield from until(job)
             if epoch.is_final and not epoch.step.is_last and not job.is_stopped:
@@ -520,18 +517,18 @@ def take_all(job: JobMachine, outcomes: list[Outcome]) -> Script[None]:
         yield from take(job, outcome)
 
 
-def commit(job: JobMachine, number: int) -> Script[None]:
+def commit(job: JobMachine, epoch: Epoch) -> Script[None]:
     """Let the sinks commit all epochs up to one."""
-    yield CommitOutput(number)
-    job.flight.commit(number)
+    yield CommitOutput(epoch)
+    job.flight.commit(epoch)
 
 
 def shuffle_ahead(job: JobMachine) -> Script[None]:
     """Have the input of the next epoch shuffled, if one more may be in flight and the job goes on to it."""
     newest = job.flight.newest
     is_next = job.phase is Phase.RUNNING and job.flight.ahead is None and not newest.ends_job
-    if is_next and job.flight.has_room and (yield ShuffleAhead(newest.number + 1)):
-        job.flight.ahead = job.flight.plan()
+    if is_next and job.flight.has_room and (step := (yield ShuffleAhead(newest))) is not None:
+        job.flight.ahead = job.flight.plan(step)
 
 
 # --- what an event leads to --------------------------------------------------------------------------
@@ -541,8 +538,8 @@ def _epoch_ended(job: JobMachine, event: EpochEnded) -> Iterable[Instruction]:
     epoch = job.flight.end(event.run)
     if epoch is not None and event.error is not None:
         raise event.error
-    if epoch is not None and event.results is not None:
-        epoch.results = event.results
+    if epoch is not None:
+        epoch.results = event.results or []
     return ()
 
 
@@ -556,9 +553,9 @@ def _checkpoint_completed(job: JobMachine, done: CheckpointCompleted) -> Script[
     """Commit what a checkpoint covers. It exists: if that fails, a restart begins there and commits again."""
     job.restarts.notify_progress()
     job.is_stopped = job.is_stopped or done.stops_job
-    error = None
-    if done.epoch > job.flight.committed:
-        error = yield from failure_of(commit(job, done.epoch))
+    epoch, error = job.flight.get(done.epoch), None
+    if epoch is not None and epoch.number > job.flight.committed:
+        error = yield from failure_of(commit(job, epoch))
     outcomes = yield ConfirmCheckpoint(done.checkpoint_id, error)
     if error is not None:
         raise error

@@ -10,26 +10,25 @@ from pyflinkstate.api.values import Offset
 from pyflinkstate.runtime.master.deployment import RestorePoint
 from pyflinkstate.runtime.master.event_time import EventTimeTracker
 from pyflinkstate.runtime.plan import JobPlan
-from pyflinkstate.runtime.sources import Epoch, GuardedSource, Source, SourceSet
+from pyflinkstate.runtime.sources import Available, Epoch, GuardedSource, Source, SourceSet
 from pyflinkstate.runtime.wire import Clock, SlotId, TaskReport
 
 
 @attrs.frozen
 class Step:
-    """What to run next: ``epoch``, or None for an empty one, which is run for its barrier or for timers."""
+    """The input of an epoch.
+
+    Attributes:
+        epoch: what to read; None for an empty epoch, which is run for its barrier or for timers.
+        is_last: whether the source has no more after it.
+        end: the position of the source at its end.
+        is_full: whether the source is likely to have more at once.
+    """
 
     epoch: Epoch | None
     is_last: bool
-
-
-@attrs.frozen
-class PlannedAhead:
-    """An epoch that was planned while the one before it runs: its number, its end and what to run."""
-
-    number: int
-    end: Offset
-    step: Step
-    is_full: bool
+    end: Offset = None
+    is_full: bool = False
 
 
 class EpochPlanner:
@@ -45,85 +44,54 @@ class EpochPlanner:
         self, source: Source, log: Callable[[int, Offset], None] | None, whole: bool = False
     ) -> None:
         self._source = source
-        self._whole = whole
         self._log = log
-        self._positions: dict[int, Offset] = {}
+        self._whole = whole
+        #: Where epochs end that have run or begun to, in this attempt or an earlier one.
         self._planned: dict[int, Offset] = {}
-        self._ahead: PlannedAhead | None = None
-        #: Whether the epoch that ``next`` returned last was full, so that there is likely to be more.
-        self._is_full = False
         #: Whether the source had ended when it was last asked.
-        self.is_over = False
-
-    def begin(self, epoch: int, position: Offset) -> None:
-        """Begin an attempt at the end of ``epoch``, where the source is at ``position``."""
-        self._positions = {epoch: position}
-        self._ahead = None
         self.is_over = False
 
     def remember(self, planned: Mapping[int, Offset]) -> None:
         """Take over the ends of epochs that an earlier run planned and may not have completed."""
         self._planned = dict(planned)
 
-    def next(self, epoch: int) -> Step | None:
-        """Return the epoch after ``epoch``, or None if there is nothing (``is_over``: ever again)."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.number == epoch + 1:
-            self._is_full = ahead.is_full
-            self._note(ahead.number, ahead.end)
-            return ahead.step
-        start = self._positions[epoch]
-        found = self._source.latest_offset(start, self._whole)
-        end = self._planned.get(epoch + 1, found.end)
-        self._is_full = found.is_full or end != found.end
-        if end == start:
-            self.is_over = found.is_last
-            return Step(None, False) if epoch + 1 in self._planned else None
-        self._note(epoch + 1, end)
-        return Step(self._source.plan(start, end), found.is_last and end == found.end)
+    def next(self, number: int, start: Offset) -> Step | None:
+        """Return the input of epoch ``number``, or None if there is none (``is_over``: ever again)."""
+        found, end = self._find(number, start)
+        if end != start:
+            return self._step(found, start, end)
+        self.is_over = found.is_last
+        return Step(None, False, end, found.is_full or end != found.end) if number in self._planned else None
 
-    def ahead(self, epoch: int) -> Epoch | None:
-        """Plan the epoch after ``epoch``, which still runs; None if the source has to be asked later.
+    def ahead(self, number: int, before: Step) -> Step | None:
+        """Plan epoch ``number``, while the epoch before it runs; None if the source has to be asked later.
 
         A source whose last epoch was not full is not asked: it has nothing now, or not yet all of an epoch.
-
-        ``next`` returns it when its turn comes. Nothing else knows of it: if the attempt ends before that,
-        it is as if it had never been planned.
         """
-        if not self._is_full:
+        if not before.is_full:
             return None
-        start = self._planned[epoch]
+        found, end = self._find(number, before.end)
+        is_settled = found.is_settled or number in self._planned
+        return self._step(found, before.end, end) if is_settled and end != before.end else None
+
+    def _find(self, number: int, start: Offset) -> tuple[Available, Offset]:
         found = self._source.latest_offset(start, self._whole)
-        end = self._planned.get(epoch + 1, found.end)
-        if end == start or not (found.is_settled or epoch + 1 in self._planned):
-            return None
-        step = Step(self._source.plan(start, end), found.is_last and end == found.end)
-        self._ahead = PlannedAhead(epoch + 1, end, step, found.is_full or end != found.end)
-        return step.epoch
+        return found, self._planned.get(number, found.end)
 
-    def empty(self, epoch: int) -> Step:
-        """Return an empty epoch after ``epoch``; it stays empty when it is run again."""
-        self._note(epoch + 1, self._positions[epoch])
-        return Step(None, self.is_over)
+    def _step(self, found: Available, start: Offset, end: Offset) -> Step:
+        is_own = end == found.end
+        return Step(self._source.plan(start, end), found.is_last and is_own, end, found.is_full or not is_own)
 
-    def _note(self, number: int, end: Offset) -> None:
+    def begin(self, number: int, step: Step) -> None:
+        """Write down where epoch ``number`` ends, before it runs: it ends there again if it runs again."""
         if number not in self._planned and self._log is not None:
-            self._log(number, end)
-        self._planned[number] = end
+            self._log(number, step.end)
+        self._planned[number] = step.end
 
-    def ended(self, number: int) -> None:
-        """Record that epoch ``number`` has run."""
-        self._positions[number] = self._planned[number]
-
-    def position(self, epoch: int) -> Offset:
-        """Return the position of the source at the end of ``epoch``."""
-        return self._positions[epoch]
-
-    def commit(self, epoch: int) -> None:
-        """Forget the ends of epochs before ``epoch``, which are final."""
-        self._source.commit(self._positions[epoch])
-        self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
-        self._planned = {n: end for n, end in self._planned.items() if n > epoch}
+    def commit(self, number: int, end: Offset) -> None:
+        """Forget the ends of epochs up to ``number``, which are final."""
+        self._source.commit(end)
+        self._planned = {n: end for n, end in self._planned.items() if n > number}
 
 
 def track_event_time(plan: JobPlan, now_ms: Callable[[], int]) -> EventTimeTracker:
@@ -192,8 +160,8 @@ class Input:
         #: Asked for once, so that a restart without a checkpoint begins there again.
         self._initial: Offset | None = None
 
-    def begin(self, restore: RestorePoint | None, is_final: bool) -> int:
-        """Go to a checkpoint, or to the beginning; return its epoch.
+    def begin(self, restore: RestorePoint | None, is_final: bool) -> tuple[int, Step]:
+        """Go to a checkpoint, or to the beginning; return the number of its epoch, and where that ends.
 
         Args:
             restore: the checkpoint, or None.
@@ -204,20 +172,16 @@ class Input:
             metadata = restore.metadata
             epoch = metadata.epoch
             watermarks = self._plan.watermarks_of(metadata.watermarks, metadata.source_position)
-        self.planner.begin(epoch, self._position(restore, is_final))
-        self.event_time.begin(epoch, watermarks)
-        self.timers.begin_attempt(are_restored=restore is not None)
-        return epoch
-
-    def _position(self, restore: RestorePoint | None, is_final: bool) -> Offset:
         position = self._restored(restore)
-        if position is None:
-            if self._initial is None:
-                self._initial = self.source.initial_offset()
-            return self._initial
-        if is_final:
+        if position is not None and is_final:
             self.source.commit(position)
-        return position
+        if position is None and self._initial is None:
+            self._initial = self.source.initial_offset()
+        position = self._initial if position is None else position
+        self.planner.is_over = False
+        self.event_time.begin(watermarks)
+        self.timers.begin_attempt(are_restored=restore is not None)
+        return epoch, Step(None, False, position)
 
     def check(self, restore: RestorePoint | None) -> None:
         """Compare a checkpoint that will be restored with the source, which may drop what is before."""
@@ -236,13 +200,3 @@ class Input:
         self.event_time.report(report)
         if report.is_slot:
             self.timers.set_due(report.task, report.next_timer_ms)
-
-    def ended(self, number: int) -> None:
-        """Record that epoch ``number`` has run."""
-        self.planner.ended(number)
-        self.event_time.ended(number)
-
-    def commit(self, epoch: int) -> None:
-        """Forget what came before ``epoch``, which is final."""
-        self.planner.commit(epoch)
-        self.event_time.commit(epoch)
