@@ -318,7 +318,7 @@ def test_the_name_of_a_job_is_a_text(env: StreamExecutionEnvironment, name: Any)
     """Checkpoints with another name would count as damaged."""
     built(env)
     for give in (env.set_default_job_name, env.execute, env.execute_async, env.jobs.preview):
-        with pytest.raises(ConfigurationError, match=f"the name of a job is a text, not {name!r}"):
+        with pytest.raises(ConfigurationError, match=f"the name of a job must be a string, not {name!r}"):
             give(name)
 
 

@@ -638,7 +638,7 @@ def test_what_is_no_path_is_not_restored_from() -> None:
     settings = EnvironmentSettings(lambda: 1)
     settings.restore_path = Path("/s/chk-1")  # type: ignore[assignment]
     assert settings.restore_path == "/s/chk-1"
-    with pytest.raises(ConfigurationError, match=r"a path is a text or a pathlib\.Path, not 5"):
+    with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib\.Path, not 5"):
         settings.restore_path = 5  # type: ignore[assignment]
 
 
