@@ -18,6 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import anyio
 import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -91,7 +92,7 @@ class PageServer:
         self._config.load()
         self._has_begun, self._ended = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(
-            target=asyncio.run, args=(self._serve(),), name="pyflinkstate page", daemon=True
+            target=anyio.run, args=(self._serve,), name="pyflinkstate page", daemon=True
         )
         self._thread.start()
         atexit.register(self.close)
