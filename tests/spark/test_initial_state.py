@@ -31,7 +31,7 @@ from pyflinkstate import (
     keyed_process,
     keyed_process_queries,
 )
-from pyflinkstate.runtime.program.dataframes import processing
+from pyflinkstate.runtime.program.dataframes import options
 from pyflinkstate.state_access import open_checkpoint
 
 pytestmark = [
@@ -324,7 +324,7 @@ class TestStreaming:
     ) -> None:
         checked: list[str] = []
         monkeypatch.setattr(
-            processing, "check_spark_reaches", lambda base, what, remedy: checked.append(base)
+            options, "check_spark_reaches", lambda base, what, remedy: checked.append(base)
         )
         program.run(before)
         assert checked == [str(program.folder / "state")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="_Windows")
-#: A function that is called with a key's window of values of type V, or with a window of all records.
-WindowCall: TypeAlias = (
-    "WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W]"
-    " | AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W]"
-)
 _WINDOW_FUNCTIONS = (WindowFunction, ProcessWindowFunction, AllWindowFunction, ProcessAllWindowFunction)
 
 
@@ -116,16 +111,21 @@ class _Windows(Generic[T, K, W]):
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        window_function: WindowCall[T, R, K, W],
+        window_function: (
+            WindowFunction[T, R, K, W]
+            | ProcessWindowFunction[T, R, K, W]
+            | AllWindowFunction[T, R, W]
+            | ProcessAllWindowFunction[T, R, W]
+        ),
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
 
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        window_function: WindowCall[T, R, K, W] | None = None,
-        output_type: OutputType[R] | None = None,
-    ) -> DataStream[R]:
+        window_function: Function | None = None,
+        output_type: OutputType | None = None,
+    ) -> DataStream:
         """Combine the records of a window as they come.
 
         Args:
@@ -152,7 +152,12 @@ class _Windows(Generic[T, K, W]):
     def aggregate(
         self,
         aggregate_function: AggregateFunction[T, ACC, V],
-        window_function: WindowCall[V, R, K, W],
+        window_function: (
+            WindowFunction[V, R, K, W]
+            | ProcessWindowFunction[V, R, K, W]
+            | AllWindowFunction[V, R, W]
+            | ProcessAllWindowFunction[V, R, W]
+        ),
         accumulator_type: TypeInformation[ACC] | None = None,
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]: ...
@@ -160,10 +165,10 @@ class _Windows(Generic[T, K, W]):
     def aggregate(
         self,
         aggregate_function: AggregateFunction[T, ACC, V],
-        window_function: WindowCall[V, R, K, W] | None = None,
+        window_function: Function | None = None,
         accumulator_type: TypeInformation[ACC] | None = None,
-        output_type: OutputType[R] | None = None,
-    ) -> DataStream[R]:
+        output_type: OutputType | None = None,
+    ) -> DataStream:
         """Aggregate the records of a window as they come.
 
         Args:
