@@ -1,5 +1,7 @@
 """The current key, isolation, listing and counting: rows G1 to G3 and G16 to G19 of the semantics."""
 
+from contextlib import nullcontext
+
 import pytest
 from backend_support import make_backend
 from contract_backends import KINDS, LONG, STRING, lives
@@ -291,41 +293,24 @@ class TestApplyToAllKeys:
         assert sorted(visited) == list(range(20))
         assert bare.entries() == 40
 
-    def test_g18_the_current_key_is_set_back(self, bare):
-        stored(bare, "value", ["a", "b", "c"])
-        bare.backend.set_current_key("b")
-        self.apply(bare, SPEND, lambda key, state: None)
-        assert bare.backend.get_current_key() == "b"
-        assert bare.backend.get_partitioned_state(SPEND).value() == 1
-
-    def test_g18_a_key_without_state_is_set_back_too(self, bare):
-        stored(bare, "value", ["a"])
-        bare.backend.set_current_key("none")
-        self.apply(bare, SPEND, lambda key, state: None)
-        assert bare.backend.get_current_key() == "none"
-
-    def test_g18_there_is_no_key_afterwards_where_there_was_none(self, bare):
-        stored(bare, "value", ["a"])
-        bare.backend.clear_current_key()
-        self.apply(bare, SPEND, lambda key, state: None)
-        with pytest.raises(NoCurrentKeyError):
-            bare.backend.get_partitioned_state(SPEND).value()
-
-    @pytest.mark.parametrize("current", ["b", None], ids=str)
-    def test_g18_the_current_key_is_set_back_when_the_function_raises(self, bare, current):
+    @pytest.mark.parametrize("current", ["b", "without state", None], ids=str)
+    @pytest.mark.parametrize("fails", [False, True], ids=["visited", "the function raises"])
+    def test_g18_the_current_key_is_set_back(self, bare, current, fails):
         stored(bare, "value", ["a", "b", "c"])
         bare.backend.clear_current_key() if current is None else bare.backend.set_current_key(current)
 
-        def fail(key, state):
-            raise KeyError("of the function")
+        def visit(key, state):
+            if fails:
+                raise KeyError("of the function")
 
-        with pytest.raises(KeyError, match="of the function"):
-            self.apply(bare, SPEND, fail)
+        with pytest.raises(KeyError, match="of the function") if fails else nullcontext():
+            self.apply(bare, SPEND, visit)
         if current is None:
             with pytest.raises(NoCurrentKeyError):
                 bare.backend.get_current_key()
         else:
-            assert bare.backend.get_partitioned_state(SPEND).value() == 1
+            assert bare.backend.get_current_key() == current
+            assert bare.backend.get_partitioned_state(SPEND).value() == {"b": 1}.get(current)
 
     def test_g18_restored_state_is_visited_though_it_was_never_asked_for(self, bare):
         stored(bare, "value", ["a", "b"])

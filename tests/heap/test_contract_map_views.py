@@ -168,17 +168,6 @@ def test_reading_by_iteration_changes_nothing(everywhere, declared):
     assert contents(everywhere.backend) == before
 
 
-def test_k8_a_clear_during_iteration_is_an_error(counts):
-    def iterate(state):
-        iterator = iter(state)
-        next(iterator)
-        state.clear()
-        with pytest.raises(ConcurrentModificationError):
-            next(iterator)
-
-    counts.run(iterate)
-
-
 NAN = float("nan")
 #: Keys that Python finds by the same object alone: a copy or a restored one would be another key.
 NAN_KEYS = [

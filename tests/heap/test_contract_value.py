@@ -68,21 +68,16 @@ def test_v1_a_default_of_another_type_is_refused_by_the_descriptor(value_type, d
         ValueStateDescriptor("spend", value_type, default_value=default)
 
 
-def test_v2_update_with_none_clears(everywhere):
-    spend = everywhere.state(SPEND)
+@pytest.mark.parametrize("default", [{}, {"default_value": None}, {"default_value": 42}], ids=str)
+@pytest.mark.parametrize("clear", [lambda state: state.update(None), lambda state: state.clear()])
+def test_v2_v3_after_update_with_none_or_clear_the_default_is_back(everywhere, default, clear):
+    spend = everywhere.state(ValueStateDescriptor("spend", LONG, **default))
     spend.update(1)
     assert everywhere.entries() == 1
-    spend.update(None)
-    assert spend.value() is None
-    assert everywhere.entries() == 0
-
-
-def test_v2_after_update_with_none_the_default_is_back(everywhere):
-    spend = everywhere.state(WITH_42)
-    spend.update(1)
-    spend.update(None)
-    assert spend.value() == 42
-    assert everywhere.entries() == 0
+    for _ in range(2):
+        clear(spend)
+        assert spend.value() == default.get("default_value")
+        assert everywhere.entries() == 0
 
 
 @pytest.mark.parametrize("value_type", [LONG, PICKLED, Types.LIST(LONG)], ids=str)
@@ -93,23 +88,6 @@ def test_v2_a_snapshot_after_update_with_none_succeeds_and_holds_nothing(everywh
     restarted = everywhere.restarted()
     assert restarted.state(spend).value() is None
     assert restarted.entries() == 0
-
-
-def test_v3_after_clear_the_default_is_back(everywhere):
-    spend = everywhere.state(WITH_42)
-    spend.update(1)
-    spend.clear()
-    assert spend.value() == 42
-    assert everywhere.entries() == 0
-    spend.clear()
-    assert spend.value() == 42
-
-
-def test_v3_none_as_an_explicit_default_is_none(everywhere):
-    spend = everywhere.state(ValueStateDescriptor("spend", LONG, default_value=None))
-    spend.update(1)
-    spend.clear()
-    assert spend.value() is None
 
 
 @pytest.mark.parametrize("default", [0, "", False, [], ()], ids=repr)

@@ -4,14 +4,14 @@ import copy
 import pickle
 
 import pytest
-from backend_support import make_backend, prepare, rescale, restore, take_snapshot, write
+from backend_support import make_backend, prepare, restore, take_snapshot, write
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
@@ -308,30 +308,6 @@ class TestRestore:
         assert queue.add(Timer(4, "a"), group) is True
         assert queue.remove(Timer(5, "a"), group) is True
         assert fired(queue) == [Timer(4, "a")]
-
-    @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (2, 2), (15, 77), (77, 15)], ids=str)
-    def test_after_rescaling_each_timer_is_where_its_key_group_is(self, before, after, is_async):
-        keys = [f"key-{number}" for number in range(200)]
-        whole = make_backend()
-        groups = {key: whole.key_group_of(key) for key in keys}
-        handles = []
-        for index in range(before):
-            own = key_group_range(128, before, index)
-            backend = make_backend(own=own, async_snapshots=is_async)
-            queue = backend.create_timer_queue("event_timers", STRING)
-            for number, key in enumerate(keys):
-                if groups[key] in own:
-                    queue.add(Timer(number % 7, key, "w"), groups[key])
-            handles.append(take_snapshot(backend))
-        everything = []
-        for backend in rescale(handles, after, async_snapshots=is_async):
-            timers = fired(backend.create_timer_queue("event_timers", STRING))
-            assert [timer.timestamp_ms for timer in timers] == sorted(timer.timestamp_ms for timer in timers)
-            assert {groups[timer.key] for timer in timers} <= set(backend.key_group_range)
-            everything += timers
-        assert sorted(everything, key=str) == sorted(
-            (Timer(number % 7, key, "w") for number, key in enumerate(keys)), key=str
-        )
 
 
 class TestRegistration:
