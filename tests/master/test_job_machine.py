@@ -436,6 +436,11 @@ class TestFailures:
         assert driven.job.error.__cause__ is BROKEN
         assert "after 1 restarts" in str(driven.job.error)
 
+    def test_without_a_restart_the_failure_is_told_as_it_is(self) -> None:
+        driven = idle(restarts=0)
+        driven.tell(Failed(BROKEN), OVER)
+        assert driven.job.error is BROKEN
+
     def test_the_end_of_an_attempt_may_fail_itself(self) -> None:
         driven = idle({"EndAttempt": SparkUnavailableError("gone")})
         driven.tell(Failed(BROKEN), OVER)
