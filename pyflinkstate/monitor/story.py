@@ -118,7 +118,7 @@ class JobStory:
         self.epochs.append({name: event[name] for name in kept} | {"commit_ms": None})
 
     def _slots(self, at: int, slots: JsonObject) -> None:
-        """Take in what slots told; a subtask without records in an epoch was not asked then."""
+        """Add the facts of slots; a subtask without records in an epoch was not asked then."""
         self.slots = {**self.slots, **slots}
         self._times.append((at, slots))
         while self._times[0][0] < at - RATE_OVER_MS:

@@ -42,7 +42,7 @@ _log = logging.getLogger("pyflinkstate.job")
 #: Queries with these triggers end by themselves when they have read what there is.
 _ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 _ERROR_CLASS = "STREAM_FAILED"
-#: How often a query that waits looks whether it was stopped.
+#: Interval at which a waiting query checks whether it was stopped.
 _LOOK_S = 1
 #: How long a query may go on to read what the job has committed.
 READ_TIMEOUT_S = 600

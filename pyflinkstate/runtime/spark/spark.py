@@ -149,7 +149,7 @@ def is_encrypted(conf: SparkConf) -> bool:
 def batch_handler(
     process_batch: Callable[[SparkObject, int], None],
 ) -> Callable[[SparkObject, int], None]:
-    """Return what a query calls with each of its batches.
+    """Return the function that a query calls with each of its batches.
 
     That the job has ended is told where the job is; py4j would say it once more, with a traceback. And a
     query that is stopped shall end as one that was stopped, in the middle of a batch too. It does when the
@@ -582,9 +582,9 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         self._persisted: list[RDD[Record]] = []
         #: What was computed before the job that reads it more than once.
         self._computed: set[RDD[Record]] = set()
-        #: How many partitions an RDD has, where that is known without asking the JVM.
+        #: The number of partitions of RDDs, if it is known without asking the JVM.
         self._sizes: dict[RDD[Record], int] = {}
-        #: What the stages that end with an RDD are called.
+        #: The names of the stages that end with an RDD.
         self._names: dict[RDD[Record], str] = {}
 
     def run(self, sink: SinkNode, built: Callable[[], None]) -> list[Reported]:
