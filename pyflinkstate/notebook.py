@@ -1,4 +1,4 @@
-"""What a notebook shows of a value: small static HTML, with every text escaped and no script."""
+"""The view of a value in a notebook: small static HTML, with every string escaped and no script."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class KeyedStateStore(ABC):
 
 
 class RuntimeContext(KeyedStateStore):
-    """Tells a function where it runs, and provides its state and metrics."""
+    """Says where a function runs, and provides its state and metrics."""
 
     @abstractmethod
     def get_task_name(self) -> str:

@@ -52,7 +52,7 @@ class OutputTag(Generic[T]):
         return OutputTag, (self.tag_id, self.type_info)
 
 
-#: What a function yields for a side output.
+#: A result for a side output.
 SideOutput: TypeAlias = tuple[OutputTag, Record]
 
 

@@ -43,7 +43,7 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """Return what has been added so far under the current key."""
+        """Return the combined values that were added under the current key."""
 
     @abstractmethod
     def add(self, value: IN) -> None:

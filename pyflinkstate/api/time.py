@@ -191,7 +191,7 @@ class Instant:
         return Instant(seconds, milliseconds * 1_000_000)
 
 
-#: What :func:`milliseconds_of` takes.
+#: The lengths of time that :func:`milliseconds_of` accepts.
 LengthOfTime: TypeAlias = Time | Duration | datetime.timedelta
 
 

@@ -14,7 +14,7 @@ class TimeDomain(enum.Enum):
 
 
 class TimerService(ABC):
-    """Tells the time and keeps timers of the current key. Times are milliseconds since 1970.
+    """Provides the time and the timers of the current key. Times are milliseconds since 1970.
 
     A key has at most one timer for a timestamp, however often it is registered. Timers are state: they are
     part of checkpoints, and move with their keys when the parallelism changes.

@@ -106,7 +106,7 @@ class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
         return self._periodic_compaction_time
 
 
-#: What happens in the background if nothing else is set (Flink: 5 entries, not for every record).
+#: The default clean-up in the background (Flink: 5 entries, not for every record).
 DEFAULT_INCREMENTAL_CLEANUP = IncrementalCleanupStrategy(5, False)
 DEFAULT_ROCKSDB_COMPACT_FILTER = RocksdbCompactFilterCleanupStrategy(1000)
 

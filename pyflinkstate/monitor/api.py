@@ -163,7 +163,7 @@ def _without_subtasks(checkpoint: JsonObject | None) -> JsonObject | None:
     return {name: value for name, value in checkpoint.items() if name != "subtasks"}
 
 
-#: What ``/api/jobs/<id>/<name>`` returns; the empty name is the job itself.
+#: The answers of ``/api/jobs/<id>/<name>``; the empty name is the job itself.
 VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "": job,
     "epochs": lambda story, _: {"epochs": [*story.epochs.recent]},

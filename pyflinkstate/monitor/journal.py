@@ -42,9 +42,9 @@ OBJECT_BYTES = 1 << 17
 MOST_SEGMENTS = 8
 #: A longer line was not written by a journal.
 MOST_LINE_BYTES = 1 << 22
-#: How much of a file is read at once.
+#: Number of bytes of a file that are read at once.
 MOST_READ_BYTES = 2 * MOST_LINE_BYTES
-#: How much of a journal is read: of a larger one, the newest files.
+#: Maximum size of a journal that is read: of a larger one, the newest files.
 MOST_JOURNAL_BYTES = 1 << 24
 _SUM_CHARS = 8
 _SEGMENT = re.compile(r"\d{15,}-[0-9a-f]{8}-\d{6,}\.jsonl")

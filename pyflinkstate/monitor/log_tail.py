@@ -28,7 +28,7 @@ class LogTail:
         self._most_bytes = most_bytes
         self._lines: deque[tuple[int, str, int, str]] = deque()
         self._bytes = 0
-        #: How many lines have been dropped, the oldest first.
+        #: Number of lines that have been dropped, the oldest first.
         self.forgotten = 0
 
     def add(self, at: int, slot: str, lines: Iterable[tuple[int, str]]) -> None:

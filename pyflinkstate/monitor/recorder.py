@@ -31,7 +31,7 @@ from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import child_uri
 from pyflinkstate.runtime.wire import Clock, SlotOutput
 
-#: How many bytes the events that wait may take.
+#: Maximum bytes of the waiting events.
 QUEUE_BYTES = 32 << 20
 #: How long an event waits before it is written.
 WRITE_EVERY_S = 1.0
@@ -65,7 +65,7 @@ class Recorder(JobObserver):
         self._directory = directory
         self._changed = changed
         self._queue = EventQueue(queue_bytes)
-        #: Tells of the end of the job, for which there is room even if the queue is full.
+        #: Set at the end of the job, which needs no room in the queue.
         self._ended: MakeEvent | None = None
         self._left_out = 0
         self._is_left_out_told = 0

@@ -161,7 +161,7 @@ class Checkpoint:
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes of state files have been read so far."""
+        """The number of bytes of state files that have been read so far."""
         return self.reader.bytes_read
 
     # --- tables ------------------------------------------------------------------------------------

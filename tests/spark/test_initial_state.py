@@ -323,8 +323,6 @@ class TestStreaming:
         self, program: Program, before: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         checked: list[str] = []
-        monkeypatch.setattr(
-            options, "check_spark_reaches", lambda base, what, remedy: checked.append(base)
-        )
+        monkeypatch.setattr(options, "check_spark_reaches", lambda base, what, remedy: checked.append(base))
         program.run(before)
         assert checked == [str(program.folder / "state")]

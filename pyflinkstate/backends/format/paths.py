@@ -7,7 +7,7 @@ import re
 #: The beginning of the path to a file in the job's ``shared`` folder, from the folder of its checkpoint.
 SHARED_PREFIX = "../shared/"
 
-#: How many digits of a state file's name tell who wrote it; the others are random.
+#: Number of digits in a state file's name that identify its writer; the others are random.
 _WRITER_DIGITS = 8
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")

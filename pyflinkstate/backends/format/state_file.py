@@ -55,7 +55,7 @@ STATE_FILE_VERSIONS = frozenset({1, 2, 3, 4, VERSION})
 #: From this version on a ``FLOAT`` has 64 bits.
 _WIDE_FLOATS = 4
 
-#: What a timer queue has in place of a state's kind (Flink: ``BackendStateType``).
+#: The kind of a timer queue in place of a state's (Flink: ``BackendStateType``).
 QUEUE_KIND = "PRIORITY_QUEUE"
 
 
@@ -99,7 +99,7 @@ class StateFileHead:
             )
 
     def codec(self, meta: StateMeta) -> StateCodec:
-        """Return what reads the state of ``meta``, or of its sealed form, in this file."""
+        """Return the reader of the state of ``meta``, or of its sealed form, in this file."""
         float_type = NARROW_FLOAT if self.has_narrow_floats else WIDE_FLOAT
         return StateCodec(self.key_type, meta, is_increment=self.is_increment, float_type=float_type)
 

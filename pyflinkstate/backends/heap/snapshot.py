@@ -33,7 +33,7 @@ from pyflinkstate.backends.snapshots import (
 from pyflinkstate.backends.types import MISFITS, StateMeta
 from pyflinkstate.errors import StateValueError
 
-#: How many key groups may wait for the compressor.
+#: Number of key groups that may wait for the compressor.
 MAX_COMPRESSING = 2
 #: A key group with fewer entries is compressed where it is: the way to another thread and back costs more.
 MIN_ENTRIES_TO_HAND_OVER = 2_000
@@ -41,7 +41,7 @@ MIN_ENTRIES_TO_HAND_OVER = 2_000
 
 @attrs.frozen
 class HeapSnapshotResources:
-    """What the synchronous part passes to the asynchronous part (Flink: ``HeapSnapshotResources``)."""
+    """The resources of the asynchronous part (Flink: ``HeapSnapshotResources``)."""
 
     head: StateFileHead
     states: tuple[KeyedStateSnapshot, ...]

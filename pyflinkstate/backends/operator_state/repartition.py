@@ -33,7 +33,7 @@ def assign_state(
     max_parallelism: int,
     key_type: TypeInformation | None = None,
 ) -> list[StateAssignment]:
-    """Return what each of ``parallelism`` subtasks restores of the state that ``subtasks`` wrote.
+    """Return the part that each of ``parallelism`` subtasks restores of the state that ``subtasks`` wrote.
 
     Keyed state is assigned by key group. If keys of ``key_type`` had another hash when it was written, every
     subtask gets all of it and keeps its own keys. List state stays where it is if the parallelism is the

@@ -1,4 +1,4 @@
-"""What changed since a checkpoint, so that the next checkpoint can write only that.
+"""The changes since a checkpoint, so that the next checkpoint can write only these.
 
 A map only knows which keys changed since it was last asked. The coordinator chooses the base of an increment,
 the last *completed* checkpoint, and the base is known only when the barrier arrives. So the changes between
@@ -22,7 +22,7 @@ class TracksChanges(Protocol):
         """From now on, record what changes."""
 
     def take_changes(self) -> Changes:
-        """Return what changed since the last call, and start again."""
+        """Return the changes since the last call, and start again."""
 
 
 class ChangeHistory:
@@ -36,7 +36,7 @@ class ChangeHistory:
         backend.track_changes()
 
     def cut(self, checkpoint_id: int, base_id: int | None) -> Changes | None:
-        """Return what changed since checkpoint ``base_id``, or None if everything must be written.
+        """Return the changes since checkpoint ``base_id``, or None if everything must be written.
 
         Changes before the base are forgotten: no later increment may have an earlier base.
         """

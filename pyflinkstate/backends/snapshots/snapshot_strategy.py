@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SnapshotResources(Protocol):
-    """What the synchronous part passes to the asynchronous part."""
+    """The resources that the synchronous part passes to the asynchronous part."""
 
     def release(self) -> None:
         """Let the backend forget the snapshot. Idempotent, on any thread."""

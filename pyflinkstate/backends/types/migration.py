@@ -1,4 +1,4 @@
-"""What may change about the type of a restored state, and how its values are converted.
+"""The changes that the type of a restored state may have, and the conversion of its values.
 
 Flink's heap backend reads values with the type they were written with, and accepts another type only if
 the two are compatible. A type and its parts may change in these ways:

@@ -63,7 +63,7 @@ class EpochGraph(ABC, Generic[D]):
         self._kept: dict[Part, D] = {}
         heads = [head for head in self._plan.heads() if not isinstance(head, ChainNode)]
         read = Counter(part for head in heads for part in self._parts_before(head))
-        #: How often each part is read.
+        #: Number of readers of each part.
         self._read = read + Counter(before for part in read for before in _parts_within(part))
         #: The stages that are not only read by other stages of their region.
         self._read_outside = {branch.stage for head in heads for branch in self._plan.branches(head)}
@@ -95,7 +95,7 @@ class EpochGraph(ABC, Generic[D]):
         """Return the number of partitions."""
 
     def shipped(self, function: UserFunction) -> UserFunction:
-        """Return what is sent to a task in place of a user function."""
+        """Return the object that is sent to a task in place of a user function."""
         return function
 
     # --- the graph -----------------------------------------------------------------------------------------

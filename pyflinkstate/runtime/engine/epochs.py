@@ -33,7 +33,7 @@ class EpochRequest:
     about: str = ""
 
     def epoch_of(self, source: SourceNode) -> SplitEpoch | RddEpoch | None:
-        """Return what to read from a source, or None for nothing."""
+        """Return the part of the epoch that a source reads, or None if it reads nothing."""
         if isinstance(self.epoch, EpochSet):
             return self.epoch.epochs.get(self.plan.source_key(source))
         return self.epoch
@@ -48,7 +48,7 @@ class EpochRequest:
         return True
 
     def event_time_of(self, branch: Branch) -> EventTimeSettings | None:
-        """Return what a task of ``branch`` must know about event time, or None if the job does not use it."""
+        """Return the event time of a task of ``branch``, or None if the job does not use event time."""
         if not self.plan.uses_event_time:
             return None
         assigners = [operator.assigner_id for operator in branch.operators if operator.assigner_id]

@@ -32,6 +32,6 @@ class CodeBook:
             self._functions[id(function)] = function, digest
 
     def shipped(self, function: UserFunction, codes: SparkObject) -> UserFunction:
-        """Return what to send in place of ``function``: itself, if it is not part of the plan."""
+        """Return the object to send in place of ``function``: itself, if it is not part of the plan."""
         _, digest = self._functions.get(id(function), (None, None))
         return function if digest is None else ShippedFunction(digest, codes)

@@ -11,7 +11,7 @@ from pyflinkstate.backends.heap import Timer
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 
-#: So many results are sent at once.
+#: Number of results that are sent at once.
 _RESULTS_PER_OUTPUT = 4096
 
 

@@ -26,7 +26,7 @@ KeyedRecord = tuple[Key, int, Record, int | None]
 
 @attrs.frozen
 class OperatorSetup:
-    """What an operator gets when it is opened.
+    """The context with which an operator is opened.
 
     Attributes:
         context: the runtime context of the user's function; ``context.backend`` is the keyed backend, or

@@ -27,7 +27,7 @@ WINDOW_TIMERS = "window-timers"
 
 
 class KeylessTimerService(TimerService):
-    """Tells the time; a stream without keys has no timers, as in Flink.
+    """The timer service of a stream without keys: it has the time and no timers, as in Flink.
 
     Args:
         time: has the watermark.

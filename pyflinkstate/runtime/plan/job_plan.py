@@ -215,7 +215,7 @@ class JobPlan:
     def _read(
         self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
     ) -> list[tuple[Node | Exchange, tuple[ChainedOperator, ...]]]:
-        """Return what a node reads, each with the operators that a chain runs after it."""
+        """Return the inputs of a node, each with the operators that a chain runs after it."""
         exchange = self._exchange_before.get(node)
         if exchange is not None:
             return [(exchange, after)]

@@ -26,7 +26,7 @@ class SourceNode:
     #: Whether its records are checked against the type; a source may be known to make records of its type.
     is_checked: bool = False
     uid: str | None = None
-    #: How many assigners of watermarks have been made that read this source and no other one.
+    #: Number of assigners of watermarks that read this source and no other one.
     assigners: int = 0
 
     def operators(self) -> list[ChainedOperator]:
@@ -36,7 +36,7 @@ class SourceNode:
 
 @attrs.frozen(eq=False)
 class Assigner:
-    """What tells an assigner of watermarks from the others of a program."""
+    """The identity of an assigner of watermarks among the others of a program."""
 
     #: Its number among all of the program, from 1.
     number: int
@@ -171,7 +171,7 @@ class StatefulNode:
     is_non_parallel: bool = False
 
     def operators(self) -> list[ChainedOperator]:
-        """Return what a chain runs right behind this node."""
+        """Return the operators that a chain runs right behind this node."""
         return output_check(self)
 
     def inputs(self) -> tuple[Input, ...]:

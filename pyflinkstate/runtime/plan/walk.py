@@ -36,7 +36,7 @@ def upstream_of(*nodes: Node) -> list[Node]:
 
 
 def new_assigner(number: int, parent: Node) -> Assigner:
-    """Return what a new assigner of watermarks is that reads ``parent``, the program's ``number``-th one."""
+    """Return the identity of the program's ``number``-th assigner of watermarks, which reads ``parent``."""
     sources = [node for node in upstream_of(parent) if isinstance(node, SourceNode)]
     if len(sources) != 1:
         return Assigner(number)
@@ -46,7 +46,7 @@ def new_assigner(number: int, parent: Node) -> Assigner:
 
 @attrs.frozen
 class Edge:
-    """What an operator reads: the results of ``node``, distributed by ``partition`` if there is one."""
+    """The input of an operator: the results of ``node``, distributed by ``partition`` if there is one."""
 
     node: Node
     partition: PartitionNode | None = None

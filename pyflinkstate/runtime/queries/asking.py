@@ -42,7 +42,7 @@ from pyflinkstate.runtime.wire import (
 
 #: Maximum number of open questions to one job: each may make the slots copy what changes meanwhile.
 MOST_AT_ONCE = 16
-#: How often to look whether a job that is starting or restarting can be asked.
+#: Interval at which a question checks whether a job that is starting or restarting can be asked.
 _LOOK_S = 0.02
 
 

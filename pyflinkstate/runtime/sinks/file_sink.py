@@ -34,7 +34,7 @@ from pyflinkstate.runtime.storage import AnyPath, read_note
 _log = logging.getLogger("pyflinkstate.sinks")
 
 MARKER = "_pyflinkstate.json"
-#: How many records are written at once.
+#: Number of records that are written at once.
 RECORDS_PER_WRITE = 4096
 
 _NESTED = (
@@ -348,7 +348,7 @@ class FileSink(TwoPhaseFileSink):
         SinkError: the arguments do not go together, or the storage cannot rename folders.
     """
 
-    #: What :meth:`for_row_format` returns.
+    #: The builder that :meth:`for_row_format` returns.
     RowFormatBuilder = _RowFormatBuilder
 
     def __init__(

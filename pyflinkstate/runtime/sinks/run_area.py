@@ -52,7 +52,7 @@ RUNS_FOLDER = "_runs"
 NOTE = "run.json"
 #: Stands for the unknown run of epochs that an older version made.
 UNNAMED = "000000-00000000"
-#: How often to try to take the folder while others take it as well.
+#: Number of attempts to take the folder while others take it as well.
 CLAIM_ATTEMPTS = 20
 _EPOCH = re.compile(r"epoch=(\d+)(?:-[0-9a-f]+)?")
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import attrs
 
-#: What the kernel tells of the process that asks.
+#: The kernel's files about the calling process.
 PROC = Path("/proc/self")
 #: Version 1 has a limit always, the largest number of whole pages where nobody has set one.
 _NO_LIMIT_BYTES = 1 << 62

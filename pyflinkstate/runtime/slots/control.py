@@ -97,7 +97,7 @@ class SlotLost:
 
 @attrs.define
 class _Slot:
-    """What the registry knows about one slot: ``starter`` is starting it; ``address`` is set when it runs."""
+    """A slot in the registry: ``starter`` is starting it; ``address`` is set when it runs."""
 
     starter: Channel | None = None
     waiting: list[Channel] = attrs.Factory(list)
@@ -110,7 +110,7 @@ class _Slot:
     closed: threading.Event = attrs.Factory(threading.Event)
     #: Set when the task that starts it has said how its process ended, or is gone.
     start_ended: threading.Event = attrs.Factory(threading.Event)
-    #: What that task has said.
+    #: The report of that task.
     start_error: PyFlinkStateError | None = None
 
 

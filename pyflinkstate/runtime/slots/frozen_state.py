@@ -224,7 +224,7 @@ class _Collected:
 
     def __init__(self) -> None:
         self._read = self._written = 0
-        #: How many rows had been read at the end of each key group, in order.
+        #: Number of rows read at the end of each key group, in order.
         self._held: deque[tuple[int, StateMapSnapshot]] = deque()
 
     def note_read(self, rows: int) -> None:

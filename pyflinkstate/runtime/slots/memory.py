@@ -75,7 +75,7 @@ def _of_host() -> Room | None:
 
 
 def _of_address_space() -> Room | None:
-    """Return what is left below the limit that a slot inherits from its Spark worker; None without one.
+    """Return the memory left below the limit that a slot inherits from its worker; None without a limit.
 
     Allocators reserve address space that they may never use, and do with less if they do not get it. So it
     counts only where most of it is used.

@@ -55,7 +55,7 @@ class Question:
 
 @attrs.frozen
 class AnswerLimits:
-    """What an asker may cost.
+    """The limits of a question.
 
     Attributes:
         look_s: interval of the checks whether a waiting client has disconnected, in seconds.

@@ -191,7 +191,7 @@ class StateSlot:
         return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
 
     def _await_deployment(self) -> DeploySlot:
-        """Return what the slot is to run.
+        """Return the function and state that the slot is to run.
 
         Something else may come before it, as other threads of the driver do not wait for the one that sends
         it. A heartbeat is answered, but does not feed the watchdog: a slot that gets no deployment must end.

@@ -78,7 +78,7 @@ Spawn = Callable[[Callable[[], None]], None]
 
 @attrs.frozen
 class SlotHost:
-    """What the host of a slot provides.
+    """The services of a slot's host.
 
     Attributes:
         tell: sends a message to the driver; raises ``OSError`` if the driver is gone.

@@ -18,12 +18,12 @@ from typing import Any, TextIO
 
 #: How long lines wait so that others can be sent with them.
 INTERVAL_S = 0.2
-#: How many lines may wait; if the driver is too slow, the oldest are dropped and counted.
+#: Maximum number of waiting lines; if the driver is too slow, the oldest are dropped and counted.
 MAX_WAITING = 10_000
 #: Longer lines are sent in pieces of this many characters: a progress bar may never end its line.
 MAX_LINE = 10_000
-#: What a stream raises if nobody reads it any more, if it was closed, if it cannot encode a character, or if
-#: a signal handler writes in the middle of a write.
+#: The errors of a stream if nobody reads it, if it was closed, if it cannot encode a character, or if a
+#: signal handler writes in the middle of a write.
 STREAM_ERRORS = (OSError, ValueError, RuntimeError)
 
 Lines = tuple[tuple[int, str], ...]

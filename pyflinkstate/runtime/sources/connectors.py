@@ -71,7 +71,7 @@ class FileSource(DirectorySource):
 
     @property
     def poll_s(self) -> float:  # type: ignore[override]  # an attribute of the class elsewhere
-        """How often an idle job asks, so that it also sees timers and checkpoints that are due."""
+        """The interval at which an idle job asks, so that it also sees due timers and checkpoints."""
         default_s = DirectorySource.poll_s
         return min(default_s, self.discovery_interval_ms / 1000) if self.discovery_interval_ms else default_s
 

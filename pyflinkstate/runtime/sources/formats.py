@@ -29,7 +29,7 @@ _LONGEST_FIELD: Final = 2 ** (8 * ctypes.sizeof(ctypes.c_long) - 1) - 1
 
 
 class OnMalformed(enum.Enum):
-    """What happens to a row that cannot be parsed. Dropped and collected rows are counted."""
+    """The policy for rows that cannot be parsed. Dropped and collected rows are counted."""
 
     FAIL = "fail"
     DROP = "drop"

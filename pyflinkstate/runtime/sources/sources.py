@@ -118,7 +118,7 @@ class Source(ABC):
     is_bounded = False
     #: Whether an epoch may have more than one split.
     is_parallel = True
-    #: How many seconds an idle job waits before it asks again.
+    #: Seconds that an idle job waits before it asks again.
     poll_s = 0.1
 
     def open(self, wake_up: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ from pyflinkstate.runtime.wire import result_of, wait_for
 
 
 class Shuffles(Protocol):
-    """What is used of an epoch's RDDs."""
+    """The used part of an epoch's RDDs."""
 
     request: EpochRequest
 
@@ -38,7 +38,7 @@ class Shuffles(Protocol):
 
 
 class RunsStages(Protocol):
-    """What is used of the Spark application."""
+    """The used part of the Spark application."""
 
     def gone(self) -> PyFlinkStateError | None:
         """Return the error if the application has ended."""

@@ -24,7 +24,7 @@ from pyflinkstate.api.values import Record
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine import Task
 
-#: How many modules were loaded when the objects of this process were frozen; 0 if they were not.
+#: Number of modules that were loaded when the objects of this process were frozen; 0 if they were not.
 _frozen_modules = 0
 #: The property of Spark jobs whose failed tasks are not ended by the driver, as the epoch does them again.
 IS_AHEAD = "pyflinkstate.is_ahead"

@@ -71,7 +71,7 @@ def _fault(environment: Mapping[str, str]) -> str | None:
 
 
 def _fault_of(java: str, where: str) -> str | None:
-    """Return what is wrong with ``java``; None also where it runs and says nothing that is known."""
+    """Return the problem of ``java``; None also if it runs with unknown output."""
     version = _released_version(java)
     if version is None:
         said = _said(java)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _PACKAGE = "pyflinkstate"
-#: What of the package is not shipped: compiled code and byte code of other Pythons.
+#: Parts of the package that are not shipped: compiled code and bytecode of other Pythons.
 _LEFT_OUT = (".so", ".pyd", ".pyc", ".c")
 #: Flags of byte code that is identified by a digest of its source, which nobody compares.
 _UNCHECKED = 1

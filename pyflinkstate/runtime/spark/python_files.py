@@ -35,9 +35,9 @@ from pyflinkstate.runtime.slots import NEEDED, put_on_path
 from pyflinkstate.runtime.storage import AnyPath, path_text, temporary_folder
 from pyflinkstate.runtime.wire import dumps_by_value, loads
 
-#: What Flink takes for an archive: all of them are zip files.
+#: The names that Flink takes for archives: all of them are zip files.
 _ZIPPED = (".zip", ".jar", ".whl", ".egg")
-#: How many lines of pip's output an error shows.
+#: Number of lines of pip's output in an error.
 _LINES_OF_PIP = 8
 
 

@@ -49,9 +49,9 @@ _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
 }
 #: From here on a number is infinite when it is rounded to 32 bits.
 _TOO_LARGE_FOR_SINGLE: Final = float(2**128 - 2**103)
-#: So much of a schema is shown.
+#: Maximum length of a schema in messages.
 _MAX_SCHEMA: Final = 300
-#: So much of the name of a field is shown.
+#: Maximum length of a field's name in messages.
 _MAX_NAME: Final = 50
 #: Number of row classes whose slots are cached.
 _MAX_KINDS: Final = 1000
@@ -83,7 +83,7 @@ class _MisfitError(Exception):
 
 
 def schema_of(schema: SparkSchema) -> sql.DataType | None:
-    """Return what ``createDataFrame`` makes of a schema; None where that depends on the rows.
+    """Return the schema that ``createDataFrame`` makes of one; None if that depends on the rows.
 
     Raises:
         ConfigurationError: it is none, such as a text with a type that is not there.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class WorkerReport(NamedTuple):
-    """What one worker has.
+    """The Python and the packages of one worker.
 
     Attributes:
         host: the name of its host.

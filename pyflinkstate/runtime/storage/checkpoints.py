@@ -55,9 +55,9 @@ HISTORY = "checkpoints.json"
 RUNS_FOLDER = "runs"
 #: The greatest ``_metadata`` that is written and read; state of up to 20 KiB a file is in it.
 MOST_METADATA_BYTES = 1 << 28
-#: How many random names to try for the folder of a savepoint, as in Flink.
+#: Number of random names to try for the folder of a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
-#: How often to look again if what was listed is gone when it is read, as a job that runs has replaced it.
+#: Number of further attempts if a listed checkpoint is gone when it is read, as a running job replaced it.
 LOOKS = 5
 
 _T = TypeVar("_T")
@@ -527,7 +527,7 @@ class CheckpointFolders:
 
 
 def _misplaced(metadata: CheckpointMetadata, path: str) -> str | None:
-    """Return what is wrong with a checkpoint in a job's folder that is not of that job, or of another id."""
+    """Return the problem of a checkpoint in a job's folder that is not of that job, or of another id."""
     job_folder, folder = posixpath.split(posixpath.dirname(path))
     number, job_id = _CHECKPOINT_FOLDER.fullmatch(folder), posixpath.basename(job_folder)
     if number is None or not is_job_id(job_id):

@@ -103,7 +103,7 @@ class OwnFolders(fs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no t
     # --- what there is -----------------------------------------------------------------------------
 
     def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
-        """Return what is at some paths."""
+        """Return the file infos of some paths."""
         return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> fs.FileInfo:
@@ -114,7 +114,7 @@ class OwnFolders(fs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no t
             return fs.FileInfo(path, fs.FileType.NotFound)
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        """Return what is in a folder. Names that are not UTF-8 are left out, as no job gives such names."""
+        """Return the contents of a folder, without names that are not UTF-8, as no job gives such names."""
         try:
             with self._above(selector.base_dir) as (name, above):
                 handle = _open(name, os.O_RDONLY | os.O_DIRECTORY, above, selector.base_dir)
@@ -247,7 +247,7 @@ def _remove(name: str, above: int) -> None:
 
 
 def _info_in(folder: str, name: str, handle: int) -> fs.FileInfo | None:
-    """Return what a name in a folder is; None if it is gone, or not UTF-8."""
+    """Return the kind of a name in a folder; None if it is gone, or not UTF-8."""
     try:
         name.encode()
         return _info_of(f"{folder}/{name}", os.stat(name, dir_fd=handle, follow_symlinks=False))

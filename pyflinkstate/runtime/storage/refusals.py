@@ -8,7 +8,7 @@ import socket
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says and, if it is one of permissions, which user of which host was refused."""
+    """Return the message of an error and, if it is about permissions, the refused user and host."""
     if not isinstance(error, PermissionError):
         return str(error)
     return f"{error} (refused to user {_user()} on host {socket.gethostname()})"

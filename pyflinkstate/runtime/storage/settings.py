@@ -105,7 +105,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         return self.checkpoint_path
 
     def get_max_state_size(self) -> int:
-        """Return what was set."""
+        """Return the setting."""
         return self.max_state_size
 
     def get_savepoint_path(self) -> str | None:

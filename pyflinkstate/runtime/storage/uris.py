@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError
 
-#: What users may name a folder or file by.
+#: The types with which users may name a folder or file.
 AnyPath: TypeAlias = "str | os.PathLike[str]"
 #: The schemes that ``pyarrow.fs`` knows. Other storage can be mounted, and then has a local path.
 KNOWN_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
@@ -149,7 +149,7 @@ def name_below(uri: str, name: str) -> str:
 
 
 def path_in_spark(uri: str) -> str:
-    """Return what Spark must be given for a URI or path, as Hadoop does not decode ``%`` escapes.
+    """Return the form of a URI or path for Spark, as Hadoop does not decode ``%`` escapes.
 
     >>> path_in_spark("hdfs://cluster/a%20b")
     'hdfs://cluster/a b'

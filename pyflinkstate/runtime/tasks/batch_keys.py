@@ -10,7 +10,7 @@ from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types import exact_class
 from pyflinkstate.errors import InvalidKeyError
 
-#: How many keys a task remembers with their group; beyond that, the memory is cleared.
+#: Maximum number of keys that a task remembers with their group; then the memory is cleared.
 REMEMBERED_KEYS = 500_000
 
 

@@ -118,17 +118,17 @@ class Chain:
         self._operators = list(operators)
         self._info = info
         self._counts = counts
-        #: What goes to side outputs, by the ids of their tags: values and timestamps.
+        #: Results for side outputs, by the ids of their tags: values and timestamps.
         self.side: SideOutputs = {}
         #: Whether an :class:`Aside` takes the place of each among the results, for a reader that bounds both.
         self.has_asides = False
-        #: What the source, or the stage before, says of the record that was taken last.
+        #: The time that the source, or the stage before, gives the record that was taken last.
         self.source_time = TaskTime()
         #: The same at the end of the chain.
         self.time = self.source_time
         #: The watermarks of assigners that had records, by their ids.
         self.watermarks: dict[str, int] = {}
-        #: Tells processing time.
+        #: Returns processing time.
         self.now_ms = info.metrics.now_ms
         self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
@@ -151,7 +151,7 @@ class Chain:
         self.time = link.time_after
 
     def take_side(self) -> SideOutputs:
-        """Return what has gone to side outputs since this was called last, and count it."""
+        """Return the results for side outputs since the last call, and count them."""
         taken, self.side = self.side, {}
         if taken:
             name = [operator.name for operator in self._operators if operator.has_side_outputs][-1]
@@ -209,7 +209,7 @@ class Chain:
         have_timestamps: bool,
         end: Callable[[], None],
     ) -> TimedRecords:
-        """Return what comes out of the last operator, with timestamps.
+        """Return the results of the last operator, with timestamps.
 
         Args:
             records: what goes into the first operator; batches if that is an assigner and the last one too.
@@ -226,7 +226,7 @@ class Chain:
         return self._assigned(last, FollowedRecords(self.run_parts(records, last), before), end)
 
     def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
-        """Return what comes out of the last operator, an assigner that ``records`` go into."""
+        """Return the results of the last operator, an assigner, for ``records``."""
         operator, link = self._operators[last], self._links[last]
 
         def close(watermark: int | None) -> None:
@@ -251,7 +251,7 @@ class Chain:
             self._opened.append(operator)
 
     def through(self, records: Records, number: int | None = None) -> Iterator[Record]:
-        """Return what becomes of ``records``; the functions are open. May be called again and again.
+        """Return the results for ``records``; the functions are open. May be called several times.
 
         With ``number``, only the first ``number`` operators process records.
         """
@@ -300,7 +300,7 @@ def _in_blocks(blocks: Sequence[Iterable[_Step]], records: Records) -> Iterator[
 
 @attrs.define
 class _Link:
-    """What an operator has of its chain: the time before it, and behind it if that is another one."""
+    """An operator's view of its chain: the time before it, and behind it if that is another one."""
 
     time: TaskTime
     counts: Counter[str]

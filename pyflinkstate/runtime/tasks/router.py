@@ -48,7 +48,7 @@ _SPREADS: dict[Partitioning, Callable[[Sender], Spread]] = {
 
 @attrs.frozen
 class EventTimeSettings:
-    """What a task that sends watermarks must know.
+    """The settings of a task that sends watermarks.
 
     Attributes:
         is_final: whether the source ends with this epoch.

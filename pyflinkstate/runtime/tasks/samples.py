@@ -9,7 +9,7 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.runtime.wire import ColumnBatch, ValuesFrame, side_output_count
 
-#: So many records are noted of each stream in an epoch by a task.
+#: Maximum number of records that a task samples of each stream in an epoch.
 MOST_RECORDS = 20
 #: Length at which the text of a sample is cut, in characters.
 MOST_CHARS = 300

@@ -42,7 +42,7 @@ _POLL_S = 0.2
 #: How long to wait for the driver's answer after the process that it is about has ended, for the end of that
 #: process's output, and for a thread whose work is done.
 _GRACE_S = 5
-#: How many lines of a slot that dies while it starts are in the error, and how long they may be.
+#: Maximum number and length of the lines in the error of a slot that dies while it starts.
 _LAST_LINES = 20
 _LONGEST_LINE = 1000
 #: How long a task that has found its slot busy waits before it asks again.
@@ -125,7 +125,7 @@ class DriverLink:
 
 
 class _StartOutput:
-    """What a slot prints while it starts: it goes to the executor's log, and the last lines are kept."""
+    """The output of a slot while it starts: it goes to the executor's log, and the last lines are kept."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

@@ -58,7 +58,7 @@ from pyflinkstate.runtime.wire import (
 
 @attrs.frozen
 class TaskLink:
-    """What a task knows about its job and epoch."""
+    """The job and the epoch of a task."""
 
     driver: DriverLink
     epoch: int
@@ -185,7 +185,7 @@ class ChainTask:
     has_batches: bool = False
 
     def content(self) -> dict[str, Reported]:
-        """Return what a task with several readers reports about the chain when it ends.
+        """Return the final report about the chain of a task with several readers.
 
         A second run of an async function may give other results, or the same in another order. If Spark runs
         the task again, because shuffle files were lost, some readers have read the first results and others
@@ -417,7 +417,7 @@ class SinkTask:
     #: Unlike the name, it is unique among the sinks of the job.
     sink_id: str
     writer: SinkWriter
-    #: How many partitions of the sink come before those of this branch.
+    #: Number of partitions of the sink before those of this branch.
     first: int = 0
     #: The id of the stream of its input.
     stream: str = ""

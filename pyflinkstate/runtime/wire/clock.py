@@ -21,7 +21,7 @@ from pyflinkstate.backends.wall_clock import wall_clock_ms
 
 
 class Clock(Protocol):
-    """Tells the time and waits for events."""
+    """Returns the time and waits for events."""
 
     def now_ms(self) -> int:
         """Return the milliseconds since 1970; they may jump."""

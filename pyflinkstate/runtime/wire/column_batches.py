@@ -19,7 +19,7 @@ class ColumnBatch(Sequence[Record]):
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """How much memory the columns take."""
+        """The memory of the columns."""
 
     @abstractmethod
     def rows(self) -> list[Record]:

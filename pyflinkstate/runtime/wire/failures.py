@@ -21,7 +21,7 @@ _PYSPARK = re.compile(
 #: What ends a task, and is no fault of a user's function: an interrupt, which PySpark leaves to Python in its
 #: workers, and the end of a generator.
 TASK_ENDS = (KeyboardInterrupt, GeneratorExit)
-#: So many frames are shown of each error: those next to where it was raised.
+#: Number of frames that are shown of each error: those next to where it was raised.
 _MAX_FRAMES = 3
 
 

@@ -31,7 +31,7 @@ MAX_FRAME_RECORDS = 32_768
 MAX_RECORD_BYTES = 1024 * 1024 * 1024
 #: One of this many records is measured if they are small.
 CHUNK = 256
-#: How many items of a container are measured.
+#: Number of items of a container that are measured.
 _MEASURED_ITEMS = 8
 _MAX_DEPTH = 6
 _MAX_STEP = 1 << 20

@@ -82,7 +82,7 @@ class SlotUnavailable:
 
 @attrs.frozen
 class SubtaskStatus:
-    """What a slot knows of itself at the end of an epoch.
+    """A slot's report about itself at the end of an epoch.
 
     Attributes:
         busy_ns: how long it has processed since the end of the epoch before, in ns.
@@ -147,7 +147,7 @@ class TaskReport:
     watermarks: dict[str, int] = attrs.Factory(dict)
     #: The task must not end again in the same epoch, because a second run may give other results.
     is_only_run: bool = False
-    #: What the slot knows of itself.
+    #: The slot's report about itself.
     status: SubtaskStatus | None = None
     #: A few records as texts, by the ids of streams that somebody looks at.
     samples: dict[str, list[str]] = attrs.Factory(dict)
@@ -170,7 +170,7 @@ class RegisterSlot:
 
 @attrs.frozen
 class DeploySlot:
-    """What a slot runs, and the state that it restores."""
+    """The function that a slot runs, and the state that it restores."""
 
     name: str
     function: bytes

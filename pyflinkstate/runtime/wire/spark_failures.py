@@ -1,4 +1,4 @@
-"""What Spark's errors say, in a few lines.
+"""The messages of Spark's errors, in a few lines.
 
 The text of an error that went through the JVM has the same thing up to three times: what a Python worker
 raised, with the worker's frames around the user's; the failure of the stage, with the JVM's frames; and the
@@ -27,7 +27,7 @@ _MAX_LINES = 6
 
 
 def told_by_spark(error: BaseException) -> str:
-    """Return what has failed: the error of a Python worker with the user's frames, or Spark's first lines."""
+    """Return the failure: the error of a Python worker with the user's frames, or Spark's first lines."""
     text = str(error)
     head = text.partition("\n\tat ")[0]
     if _TRACEBACK in head:

@@ -25,7 +25,7 @@ from pyflinkstate.errors import ConfigurationError, UntrustedConnectionError
 
 #: The part of a job's secret that proofs and codes are made with; what follows is its key and certificate.
 RANDOM_BYTES = 32
-#: How much is taken from the socket at once.
+#: Number of bytes that are read from the socket at once.
 _RECEIVE_BYTES = 1 << 17
 #: Clocks of hosts differ, and nobody trusts the certificate after the job: it is valid at any time.
 _FIRST, _LAST = datetime.datetime(2000, 1, 1), datetime.datetime(9999, 12, 31)

@@ -38,9 +38,9 @@ _log = logging.getLogger("pyflinkstate.connections")
 
 #: How long to wait after a connection could not be accepted for want of descriptors or threads.
 ACCEPT_PAUSE_S = 0.1
-#: How often a client connects before it gives up, if the server ends the connection during the handshake.
+#: Number of attempts of a client to connect, if the server ends the connection during the handshake.
 _TRIES = 3
-#: How many connections the kernel keeps until they are accepted; it may have a lower limit of its own.
+#: Number of connections that the kernel keeps until they are accepted; it may have a lower limit of its own.
 _BACKLOG = 1024
 
 

@@ -19,7 +19,7 @@ from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 @attrs.define
 class TaskTime:
-    """What a task knows about the present record; one object serves all records.
+    """The time of a task's present record; one object serves all records.
 
     Attributes:
         timestamp: the timestamp of the record, in ms since 1970, or None.
@@ -44,7 +44,7 @@ class ChannelEvent(enum.IntEnum):
 
 @attrs.frozen
 class FrameTime:
-    """What a frame says about event time.
+    """The event time of a frame.
 
     Attributes:
         branch: the part of the plan it comes from, as its number among the inputs of the operator.
@@ -137,7 +137,7 @@ def _least(branches: Iterable[_Branch]) -> int:
 
 @attrs.frozen
 class EventTimeProgress:
-    """What tasks must know about event time when an epoch begins.
+    """The event time of tasks when an epoch begins.
 
     Attributes:
         watermarks: the watermarks of assigners and operators, by their ids.

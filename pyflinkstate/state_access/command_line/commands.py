@@ -1,4 +1,4 @@
-"""What each command of the command line does. A command returns whether it found something to report."""
+"""The commands of the command line. Each returns whether it found something to report."""
 
 from __future__ import annotations
 

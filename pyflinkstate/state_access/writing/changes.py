@@ -144,7 +144,7 @@ def entries(meta: RegisteredStateMeta, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _kept(meta: RegisteredStateMeta, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
-    """Return what is left; a list or a map without elements is left out, as ``clear()`` does."""
+    """Return the rows that are left; lists and maps without elements are left out, as by ``clear()``."""
     if meta.kind not in (StateKind.LIST, StateKind.MAP):
         return batch.filter(pa.array(kept))
     values = batch.column("value")

@@ -64,7 +64,7 @@ class _Seen:
 
 
 def _seen(was: RegisteredStateMeta, stored: Any, now_ms: int) -> _Seen | None:
-    """Return what the program sees, or None if all of it has expired."""
+    """Return the value that the program sees, or None if all of it has expired."""
     if stored is None or not expires(was.stored_type):
         return _Seen(stored, now_ms)
 

@@ -59,7 +59,7 @@ class UserTable:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return next((len(cells) for cells in self.columns.values()), 0)
 
 

@@ -69,7 +69,7 @@ def _evaluation(function: Function) -> _Evaluate:
 
 
 class _Running:
-    """What an operator needs while it is open."""
+    """The parts of an operator while it is open."""
 
     def __init__(self, operator: WindowOperator, setup: OperatorSetup) -> None:
         assigner = operator.assigner

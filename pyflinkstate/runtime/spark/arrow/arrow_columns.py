@@ -19,7 +19,7 @@ _Read: TypeAlias = Callable[[pa.Array], list[Any]]
 
 
 def reader_of(kind: sql.DataType) -> _Read:
-    """Return what makes Python values of a column of this type; null becomes None."""
+    """Return the function that converts a column of this type to Python values; null becomes None."""
     read = _reader_of(kind)
 
     def with_nulls(array: pa.Array) -> list[Any]:
@@ -34,7 +34,7 @@ def reader_of(kind: sql.DataType) -> _Read:
 
 
 def rows_reader_of(schema: sql.StructType) -> Callable[[pa.RecordBatch], list[Record]]:
-    """Return what makes the rows of a batch."""
+    """Return the function that makes the rows of a batch."""
     readers = [reader_of(field.dataType) for field in schema.fields]
     make = row_maker(tuple(schema.names))
 
@@ -71,7 +71,7 @@ def _objects(array: pa.Array) -> list[Any]:
 
 
 def _counts(array: pa.Array, bits: int = 64) -> list[int]:
-    """Return what dates and times are counted in: days, or microseconds."""
+    """Return the unit of dates and times: days, or microseconds."""
     return _numbers(array.view(pa.int64() if bits == 64 else pa.int32()))
 
 

@@ -22,7 +22,7 @@ MakeRow = Callable[[Iterable[Any]], Record]
 
 @lru_cache(maxsize=1000)
 def row_maker(names: tuple[str, ...]) -> MakeRow:
-    """Return what makes rows with these names; where a name occurs twice, it is that of the first field.
+    """Return the class of rows with these names; if a name occurs twice, it is that of the first field.
 
     >>> row = row_maker(("user", "n"))(("ann", 1))
     >>> row, row.user, row["n"], row[1], isinstance(row, Row)

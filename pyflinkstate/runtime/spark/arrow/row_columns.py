@@ -71,7 +71,7 @@ class RowColumns:
 
     @classmethod
     def of(cls, kind: sql.DataType, operator: str) -> RowColumns | None:
-        """Return what makes batches of this type; None if they do not travel as Arrow."""
+        """Return the function that makes batches of this type; None if they do not travel as Arrow."""
         is_value = not isinstance(kind, sql.StructType)
         schema = sql.StructType([sql.StructField("value", kind)]) if is_value else kind
         assert isinstance(schema, sql.StructType)
