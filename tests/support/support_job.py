@@ -293,7 +293,7 @@ class JobRun:
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
-    mailbox: queue.SimpleQueue[Any] | None = None
+    mailbox: queue.SimpleQueue[Any] = attrs.Factory(queue.SimpleQueue)
     #: Further listeners beside ``heard``.
     listeners: tuple[JobListener, ...] = ()
     is_encrypted: bool = False
