@@ -293,7 +293,7 @@ class JobRun:
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
-    mailbox: queue.SimpleQueue[Any] = attrs.Factory(queue.SimpleQueue)
+    mailbox: queue.SimpleQueue[Any] | None = None
     #: Further listeners beside ``heard``.
     listeners: tuple[JobListener, ...] = ()
     is_encrypted: bool = False
@@ -320,11 +320,11 @@ class JobRun:
             is_encrypted=self.is_encrypted,
             epochs_ahead=self.epochs_ahead,
         )
-        return Job(
-            JobParts(
-                plan, settings, self.runner, control, self.clock, self.storage, self.restore, self.mailbox
-            )
+        mailbox = queue.SimpleQueue() if self.mailbox is None else self.mailbox
+        parts = JobParts(
+            plan, settings, self.runner, control, self.clock, self.storage, self.restore, mailbox
         )
+        return Job(parts)
 
     def run(self) -> Job:
         """Run to the end; returns the job that has ended."""
