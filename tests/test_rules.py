@@ -97,7 +97,6 @@ LARGE_CLASSES = {
     "backends/heap/map_state.py: HeapMapState": "PyFlink's map state is one object",
     "backends/heap/timer_queue.py: TimerQueue": "one structure; a call costs a record",
     "backends/types/codec.py: Codec": "a row of the table of types",
-    "monitor/story.py: JobStory": "all that a page shows of a job",
     "runtime/engine/epoch_graph.py: EpochGraph": "what an engine has to implement, and the graph",
     "runtime/operators/subtask.py: KeyedSubtask": "a call costs a record",
     "runtime/operators/windows/windowing.py: WindowOperator": "a call costs a record",

@@ -31,6 +31,7 @@ class OneInputOperatorHarness(Harness):
         clock: the processing time. Default: its own clock, at 0 ms.
         job_parameters: what ``get_job_parameter`` returns, by name: the global parameters of the job.
 
+    >>> from pyflinkstate import FlatMapFunction
     >>> class Words(FlatMapFunction):
     ...     def flat_map(self, value):
     ...         return value.split()

@@ -41,6 +41,7 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
+from pyflinkstate.runtime.master.actions import JobParts
 from pyflinkstate.runtime.master.job_settings import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
@@ -414,7 +415,7 @@ class Simulation:
             fall_back=self.fall_back,
         )
         clock = SimulatedClock(cluster)
-        return Job(plan, settings, spark, control, clock, self.storage, restore, mailbox)
+        return Job(JobParts(plan, settings, spark, control, clock, self.storage, restore, mailbox))
 
     def _plan(self, ledger: Ledger | None = None) -> JobPlan:
         """Return the plan of the next run: always the same, but for parallelism, and perhaps ``ledger``."""

@@ -206,9 +206,9 @@ class TestWhatDoesNotGoTogether:
             (rows, {"checkpoint_directory": str(tmp_path / "state")}),
             (rows, {"trigger": {"once": True}}),
         ]
-        for frame, options in refused:
+        for frame, given in refused:
             with pytest.raises(errors.ConfigurationError, match=r"^keyed_map\(\)"):
-                keyed_map(frame, "key", total_of, SUMS, **options)
+                keyed_map(frame, "key", total_of, SUMS, **given)
 
 
 class Heard(JobListener):

@@ -21,6 +21,7 @@ from pyflinkstate.errors import PyFlinkStateError, SparkJobError
 from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.master import RestorePoint
+from pyflinkstate.runtime.master.actions import JobParts
 from pyflinkstate.runtime.master.job_settings import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
@@ -292,7 +293,7 @@ class JobRun:
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
-    mailbox: queue.SimpleQueue[Any] | None = None
+    mailbox: queue.SimpleQueue[Any] = attrs.Factory(queue.SimpleQueue)
     #: Further listeners beside ``heard``.
     listeners: tuple[JobListener, ...] = ()
     is_encrypted: bool = False
@@ -319,7 +320,11 @@ class JobRun:
             is_encrypted=self.is_encrypted,
             epochs_ahead=self.epochs_ahead,
         )
-        return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore, self.mailbox)
+        return Job(
+            JobParts(
+                plan, settings, self.runner, control, self.clock, self.storage, self.restore, self.mailbox
+            )
+        )
 
     def run(self) -> Job:
         """Run to the end; returns the job that has ended."""

@@ -1,5 +1,6 @@
 """The master of a job, in the driver: its life, its epochs and checkpoints, and what it tells others."""
 
+from pyflinkstate.runtime.master.actions import JobParts
 from pyflinkstate.runtime.master.deployment import Deployments, RestorePoint, fit
 from pyflinkstate.runtime.master.epochs import SavepointRequest
 from pyflinkstate.runtime.master.job_settings import JobSettings
@@ -34,6 +35,7 @@ __all__ = [
     "JobExecutionResult",
     "JobListener",
     "JobObserver",
+    "JobParts",
     "JobSettings",
     "JobVertex",
     "MonitorOfProgram",

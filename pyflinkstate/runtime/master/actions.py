@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import secrets
+import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -207,10 +208,11 @@ class EngineRequests:
         self.runner.cancel()
 
 
-class Actions:
-    """Carries out instructions, on the thread of the master.
+@attrs.frozen
+class JobParts:
+    """What a job is made of.
 
-    Args:
+    Attributes:
         plan: the plan of the program.
         settings: how to run it.
         runner: the engine that runs epochs.
@@ -219,25 +221,33 @@ class Actions:
         storage: where checkpoints are kept; None if none are taken.
         restore: the checkpoint to start from, if any.
         mailbox: where events arrive.
-        job_id: the id of the job.
+        job_id: the id of the job, which is that of its checkpoint.
     """
 
-    def __init__(
-        self,
-        *,
-        plan: JobPlan,
-        settings: JobSettings,
-        runner: EpochRunner,
-        control: ControlFactory,
-        clock: Clock,
-        storage: CheckpointFolders | None,
-        restore: RestorePoint | None,
-        mailbox: queue.SimpleQueue[Any],
-        job_id: str,
-    ) -> None:
+    plan: JobPlan
+    settings: JobSettings
+    runner: EpochRunner
+    control: ControlFactory
+    clock: Clock
+    storage: CheckpointFolders | None = None
+    restore: RestorePoint | None = None
+    mailbox: queue.SimpleQueue[Any] = attrs.Factory(queue.SimpleQueue)
+    job_id: str = attrs.field(init=False)
+
+    @job_id.default
+    def _id_of_checkpoint(self) -> str:
+        return uuid.uuid4().hex if self.restore is None else self.restore.metadata.job_id
+
+
+class Actions:
+    """Carries out instructions, on the thread of the master."""
+
+    def __init__(self, parts: JobParts) -> None:
+        settings, clock, job_id = parts.settings, parts.clock, parts.job_id
+        storage, restore = parts.storage, parts.restore
         self._settings = settings
         self._clock = clock
-        self.plan = plan if restore is None else self._fitted(plan, restore)
+        self.plan = parts.plan if restore is None else self._fitted(parts.plan, restore)
         self.reporter = JobReporter(self.plan, job_id, settings.name, settings.listeners, clock)
         deployments = Deployments(
             self.plan,
@@ -247,7 +257,9 @@ class Actions:
             settings.slot_memory_bytes,
             settings.job_parameters,
         )
-        self.slots = JobSlots(control, deployments, clock, settings.job_parameters, settings.is_encrypted)
+        self.slots = JobSlots(
+            parts.control, deployments, clock, settings.job_parameters, settings.is_encrypted
+        )
         self.checkpoints: Checkpoints | None = None
         self.takeover: Takeover | None = None
         #: Raises ``JobSupersededError`` if another driver has taken the job over.
@@ -272,13 +284,13 @@ class Actions:
             None if self._plans is None else self._plans.plan,
         )
         self.engine = EngineRequests(
-            runner=runner,
+            runner=parts.runner,
             plan=self.plan,
             settings=settings,
             slots=self.slots,
             source=self.input,
             reporter=self.reporter,
-            mailbox=mailbox,
+            mailbox=parts.mailbox,
         )
         self._epoch_started_ms = 0
         self._last_duration_ms = 0

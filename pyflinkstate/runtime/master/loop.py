@@ -12,15 +12,13 @@ before each it is checked whether everything that owes an event still runs, and 
 from __future__ import annotations
 
 import queue
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyflinkstate.errors import CheckpointError, DriverUnreachableError, PyFlinkStateError, StateQueryError
-from pyflinkstate.runtime.engine import EpochEnded, EpochRunner
-from pyflinkstate.runtime.master.actions import Actions
-from pyflinkstate.runtime.master.deployment import ControlFactory, RestorePoint
+from pyflinkstate.runtime.engine import EpochEnded
+from pyflinkstate.runtime.master.actions import Actions, JobParts
 from pyflinkstate.runtime.master.epochs import SavepointRequest
 from pyflinkstate.runtime.master.instructions import (
     AlignBarrier,
@@ -49,15 +47,12 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
     Wait,
 )
-from pyflinkstate.runtime.master.job_settings import JobSettings
 from pyflinkstate.runtime.master.machine import JobMachine, Phase, Script
 from pyflinkstate.runtime.master.reports.job_log import told_to_end_by
 from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
-from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
 from pyflinkstate.runtime.slots import SlotLost
-from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
 
 TICK_S = 0.5
@@ -199,51 +194,24 @@ class Job:
     """One run of a plan.
 
     Args:
-        plan: the plan to run.
-        settings: how to run it.
-        runner: the engine that runs epochs.
-        control: makes the endpoint to which tasks and slots connect.
-        clock: tells the time.
-        storage: where checkpoints are kept; None if none are taken.
-        restore: the checkpoint to start from, if any.
-        mailbox: where events arrive.
+        parts: what it is made of.
     """
 
-    def __init__(
-        self,
-        plan: JobPlan,
-        settings: JobSettings,
-        runner: EpochRunner,
-        control: ControlFactory,
-        clock: Clock,
-        storage: CheckpointFolders | None = None,
-        restore: RestorePoint | None = None,
-        mailbox: queue.SimpleQueue[Any] | None = None,
-    ) -> None:
-        self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
-        self._settings = settings
+    def __init__(self, parts: JobParts) -> None:
+        self.job_id = parts.job_id
+        self._settings = parts.settings
         #: What makes it fail is raised where somebody waits for it.
         self._is_heard = True
         self._is_over = False
-        self._mailbox: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
-        actions = self._actions = Actions(
-            plan=plan,
-            settings=settings,
-            runner=runner,
-            control=control,
-            clock=clock,
-            storage=storage,
-            restore=restore,
-            mailbox=self._mailbox,
-            job_id=self.job_id,
-        )
+        self._mailbox = parts.mailbox
+        actions = self._actions = Actions(parts)
         self._reporter = actions.reporter
         self._slots = actions.slots
-        self._machine = JobMachine(actions.facts(), settings.restart.tracker())
-        self._inbox = Inbox(self._mailbox, self._machine, actions, clock)
+        self._machine = JobMachine(actions.facts(), parts.settings.restart.tracker())
+        self._inbox = Inbox(self._mailbox, self._machine, actions, parts.clock)
         self._execute = executors(actions, self._inbox)
         #: Answers questions to its live state.
-        self.queries = StateQueries(actions.plan.operators, self._live_slots, clock.now_ms)
+        self.queries = StateQueries(actions.plan.operators, self._live_slots, parts.clock.now_ms)
 
     # --- requests, from any thread -----------------------------------------------------------------
 

@@ -12,7 +12,14 @@ from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.master import Job, JobExecutionResult, JobObserver, JobSettings, ProgressLine
+from pyflinkstate.runtime.master import (
+    Job,
+    JobExecutionResult,
+    JobObserver,
+    JobParts,
+    JobSettings,
+    ProgressLine,
+)
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import JobClient
@@ -237,7 +244,7 @@ class Jobs:
         endpoint, heartbeat = sessions.driver_endpoint(self._context), self._settings.heartbeat
         restore = self._start_points.restore_point(plan, storage, name)
         observer = self.monitoring.observer()
-        job = Job(
+        parts = JobParts(
             plan,
             self._job_settings(name, state_backend, storage is not None, observer),
             epoch_runner.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
@@ -248,6 +255,7 @@ class Jobs:
             storage,
             restore,
         )
+        job = Job(parts)
         self.monitoring.attach(observer, job)
         self._settings.restore_path = None
         return job
