@@ -117,30 +117,31 @@ class Router:
         round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
         split = self.splitter(partition)
         for number, batch in enumerate(batches):
-            size = 0
-            for subtask, frame in split(batch):
-                for data in self._numbered(frame, (subtask, round_, self.branch, partition, number)):
-                    size += len(data[1])
-                    yield data
-            cutter.encoded(size)
+            yield from self._sent(split(batch), (round_, self.branch, partition, number), cutter)
 
-    def _numbered(self, frame: InputFrame, key: FrameKey) -> Iterator[tuple[FrameKey, bytes]]:
-        """Yield a frame, split if it is too large; its parts stay in order and come before the next frame."""
-        for number, data in enumerate(encoded_frames(frame, self.operator)):
-            yield (*key[:4], key[4] * MAX_PARTS + number), data
+    def _sent(
+        self, parts: Iterable[tuple[int, InputFrame]], place: tuple[int, int, int, int], cutter: FrameCutter
+    ) -> Iterator[tuple[FrameKey, bytes]]:
+        """Yield the parts of a frame for their subtasks, in order by ``place``; ``cutter`` learns the size.
+
+        A part that is too large is split further; the frames stay in order and come before the next frame.
+        """
+        size = 0
+        for subtask, frame in parts:
+            for number, data in enumerate(encoded_frames(frame, self.operator)):
+                size += len(data)
+                yield (subtask, *place[:3], place[3] * MAX_PARTS + number), data
+        cutter.encoded(size)
 
     def _route_timed(
         self, partition: int, records: TimedRecords, time: TaskTime
     ) -> Iterator[tuple[FrameKey, bytes]]:
         assert self.event_time is not None
-        split = self.splitter(partition)
+        split, subtasks = self.splitter(partition), range(self.parallelism)
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
         silent, opening = self.event_time.is_idle, time.watermark
-        yield from self._signal(
-            partition,
-            0,
-            FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle),
-        )
+        first = FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle)
+        yield from self._signal(partition, 0, first)
         number, told = 0, opening
         while True:
             batch, timestamps = records.take(cutter)
@@ -151,31 +152,29 @@ class Router:
                 continue
             told = time.watermark
             number += 1
-            size = 0
             parts = dict(split(batch, timestamps)) if batch else {}
             at = FrameTime(self.branch, partition, time.watermark, is_idle=time.is_idle)
-            for subtask in range(self.parallelism):
-                frame = attrs.evolve(parts.get(subtask, _NOTHING), time=at, input=self.input)
-                for data in self._numbered(frame, self._key(subtask, partition, number)):
-                    size += len(data[1])
-                    yield data
-            cutter.encoded(size)
+            told_all = (
+                (n, attrs.evolve(parts.get(n, _NOTHING), time=at, input=self.input)) for n in subtasks
+            )
+            yield from self._sent(told_all, self._place(partition, number), cutter)
         end = MAX_WATERMARK if self.event_time.is_final else time.watermark
         event = ChannelEvent.CLOSE if number or end > opening else ChannelEvent.CLOSE_EMPTY
         is_idle = time.is_idle or (silent and not number and time.watermark == opening)
-        yield from self._signal(partition, number + 1, FrameTime(self.branch, partition, end, event, is_idle))
+        last = FrameTime(self.branch, partition, end, event, is_idle)
+        yield from self._signal(partition, number + 1, last)
 
     def _signal(self, partition: int, number: int, at: FrameTime) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield a frame without records for each subtask."""
         data = attrs.evolve(_NOTHING, time=at, input=self.input).encode()
+        place = self._place(partition, number)
         for subtask in range(self.parallelism):
-            key = self._key(subtask, partition, number)
-            yield (*key[:4], key[4] * MAX_PARTS), data
+            yield (subtask, *place[:3], place[3] * MAX_PARTS), data
 
-    def _key(self, subtask: int, partition: int, number: int) -> FrameKey:
-        """Return the sort key: openings come first, then broadcast frames, then the others interleaved."""
+    def _place(self, partition: int, number: int) -> tuple[int, int, int, int]:
+        """Return where a frame is in the order of all: openings, then broadcast frames, then the others."""
         is_early = self.partitioning is Partitioning.BROADCAST
-        return subtask, min(number, 1) if is_early else number + (number > 0), self.branch, partition, number
+        return min(number, 1) if is_early else number + (number > 0), self.branch, partition, number
 
     def splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, InputFrame]]]:
         """Return the function that turns records and timestamps into frames with their subtasks."""
