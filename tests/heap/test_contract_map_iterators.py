@@ -62,6 +62,15 @@ class TestConcurrentModification:
 
         counts.run(iterate)
 
+    def test_k8_the_first_key_put_while_iterating_over_nothing_is_an_error_too(self, everywhere):
+        def iterate(state):
+            iterator = iter(state)
+            state.put("a", 1)
+            with pytest.raises(ConcurrentModificationError):
+                next(iterator)
+
+        everywhere.state(COUNTS).run(iterate)
+
     @pytest.mark.parametrize("misuse", ["remove", "set_value"])
     def test_k8_a_change_forbids_the_iterators_own_changes(self, counts, misuse):
         def iterate(state):
