@@ -31,7 +31,7 @@ from pyflinkstate import (
     keyed_process,
     keyed_process_queries,
 )
-from pyflinkstate.runtime.program.dataframes import options
+from pyflinkstate.runtime.program.dataframes import options as dataframe_options
 from pyflinkstate.state_access import open_checkpoint
 
 pytestmark = [
@@ -324,7 +324,7 @@ class TestStreaming:
     ) -> None:
         checked: list[str] = []
         monkeypatch.setattr(
-            options, "check_spark_reaches", lambda base, what, remedy: checked.append(base)
+            dataframe_options, "check_spark_reaches", lambda base, what, remedy: checked.append(base)
         )
         program.run(before)
         assert checked == [str(program.folder / "state")]
