@@ -31,7 +31,7 @@ from pyflinkstate import (
     keyed_process,
     keyed_process_queries,
 )
-from pyflinkstate.runtime.program.dataframes import options
+from pyflinkstate.runtime.program.dataframes import options as dataframe_options
 from pyflinkstate.state_access import open_checkpoint
 
 pytestmark = [
@@ -206,9 +206,9 @@ class TestWhatDoesNotGoTogether:
             (rows, {"checkpoint_directory": str(tmp_path / "state")}),
             (rows, {"trigger": {"once": True}}),
         ]
-        for frame, given in refused:
+        for frame, options in refused:
             with pytest.raises(errors.ConfigurationError, match=r"^keyed_map\(\)"):
-                keyed_map(frame, "key", total_of, SUMS, **given)
+                keyed_map(frame, "key", total_of, SUMS, **options)
 
 
 class Heard(JobListener):
@@ -323,6 +323,8 @@ class TestStreaming:
         self, program: Program, before: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         checked: list[str] = []
-        monkeypatch.setattr(options, "check_spark_reaches", lambda base, what, remedy: checked.append(base))
+        monkeypatch.setattr(
+            dataframe_options, "check_spark_reaches", lambda base, what, remedy: checked.append(base)
+        )
         program.run(before)
         assert checked == [str(program.folder / "state")]
