@@ -57,33 +57,30 @@ class BatchMaker(Protocol):
         """Return the records as a batch."""
 
 
-class _Encoder(Protocol):
-    """Writes records into one open file."""
+class _Encoder:
+    """Writes records into one open file, whose columns are set as far as they are known."""
 
-    @property
-    def columns(self) -> Columns:
-        """The columns, as far as they are known."""
+    def __init__(self, stream: ArrowObject, columns: Columns) -> None:
+        self._stream = stream
+        self.columns = columns
 
     def write(self, records: list[Record]) -> None:
         """Append records."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write the end of the file; the caller closes the stream."""
 
 
-class _LineEncoder:
+class _LineEncoder(_Encoder):
     """Writes each record as one line."""
 
     def __init__(self, stream: ArrowObject, columns: Columns, encode: Callable[[Record], str]) -> None:
-        self._stream = stream
+        super().__init__(stream, columns)
         self._encode = encode
-        self.columns = columns
 
     def write(self, records: list[Record]) -> None:
         self._stream.write("".join([self._encode(record) + "\n" for record in records]).encode())
-
-    def close(self) -> None:
-        return
 
 
 def _encode_json(record: Record) -> str:
@@ -96,12 +93,8 @@ def _encode_json(record: Record) -> str:
         ) from None
 
 
-class _CsvEncoder:
+class _CsvEncoder(_Encoder):
     """Writes CSV as in RFC 4180, with a header line if the columns are known."""
-
-    def __init__(self, stream: ArrowObject, columns: Columns) -> None:
-        self._stream = stream
-        self.columns = columns
 
     def write(self, records: list[Record]) -> None:
         text = io.StringIO(newline="")
@@ -113,16 +106,12 @@ class _CsvEncoder:
         writer.writerows([_fields(record, self.columns) for record in records])
         self._stream.write(text.getvalue().encode())
 
-    def close(self) -> None:
-        return
 
-
-class _ParquetEncoder:
+class _ParquetEncoder(_Encoder):
     """Writes Parquet; without a schema the first records of a file determine its columns."""
 
     def __init__(self, stream: ArrowObject, columns: Columns) -> None:
-        self._stream = stream
-        self.columns = columns
+        super().__init__(stream, columns)
         self._names = columns.names if isinstance(columns, pa.Schema) else columns
         self._maker = columns if isinstance(columns, BatchMaker) else None
         self._schema = columns if isinstance(columns, pa.Schema) else None
