@@ -342,6 +342,7 @@ class Simulation:
             witness.begins_anew()
             return None
         uri = self.storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+        witness.goes_on_with(metadata.job_id)
         witness.check_latest(uri)
         of_the_job = [p for p in witness.published.values() if p.metadata.job_id == metadata.job_id]
         newest = max(of_the_job, key=lambda published: published.metadata.epoch)

@@ -122,7 +122,9 @@ class Witness(JobListener):
         #: The program that was started last.
         self._job: Job | None = None
         #: The number of the output directory; a job that begins from nothing has a new one.
-        self.output = 0
+        self.output = self._outputs = 0
+        #: By job that is over: its directory, whether it was taken back, and what it handed over.
+        self._left: dict[str, tuple[int, bool, Any]] = {}
         #: What ``foreach_epoch`` was called with last, by epoch.
         self.foreach: dict[int, list[Row]] = {}
         #: A driver called it when another one had taken the job over.
@@ -148,9 +150,19 @@ class Witness(JobListener):
 
     def begins_anew(self) -> None:
         """There is no checkpoint, and the next job has another directory."""
-        self.output += 1
+        self._left[self.job_id] = (self.output, self._was_taken_back, self.foreach.copy())
+        self.output = self._outputs = self._outputs + 1
         self.foreach.clear()
         self.takes_back = self._was_taken_back = False
+
+    def goes_on_with(self, job_id: str) -> None:
+        """A power cut may bring back a checkpoint of a job that was over; that job has its own directory."""
+        if job_id != self.job_id and job_id in self._left:
+            self._left[self.job_id] = (self.output, self._was_taken_back, self.foreach.copy())
+            self.output, self._was_taken_back, foreach = self._left[job_id]
+            self.foreach.clear()
+            self.foreach.update(foreach)
+            self.takes_back = True
 
     def starts(self, job: Job) -> None:
         """A program was started."""
