@@ -164,7 +164,7 @@ def caught_at(mutation: Mutation, histories: int) -> str | None:
         )
     if done.returncode == 0:
         return None
-    return next((line for line in done.stdout.splitlines() if line.startswith("seed")), "at the start")
+    return next((line for line in done.stdout.splitlines() if "goes wrong" in line), "at the start")
 
 
 def main() -> None:
