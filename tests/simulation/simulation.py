@@ -181,7 +181,7 @@ class Simulation:
             while not self._run_program() or self._regrets():
                 starts += 1
                 if starts > MAX_STARTS:
-                    self.chaos.left = 0
+                    self.cluster.end_faults()
                     self.restless = self.nostalgic = 0.0
                     self.settings = attrs.evolve(self.settings, timeout_ms=100_000)
                 assert starts < 2 * MAX_STARTS, "it fails again and again without a fault"

@@ -260,6 +260,10 @@ class Cluster:
             self.unlisted.discard(operation.path)
         return FINE if mishap is None else self._answer(operation, mishap)
 
+    def end_faults(self) -> None:
+        """Let nothing fail from now on; storage that was flaky works again."""
+        self.chaos.left = self._flaky = 0
+
     def _freeze(self, operation: Operation) -> None:
         """A supervisor takes the driver for dead and starts another; then the first goes on right here."""
         if self.is_superseded or self.frozen:
