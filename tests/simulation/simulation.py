@@ -390,6 +390,7 @@ class Simulation:
         else:
             content[at] ^= 0xFF
         content.flushed = bytes(content)
+        self.nostalgic = 0.0  # who goes back now may leave nothing but the damaged one
         self.witness.notes["damaged"] += 1
         for published in self.witness.published.values():
             if path in published.files():
