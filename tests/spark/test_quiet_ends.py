@@ -183,7 +183,7 @@ class TestFailed:
         frames = [line for line in shown if line.startswith("  File ")]
         assert __file__ in frames[0], "where the job was executed"
         assert __file__ in frames[-1], "and where it was raised"
-        assert len(frames) <= 5
+        assert len(frames) <= 4
         assert len(shown) <= 16
 
 

@@ -38,6 +38,7 @@ from pyflinkstate.runtime.program.environment_sources import (
 )
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
+from pyflinkstate.runtime.program.job_results import run_to_end
 from pyflinkstate.runtime.program.jobs import LATEST, Jobs
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
@@ -668,7 +669,9 @@ class StreamExecutionEnvironment:
         Raises:
             PyFlinkStateError: the error that made the job fail.
         """
-        return self.jobs.execute(job_name)
+        job = self.jobs.job_of_sinks(job_name)
+        run_to_end(job)
+        return job.result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""

@@ -14,7 +14,6 @@ from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
     Job,
-    JobExecutionResult,
     JobObserver,
     JobParts,
     JobSettings,
@@ -86,17 +85,11 @@ class Jobs:
         """Add a sink to the next job."""
         self._sinks.append(node)
 
-    def execute(self, job_name: str | None) -> JobExecutionResult:
-        """Run everything that leads to a sink, to the end of the input."""
-        job = self._job_of_sinks(job_name)
-        run_to_end(job)
-        return job.result()
-
     def execute_async(self, job_name: str | None) -> JobClient:
-        """Run as :meth:`execute` does, in the background."""
-        return JobClient(self._job_of_sinks(job_name), self._settings.savepoint_directory)
+        """Run everything that leads to a sink, in the background."""
+        return JobClient(self.job_of_sinks(job_name), self._settings.savepoint_directory)
 
-    def _job_of_sinks(self, job_name: str | None, *own: SinkNode) -> Job:
+    def job_of_sinks(self, job_name: str | None, *own: SinkNode) -> Job:
         """Make a job of the sinks that were added since the last one, and of the caller's ``own`` sinks.
 
         The sinks are used up when the job is made. If it cannot be made, they wait for the next try.
@@ -117,7 +110,7 @@ class Jobs:
         records: deque[Record] = deque()
         # It is the last sink, so a record appears when the others have committed its epoch.
         sink = DriverSink(lambda _, values: records.extend(values))
-        job = self._job_of_sinks(job_name, SinkNode(node, sink, "collect"))
+        job = self.job_of_sinks(job_name, SinkNode(node, sink, "collect"))
         return CloseableIterator(job, records)
 
     def foreach_epoch_sink(
