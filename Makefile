@@ -68,10 +68,10 @@ demo: $(SETUP)
 --page:
 	@:
 
-# Spark leaves much of a core to what goes on beside it; runs of pytest share no file. The type checker goes
+# Tests wait for processes and for Spark, so all parts go on at once; they share no file. The type checker goes
 # first: it is soon done, and a test of users' programs finds what it has noted of the package.
 test:
-	@$(MAKE) --no-print-directory -j3 --output-sync=target typecheck lint quick quick-jobs quick-on-spark \
+	@$(MAKE) --no-print-directory -j4 --output-sync=target typecheck lint quick quick-jobs quick-on-spark \
 		quick-waiting
 
 test-full: $(SETUP) $(VENV)/.has-full$(BROWSER)

@@ -329,7 +329,9 @@ class Simulation:
             witness.takes_back = metadata.epoch < witness.newest_epoch()
             return RestorePoint(metadata, self._stopped_at)
         points = witness.return_points(self.has_foreach)
-        goes_back = self._goes_back or self.draw("goes back").random() < self.nostalgic
+        goes_back = (
+            self._goes_back or self._has_lost_all() or self.draw("goes back").random() < self.nostalgic
+        )
         self._goes_back = False
         if points and goes_back:
             chosen = self.draw("return point").choice(points)
@@ -351,6 +353,15 @@ class Simulation:
         is_older = newest.is_savepoint or (self.retention is not None and newest.folder != uri)
         witness.takes_back |= bool(witness.damaged) or is_older
         return RestorePoint(metadata, uri, True)
+
+    def _has_lost_all(self) -> bool:
+        """Return whether all checkpoints that "latest" may find are damaged, so that only a savepoint helps.
+
+        Somebody went back, which deleted or set aside the whole ones.
+        """
+        return bool(self.witness.completed()) and not any(
+            map(self.witness.is_whole, self.witness.completed())
+        )
 
     def _plan_interventions(self, job: Job) -> None:
         """Savepoints, cancellations and bad records, some time from now."""
@@ -390,7 +401,8 @@ class Simulation:
         else:
             content[at] ^= 0xFF
         content.flushed = bytes(content)
-        self.nostalgic = 0.0  # who goes back now may leave nothing but the damaged one
+        if self.has_foreach:
+            self.nostalgic = 0.0  # where only the damaged one is left, there may be no way back either
         self.witness.notes["damaged"] += 1
         for published in self.witness.published.values():
             if path in published.files():
