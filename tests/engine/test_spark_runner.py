@@ -16,8 +16,7 @@ from support_runtime import PATIENCE_S, raising
 from pyflinkstate.errors import SparkJobError, SparkUnavailableError
 from pyflinkstate.runtime.engine.epochs import EpochEnded, SlotsRequest
 from pyflinkstate.runtime.sinks import DriverSink, RddSink
-from pyflinkstate.runtime.spark import ahead as ahead_module
-from pyflinkstate.runtime.spark import epoch_runner
+from pyflinkstate.runtime.spark import ahead as ahead_module, epoch_runner
 from pyflinkstate.runtime.spark.ahead import Ahead
 from pyflinkstate.runtime.spark.application import Application
 from pyflinkstate.runtime.spark.epoch_runner import SparkRunner

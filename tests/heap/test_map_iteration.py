@@ -1,8 +1,7 @@
 """Iteration over state maps: ``items()`` fails fast, visitors tolerate every change and miss nothing."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from state_map_support import (
     COPY_ON_WRITE_MAKERS,
     MAKERS,

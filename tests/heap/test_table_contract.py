@@ -5,7 +5,7 @@ import gc
 import attrs
 import pytest
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange

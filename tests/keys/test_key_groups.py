@@ -3,8 +3,7 @@
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.keys.key_groups import (

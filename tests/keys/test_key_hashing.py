@@ -9,8 +9,7 @@ import textwrap
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api.types import ExternalTypeInfo, Types

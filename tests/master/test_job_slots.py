@@ -41,8 +41,7 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import RestorePoint
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import RestorePoint, loop as loop_module
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart

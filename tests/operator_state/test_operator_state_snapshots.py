@@ -19,7 +19,7 @@ from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBac
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
 LIST_OF_LONGS = Types.LIST(Types.LONG())

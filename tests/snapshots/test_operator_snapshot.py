@@ -31,7 +31,7 @@ from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledE
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 KINDS = ("managed_keyed", "raw_keyed", "managed_operator", "raw_operator")
 

@@ -26,7 +26,7 @@ from pyflinkstate.backends.snapshots.snapshot_strategy import (
     SnapshotTask,
 )
 from pyflinkstate.errors import CheckpointStorageError
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 ASYNCHRONOUS, SYNCHRONOUS = SnapshotExecutionType.ASYNCHRONOUS, SnapshotExecutionType.SYNCHRONOUS
 

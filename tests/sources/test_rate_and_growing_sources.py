@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support_job import JobRun, once
 from support_runtime import ManualClock
 from test_sources import as_kept, epochs, numbers, records

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
-from pyspark.sql import types as sql
+from pyspark.sql import Row, types as sql
 
 from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
 from pyflinkstate.runtime.spark.arrow.empty_arrays import with_offsets

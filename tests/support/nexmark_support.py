@@ -19,8 +19,8 @@ from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SourceNode, Statefu
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.testing import MAX_WATERMARK, ManualClock, OneInputOperatorHarness
+from pyflinkstate.testing.harness import StreamRecord, Watermark
 from pyflinkstate.testing.operator_harness import OperatorHarness
-from pyflinkstate.testing.output import StreamRecord, Watermark
 
 Item = StreamRecord | Watermark
 END_OF_INPUT = Watermark(MAX_WATERMARK)

@@ -12,8 +12,7 @@ import pytest
 from type_samples import ALL_SAMPLES, SAMPLES, Samples
 
 from pyflinkstate.api import basic_types, composite_types, windows
-from pyflinkstate.api.type_information import TypeInformation
-from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, Types
+from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.codec import walk
 from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column

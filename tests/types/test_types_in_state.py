@@ -14,8 +14,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from type_samples import ALL_SAMPLES, GREATEST_INSTANT, KEY_SAMPLES, LEAST_INSTANT
 
 from pyflinkstate import (

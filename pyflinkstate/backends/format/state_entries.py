@@ -7,8 +7,7 @@ from typing import Protocol
 
 import attrs
 
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.values import Key, Namespace, Stored
+from pyflinkstate.api.values import Key, Namespace, Stored, T
 from pyflinkstate.backends.types import StateMeta
 
 

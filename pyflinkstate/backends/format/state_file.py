@@ -20,7 +20,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from pyflinkstate.api.checkpointed import OperatorStateStore
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
-from pyflinkstate.api.state import BroadcastState, ListState
+from pyflinkstate.api.context import OperatorStateStore
+from pyflinkstate.api.state import (
+    BroadcastState,
+    ListState,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+)
 from pyflinkstate.api.values import AnyState
 from pyflinkstate.backends.operator_state.migration import OperatorStateMigration
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, create_operator_state

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.values import Stored
 from pyflinkstate.backends.internal_state import InternalState, StateVisitor
 from pyflinkstate.backends.ttl.access import UNKNOWN, TtlRules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

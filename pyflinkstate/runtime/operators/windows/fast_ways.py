@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pyflinkstate.api.session_windows import session_gap_of
 from pyflinkstate.api.triggers import Trigger, purges_at_end
 from pyflinkstate.api.values import AnyState, AnyWindow
-from pyflinkstate.api.window_assigners import WindowAssigner, alignment_of
+from pyflinkstate.api.window_assigners import WindowAssigner, alignment_of, session_gap_of
 from pyflinkstate.api.windows import TimeWindow
 from pyflinkstate.backends.heap import StateTable
 from pyflinkstate.backends.keys import KeyContext

@@ -26,8 +26,8 @@ from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import types as sql
 
+from pyflinkstate.api.time import TimestampAssigner
 from pyflinkstate.api.values import Key, Record, SelectKey, SparkObject
-from pyflinkstate.api.watermark_strategy import TimestampAssigner
 from pyflinkstate.runtime.sources import RddEpoch, ReadBatches
 from pyflinkstate.runtime.spark.arrow.arrow_columns import reader_of, rows_reader_of
 from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
