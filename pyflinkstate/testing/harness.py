@@ -13,9 +13,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.types import OutputType, PickledBytesTypeInfo, declared_type
-from pyflinkstate.api.values import Record, Setting, T
+from pyflinkstate.api import OutputTag, OutputType, PickledBytesTypeInfo, Record, Setting, T, declared_type
 from pyflinkstate.backends.format import ByteStreamStateHandle, StreamStateHandle
 from pyflinkstate.errors import CorruptCheckpointError
 from pyflinkstate.runtime.operators import close_after_error

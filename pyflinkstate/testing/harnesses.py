@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
@@ -18,11 +18,18 @@ from pyflinkstate.api.functions import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
+    MapStateDescriptor,
+    OutputType,
+    PickledBytesTypeInfo,
+    Record,
+    SelectKey,
+    Setting,
+    TypeInformation,
+    Types,
+    UserFunction,
+    WatermarkStrategy,
+    check_type,
 )
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import OutputType, PickledBytesTypeInfo, TypeInformation, Types, check_type
-from pyflinkstate.api.values import Record, SelectKey, Setting, UserFunction
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (

@@ -12,8 +12,7 @@ from contextlib import ExitStack
 
 import attrs
 
-from pyflinkstate.api.types import OutputType, TypeInformation
-from pyflinkstate.api.values import Record, Setting, UserFunction
+from pyflinkstate.api import OutputType, Record, Setting, TypeInformation, UserFunction
 from pyflinkstate.backends.format import OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX

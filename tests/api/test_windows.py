@@ -310,7 +310,7 @@ class TestGlobalAndCount:
             lambda size: CountSlidingWindowAssigner.of(size, 1),
             lambda size: CountSlidingWindowAssigner.of(1, size),
         ):
-            with pytest.raises(ConfigurationError, match="positive number of elements"):
+            with pytest.raises(ConfigurationError, match="whole number, at least 1"):
                 make(size)
 
 

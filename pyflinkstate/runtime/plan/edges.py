@@ -11,8 +11,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from pyflinkstate.api.functions import FlatMapFunction
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import FlatMapFunction, Record
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ParallelismError
 from pyflinkstate.runtime.plan.nodes import (

@@ -8,8 +8,7 @@ from functools import cached_property
 
 import attrs
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.values import Offset, UserFunction
+from pyflinkstate.api import KeyedProcessFunction, Offset, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import StatefulOperator
@@ -322,20 +321,15 @@ def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
 
     An operator that is reached on many ways is part of many branches.
     """
-    found: set[int] = set()
-    for name, function in _functions_of_branches(plan):
-        if id(function) not in found:
-            found.add(id(function))
-            yield name, function
-
-
-def _functions_of_branches(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
+    found: dict[int, tuple[str, UserFunction]] = {}
     for head in plan.heads():
         for branch in plan.branches(head):
-            for operator in branch.operators:
-                yield operator.name, operator.function
+            named = [(operator.name, operator.function) for operator in branch.operators]
             if branch.input is not None and branch.input.partitioning is Partitioning.KEY:
-                yield f"key_by before {head.name}", branch.input.select_key
+                named.append((f"key_by before {head.name}", branch.input.select_key))
+            for name, function in named:
+                found.setdefault(id(function), (name, function))
+    yield from found.values()
 
 
 def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | None) -> JobPlan:

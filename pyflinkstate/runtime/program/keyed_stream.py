@@ -7,27 +7,35 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, overload
 
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    ACC,
     AggregateFunction,
     AllWindowFunction,
-    Function,
-    KeyedProcessFunction,
-    KeySelector,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    ReduceFunction,
-    WindowFunction,
-)
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.triggers import Trigger
-from pyflinkstate.api.types import OutputType, TypeInformation
-from pyflinkstate.api.values import ACC, K, K_co, R, Record, T, T_co, UserFunction, V, W
-from pyflinkstate.api.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
+    CountWindow,
+    Function,
+    K,
+    K_co,
+    KeyedProcessFunction,
+    KeySelector,
+    OutputTag,
+    OutputType,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    R,
+    Record,
+    ReduceFunction,
+    T,
+    T_co,
+    Trigger,
+    TypeInformation,
+    UserFunction,
+    V,
+    W,
     WindowAssigner,
+    WindowFunction,
 )
-from pyflinkstate.api.windows import CountWindow
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
     BatchReduce,
@@ -43,7 +51,7 @@ from pyflinkstate.runtime.program.user_functions import (
     check_callable,
     check_function,
     name_of,
-    refuse_checkpointed_contents,
+    refuse_checkpointed,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +113,11 @@ class _Windows(Generic[T, K, W]):
             check_function("a window", function, _WINDOW_FUNCTIONS)
         if contents is not list:
             check_function("a window", contents, (ReduceFunction, AggregateFunction), arguments=2)
-            refuse_checkpointed_contents(contents)
+            refuse_checkpointed(
+                contents,
+                "the reduce or aggregate function of a window is not notified of checkpoints: make the "
+                "window function one, which is called with the combined value",
+            )
         operator = window_operator(
             self._assigner,
             self._trigger,

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, overload
 import attrs
 from pyarrow.fs import FileSelector
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import ValueStateDescriptor
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import ArrowObject, SparkSchema
+from pyflinkstate.api import (
+    ArrowObject,
+    OutputTag,
+    SparkSchema,
+    StateTtlConfig,
+    TypeInformation,
+    Types,
+    ValueStateDescriptor,
+    safe_repr,
+)
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.master import CheckpointStats, JobExecutionResult, JobListener
 from pyflinkstate.runtime.operators import KeyedMap, MapKey
