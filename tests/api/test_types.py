@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from type_samples import ALL_SAMPLES
 
-from pyflinkstate.api.types import BasicTypeInfo, ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.api import BasicTypeInfo, ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -139,15 +139,6 @@ def test_undeclared_values_pass_untouched():
     assert TypeInformation().check(value) is value
 
 
-def test_a_refusal_shows_the_value_its_type_and_the_declared_type():
-    with pytest.raises(ValueError, match=r"'7' \(str\) does not fit LONG"):
-        Types.LONG().check("7")
-    with pytest.raises(ValueError, match=r"128 is out of the range of BYTE \(-128 to 127\)"):
-        Types.BYTE().check(128)
-    with pytest.raises(ValueError, match=r"1 fields, and TUPLE\(LONG, LONG\) has 2"):
-        Types.TUPLE([Types.LONG(), Types.LONG()]).check((1,))
-
-
 @pytest.mark.parametrize("value", [10**400, fractions.Fraction(10**400)], ids=["int", "Fraction"])
 def test_a_number_beyond_double_is_refused(value):
     with pytest.raises(ValueError, match="DOUBLE"):
@@ -179,11 +170,6 @@ def test_a_value_to_be_found_again_is_rounded_and_one_in_state_is_not(type_info,
 
 def test_a_type_without_floats_checks_keys_as_it_checks_values():
     assert Types.STRING().check_key is Types.STRING().check
-
-
-def test_none_is_refused_in_a_list_of_undeclared_elements():
-    with pytest.raises(ValueError, match="None"):
-        Types.LIST(Types.PICKLED_BYTE_ARRAY()).check([None])
 
 
 def test_not_a_time_is_refused_as_a_timestamp():
@@ -238,11 +224,6 @@ def test_types_cannot_be_changed():
         Types.LIST(Types.LONG()).element_type = Types.INT()
 
 
-def test_a_basic_type_of_an_unknown_kind_cannot_be_made():
-    with pytest.raises(ValueError, match="DECIMAL"):
-        BasicTypeInfo("DECIMAL")
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -261,3 +242,43 @@ def test_a_basic_type_of_an_unknown_kind_cannot_be_made():
 def test_several_types_are_no_part_of_a_type(make, parts):
     with pytest.raises(ConfigurationError, match=r"must be made by Types, such as Types.LONG\(\), not \("):
         make(parts)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: Types.LONG().check("7"),
+            ValueError,
+            r"'7' \(str\) does not fit LONG",
+            id="a_refusal_shows_the_value_its_type_and_the_declared_type_1",
+        ),
+        pytest.param(
+            lambda: Types.BYTE().check(128),
+            ValueError,
+            r"128 is out of the range of BYTE \(-128 to 127\)",
+            id="a_refusal_shows_the_value_its_type_and_the_declared_type_2",
+        ),
+        pytest.param(
+            lambda: Types.TUPLE([Types.LONG(), Types.LONG()]).check((1,)),
+            ValueError,
+            r"1 fields, and TUPLE\(LONG, LONG\) has 2",
+            id="a_refusal_shows_the_value_its_type_and_the_declared_type_3",
+        ),
+        pytest.param(
+            lambda: Types.LIST(Types.PICKLED_BYTE_ARRAY()).check([None]),
+            ValueError,
+            "None",
+            id="none_is_refused_in_a_list_of_undeclared_elements",
+        ),
+        pytest.param(
+            lambda: BasicTypeInfo("DECIMAL"),
+            ValueError,
+            "DECIMAL",
+            id="a_basic_type_of_an_unknown_kind_cannot_be_made",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

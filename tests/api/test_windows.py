@@ -30,7 +30,7 @@ from pyflinkstate import (
     WindowAssigner,
     WindowFunction,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, CountWindow, GlobalWindow, TimeWindow
+from pyflinkstate.api import MAX_LONG_VALUE, CountWindow, GlobalWindow, TimeWindow
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 

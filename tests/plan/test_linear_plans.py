@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support_job import JobRun
 
-from pyflinkstate.api.functions import MapFunction
+from pyflinkstate.api import MapFunction
 from pyflinkstate.runtime.engine import CodeBook, shipping
 from pyflinkstate.runtime.plan import (
     ChainNode,

@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 from local_environment import local_environment
 
-from pyflinkstate.api.async_functions import AsyncFunction
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    AsyncFunction,
     BroadcastProcessFunction,
     CoMapFunction,
     KeyedProcessFunction,
+    MapStateDescriptor,
+    OutputTag,
     ProcessFunction,
+    Row,
+    RowTypeInfo,
+    Time,
+    TypeInformation,
+    Types,
     WindowFunction,
 )
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.types import RowTypeInfo, TypeInformation, Types
 from pyflinkstate.datastream import AsyncDataStream
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.plan.nodes import CHECK, SourceNode

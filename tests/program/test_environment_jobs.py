@@ -19,9 +19,7 @@ from operators import RunningSum
 from support_job import Heard
 from support_runtime import PATIENCE_S
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate.api import OutputTag, TimestampAssigner, TumblingEventTimeWindows, WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import (
     CheckpointNotFoundError,

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend
-from pyflinkstate.api.time import Duration
+from pyflinkstate.api import Configuration, Duration, EmbeddedRocksDBStateBackend
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
 from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
@@ -60,11 +58,6 @@ def test_how_many_epochs_are_read_ahead() -> None:
     assert told({"pyflinkstate.epochs-ahead": "0"}).epochs_ahead == 0
     with pytest.raises(ConfigurationError, match=r"pyflinkstate.epochs-ahead.*0 or 1 epochs"):
         told({"pyflinkstate.epochs-ahead": "2"})
-
-
-def test_the_max_parallelism_bounds_the_parallelism_whichever_comes_first() -> None:
-    with pytest.raises(ParallelismError):
-        told({"parallelism.default": 9, "pipeline.max-parallelism": 8})
 
 
 def test_where_no_parallelism_is_set_it_is_the_default_one_else_sparks() -> None:
@@ -412,11 +405,6 @@ def test_in_the_place_of_rocksdb_state_is_kept_in_memory_with_a_warning(
     assert "no RocksDB" in record.getMessage()
 
 
-def test_a_state_backend_that_is_none_is_refused() -> None:
-    with pytest.raises(UnsupportedFeatureError):
-        told({"state.backend.type": "forst"})
-
-
 def test_global_parameters_come_from_a_map() -> None:
     settings = told({"pipeline.global-job-parameters": "limit:3, mode : 'a,b:c'"})
     assert settings.job_parameters == {"limit": "3", "mode": "a,b:c"}
@@ -462,11 +450,6 @@ def test_heartbeats(settings: dict[str, Any], expected: HeartbeatSettings) -> No
     assert told(settings).heartbeat == expected
 
 
-def test_heartbeats_rarer_than_their_timeout_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"heartbeat\.interval is 60000 ms"):
-        told({"heartbeat.interval": "1 min"})
-
-
 class Shipped(list[tuple[Any, ...]]):
     """What would be shipped to where functions run."""
 
@@ -508,11 +491,6 @@ def test_code_that_cannot_be_shipped_is_named_with_its_setting() -> None:
     settings = EnvironmentSettings(lambda: 2, code_shipper=Shipped())
     with pytest.raises(ConfigurationError, match=r"setting 'python.archives' is '/a.tar': /a.tar is no zip"):
         apply_configuration(settings, Configuration.from_dict({"python.archives": "/a.tar"}))
-
-
-def test_code_is_not_shipped_where_everything_runs_in_one_process() -> None:
-    with pytest.raises(ConfigurationError, match=r"python\.files.*nowhere to ship code to"):
-        told({"python.files": "/a.py"})
 
 
 @pytest.mark.parametrize(
@@ -737,3 +715,37 @@ def test_global_parameters_come_from_a_map_of_yaml_too(text: Any, expected: dict
 def test_a_map_that_cannot_be_read_is_refused_with_its_setting(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"setting 'pipeline\.global-job-parameters' is '\{a"):
         told({"pipeline.global-job-parameters": text})
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: told({"parallelism.default": 9, "pipeline.max-parallelism": 8}),
+            ParallelismError,
+            "not within bounds: 9",
+            id="the_max_parallelism_bounds_the_parallelism_whichever_comes_first",
+        ),
+        pytest.param(
+            lambda: told({"state.backend.type": "forst"}),
+            UnsupportedFeatureError,
+            "choose hashmap",
+            id="a_state_backend_that_is_none_is_refused",
+        ),
+        pytest.param(
+            lambda: told({"heartbeat.interval": "1 min"}),
+            ConfigurationError,
+            r"heartbeat\.interval is 60000 ms",
+            id="heartbeats_rarer_than_their_timeout_are_refused",
+        ),
+        pytest.param(
+            lambda: told({"python.files": "/a.py"}),
+            ConfigurationError,
+            r"python\.files.*nowhere to ship code to",
+            id="code_is_not_shipped_where_everything_runs_in_one_process",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

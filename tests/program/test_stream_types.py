@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.functions import AllWindowFunction, WindowFunction
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate.api import (
+    AllWindowFunction,
+    Row,
+    TumblingEventTimeWindows,
+    Types,
+    WatermarkStrategy,
+    WindowFunction,
+)
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.keyed_functions import Projection
 from pyflinkstate.runtime.plan.nodes import (

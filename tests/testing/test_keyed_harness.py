@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -304,10 +304,6 @@ class TestMistakes:
         with pytest.raises(UserFunctionError, match=r"ZeroDivisionError[\s\S]*'divide', key 'k', record 0"):
             harness.process_element(0)
 
-    def test_a_key_selector_that_raises(self) -> None:
-        with pytest.raises(UserFunctionError, match=r"IndexError[\s\S]*operator 'Sums', record \(\)"):
-            sums().process_element(())
-
     @pytest.mark.parametrize("key", [None, 3])
     def test_bad_keys(self, key: Any) -> None:
         with pytest.raises(InvalidKeyError, match="operator 'Sums'"):
@@ -335,24 +331,12 @@ class TestMistakes:
         with pytest.raises(ConfigurationError, match=r"KeyedProcessFunction.*harness_of"):
             KeyedOneInputOperatorHarness(function, str)
 
-    def test_a_key_selector_must_be_callable(self) -> None:
-        with pytest.raises(ConfigurationError, match="key_selector"):
-            KeyedOneInputOperatorHarness(Sums(), "name")  # type: ignore[arg-type]
-
     def test_a_key_selector_may_be_an_object(self) -> None:
         class First(KeySelector):
             def get_key(self, value: Any) -> Any:
                 return value[0]
 
         assert KeyedOneInputOperatorHarness(Sums(), First()).process_element(("a", 2)) == [("a", 2)]
-
-    def test_parallelism_must_fit(self) -> None:
-        with pytest.raises(ParallelismError):
-            sums(parallelism=3, max_parallelism=2)
-        with pytest.raises(ConfigurationError, match="there is no subtask 2"):
-            sums(parallelism=2, subtask=2)
-        with pytest.raises(ParallelismError):
-            split(sums(max_parallelism=2).snapshot(), 3)
 
     def test_max_parallelism_is_that_of_the_snapshot(self) -> None:
         snapshot = sums(max_parallelism=16).snapshot()
@@ -361,10 +345,6 @@ class TestMistakes:
             sums(max_parallelism=32, restore=[snapshot])
         with pytest.raises(IncompatibleCheckpointError, match="differ in max parallelism"):
             split([snapshot, sums().snapshot()], 1)
-
-    def test_nothing_cannot_be_split(self) -> None:
-        with pytest.raises(ConfigurationError, match="snapshots of all subtasks"):
-            split([], 1)
 
     def test_closing_closes_the_function_also_after_an_error(self) -> None:
         closed: list[str] = []
@@ -389,3 +369,49 @@ class TestMistakes:
         assert "flush took too long" in caplog.text
         with pytest.raises(UserFunctionError, match="flush took too long"):
             KeyedOneInputOperatorHarness(FailsToClose(), str).close()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: sums().process_element(()),
+            UserFunctionError,
+            r"IndexError[\s\S]*operator 'Sums', record \(\)",
+            id="a_key_selector_that_raises",
+        ),
+        pytest.param(
+            lambda: KeyedOneInputOperatorHarness(Sums(), "name"),
+            ConfigurationError,
+            "key_selector",
+            id="a_key_selector_must_be_callable",
+        ),
+        pytest.param(
+            lambda: sums(parallelism=3, max_parallelism=2),
+            ParallelismError,
+            "not within bounds: 3",
+            id="parallelism_must_fit_1",
+        ),
+        pytest.param(
+            lambda: sums(parallelism=2, subtask=2),
+            ConfigurationError,
+            "there is no subtask 2",
+            id="parallelism_must_fit_2",
+        ),
+        pytest.param(
+            lambda: split(sums(max_parallelism=2).snapshot(), 3),
+            ParallelismError,
+            "not within bounds: 3",
+            id="parallelism_must_fit_3",
+        ),
+        pytest.param(
+            lambda: split([], 1),
+            ConfigurationError,
+            "snapshots of all subtasks",
+            id="nothing_cannot_be_split",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -125,12 +125,6 @@ class TestTwoInputs:
         for harness in (TwoInputOperatorHarness(Both()), KeyedTwoInputOperatorHarness(Both(), str, str)):
             assert (harness.process_element1(1), harness.process_element2(1)) == ([2], [0])
 
-    def test_functions_of_another_kind_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="CoProcessFunction"):
-            TwoInputOperatorHarness(Join())
-        with pytest.raises(ConfigurationError, match="KeyedCoProcessFunction"):
-            KeyedTwoInputOperatorHarness(MapFunction, str, str)
-
 
 class Limits(KeyedBroadcastProcessFunction):
     """Passes on what is above the broadcast limit, and notes the limit under the record's key."""
@@ -181,10 +175,6 @@ class TestBroadcast:
         harness = BroadcastOperatorHarness(Plain(), [RULES], parallelism=2, subtask=1)
         assert harness.process_broadcast_element(3) == []
         assert harness.process_element("x") == [("x", 3)]
-
-    def test_keys_and_function_must_fit(self) -> None:
-        with pytest.raises(ConfigurationError, match=" BroadcastProcessFunction"):
-            BroadcastOperatorHarness(Limits(), [RULES])
 
 
 class Seconds(TimestampAssigner):
@@ -475,6 +465,36 @@ class TestJobParameters:
         chain = harness_of(lambda numbers: numbers.process(Above()), job_parameters={"limit": "5"})
         assert chain.process_element(5) == []
 
-    def test_what_is_no_dict_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="job parameters are a dict"):
-            OneInputOperatorHarness(Above(), job_parameters=["limit"])  # type: ignore[arg-type]
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: TwoInputOperatorHarness(Join()),
+            ConfigurationError,
+            "CoProcessFunction",
+            id="functions_of_another_kind_are_refused_1",
+        ),
+        pytest.param(
+            lambda: KeyedTwoInputOperatorHarness(MapFunction, str, str),
+            ConfigurationError,
+            "KeyedCoProcessFunction",
+            id="functions_of_another_kind_are_refused_2",
+        ),
+        pytest.param(
+            lambda: BroadcastOperatorHarness(Limits(), [RULES]),
+            ConfigurationError,
+            " BroadcastProcessFunction",
+            id="keys_and_function_must_fit",
+        ),
+        pytest.param(
+            lambda: OneInputOperatorHarness(Above(), job_parameters=["limit"]),
+            ConfigurationError,
+            "job parameters are a dict",
+            id="what_is_no_dict_is_refused",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
