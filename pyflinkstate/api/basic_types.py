@@ -135,10 +135,6 @@ def _plain_datetime(value: TypedValue) -> TypedValue:
     return datetime.datetime.combine(_plain_date(value), _plain_time(value))
 
 
-def _plain_instant(value: TypedValue) -> TypedValue:
-    return Instant(value.seconds, value.nanos)
-
-
 def _check_naive(name: str, cls: type, plain: Check) -> Check:
     fits = _check_instance(name, cls, lambda value: value)
 
@@ -170,7 +166,7 @@ _CHECKS: dict[str, Check] = {
     "STRING": _check_string,
     "BIG_INT": _check_big_integer,
     "BIG_DEC": _check_instance("BIG_DEC", decimal.Decimal, decimal.Decimal),
-    "INSTANT": _check_instance("INSTANT", Instant, _plain_instant),
+    "INSTANT": _check_instance("INSTANT", Instant, lambda value: Instant(value.seconds, value.nanos)),
     "SQL_DATE": _check_instance("SQL_DATE", datetime.date, _plain_date, but_not=(datetime.datetime,)),
     "SQL_TIME": _check_naive("SQL_TIME", datetime.time, _plain_time),
     "SQL_TIMESTAMP": _check_naive("SQL_TIMESTAMP", datetime.datetime, _plain_datetime),

@@ -214,17 +214,17 @@ def _converted(
     convert: Callable[[TypeInformation, TypedValue], TypedValue],
 ) -> Fields:
     return tuple(
-        convert(field_type, value) if field_type.need_conversion() else value
+        convert(field_type, value) if field_type.need_conversion() and value is not None else value
         for field_type, value in zip(field_types, values, strict=True)
     )
 
 
 def _to_internal(field_type: TypeInformation, value: TypedValue) -> InternalValue:
-    return None if value is None else field_type.to_internal_type(value)
+    return field_type.to_internal_type(value)
 
 
 def _from_internal(field_type: TypeInformation, value: InternalValue) -> TypedValue:
-    return None if value is None else field_type.from_internal_type(value)
+    return field_type.from_internal_type(value)
 
 
 @attrs.frozen(repr=False)

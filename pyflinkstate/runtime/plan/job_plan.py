@@ -197,7 +197,7 @@ class JobPlan:
                 for way in self._ways_of(edge, copies, Input(edge.node, how), 0, head.parallelism)
             ]
         own = head.operators(has_side_outputs=head in self._tagged) if isinstance(head, ChainNode) else []
-        return list(self._ways_before(head, tuple(own)))
+        return [way for before, chain in self._read(head, tuple(own)) for way in self._ways(before, chain)]
 
     def _ways_to_state(self, head: StatefulNode) -> Iterator[Branch]:
         parallelism = self.operator_of(head).parallelism
@@ -214,12 +214,6 @@ class JobPlan:
         last = edge.partition.operators(parallelism) if is_custom else []  # type: ignore[union-attr]
         for branch in self._ways(edge.node, (*copying(copies), *last)):
             yield attrs.evolve(branch, input=one, input_number=number)
-
-    def _ways_before(
-        self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
-    ) -> Iterator[Branch]:
-        for before, operators in self._read(node, after):
-            yield from self._ways(before, operators)
 
     def _read(
         self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
@@ -361,8 +355,8 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
         operators,
         sources,
         shared,
-        exchanges.made(),
-        exchanges.rebalanced(),
+        tuple(exchanges.made),
+        frozenset(exchanges.rebalanced),
     )
 
 

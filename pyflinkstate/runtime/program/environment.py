@@ -680,7 +680,7 @@ class StreamExecutionEnvironment:
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
-        return self.jobs.execute_async(job_name)
+        return JobClient(self.jobs.job_of_sinks(job_name), self._settings.savepoint_directory)
 
 
 def _mode_and_storage(

@@ -6,14 +6,14 @@ import logging
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from pyflinkstate.api import MetricReporter, Record, SparkObject, SparkSchema, check_text
-from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
@@ -29,7 +29,7 @@ from pyflinkstate.runtime.master import (
 )
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.program.job_client import CloseableIterator, JobClient, run_to_end
+from pyflinkstate.runtime.program.job_client import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
@@ -125,26 +125,18 @@ def restore_streaming(
     If it is the newest one, an older driver that still runs may complete another one before it is excluded.
     """
     if path is None or path == LATEST:
-        read: list[CheckpointMetadata] = []
-        metadata = source.choose(_noted(storage.load_retained(job_name), read))
+        retained = iter(storage.load_retained(job_name))
+        newest = next(retained, None)
+        metadata = source.choose(chain(filter(None, [newest]), retained))
         if metadata is None:
             if path == LATEST:
                 storage.load_latest(job_name)  # raises an error that there is none
             return None
         uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
-        return RestorePoint(metadata, uri, is_latest=metadata is read[0])
+        return RestorePoint(metadata, uri, is_latest=metadata is newest)
     named = RestorePoint(*load_checkpoint(path))
     source.choose([named.metadata])
     return named
-
-
-def _noted(
-    retained: Iterable[CheckpointMetadata], read: list[CheckpointMetadata]
-) -> Iterator[CheckpointMetadata]:
-    """Yield checkpoints, and put those that were asked for into a list."""
-    for metadata in retained:
-        read.append(metadata)
-        yield metadata
 
 
 def streaming_source_of(plan: JobPlan) -> StreamingSource | None:
@@ -262,10 +254,6 @@ class Jobs:
     def add_sink_node(self, node: SinkNode) -> None:
         """Add a sink to the next job."""
         self._sinks.append(node)
-
-    def execute_async(self, job_name: str | None) -> JobClient:
-        """Run everything that leads to a sink, in the background."""
-        return JobClient(self.job_of_sinks(job_name), self._settings.savepoint_directory)
 
     def job_of_sinks(self, job_name: str | None, *own: SinkNode) -> Job:
         """Make a job of the sinks that were added since the last one, and of the caller's ``own`` sinks.

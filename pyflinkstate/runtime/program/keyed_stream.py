@@ -308,7 +308,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
             ConfigurationError: ``func`` is not a KeyedProcessFunction.
         """
         check_function("process() on a keyed stream", func, (KeyedProcessFunction,))
-        return self._keyed_operator(func, name_of(func, "process"), output_type)
+        return self.stateful((self.as_input(),), func, name_of(func, "process"), output_type)
 
     def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
         """Combine all records of a key so far; every record emits the result up to then.
@@ -363,8 +363,3 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         function, keeps_type = OneInputOperator(kind, func, is_keyed=True), kind == "filter"
         name = name_of(func, kind)
         return self.stateful((self.as_input(),), function, name, output_type, keeps_type=keeps_type)
-
-    def _keyed_operator(
-        self, func: KeyedProcessFunction, name: str, output_type: OutputType | None
-    ) -> DataStream:
-        return self.stateful((self.as_input(),), func, name, output_type)
