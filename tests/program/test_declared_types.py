@@ -25,11 +25,9 @@ from pyflinkstate.api import (
 )
 from pyflinkstate.datastream import AsyncDataStream
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.plan.nodes import CHECK, SourceNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.plan import CHECK, SourceNode
+from pyflinkstate.runtime.program import DataStream, StreamExecutionEnvironment
+from pyflinkstate.runtime.sources import CollectionSource, NumberSequenceSource
 from pyflinkstate.testing import OneInputOperatorHarness
 
 FIELDS = [Types.STRING(), Types.LONG()]

@@ -13,18 +13,22 @@ import pytest
 from pyflinkstate.api import Configuration, Duration, EmbeddedRocksDBStateBackend
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
-from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
-from pyflinkstate.runtime.program.environment_settings import (
+from pyflinkstate.runtime.master import WebPageSettings
+from pyflinkstate.runtime.plan import SourceNode, UnionNode
+from pyflinkstate.runtime.program import (
     EnvironmentSettings,
     ExecutionConfig,
     RuntimeExecutionMode,
+    StreamExecutionEnvironment,
 )
-from pyflinkstate.runtime.settings import CheckpointSettings, rows_of
-from pyflinkstate.runtime.settings.checkpoint_config import CheckpointConfig, ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
+from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
+from pyflinkstate.runtime.settings import (
+    CheckpointConfig,
+    CheckpointingMode,
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+    rows_of,
+)
 from pyflinkstate.runtime.settings.option_names import FLINK_OPTIONS
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -32,9 +36,9 @@ from pyflinkstate.runtime.settings.restart import (
     FixedDelayRestart,
     NoRestart,
 )
-from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
-from pyflinkstate.runtime.wire.messages import HeartbeatSettings
+from pyflinkstate.runtime.sources import CollectionSource, RateSource
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.runtime.wire import HeartbeatSettings
 
 
 def new_settings() -> EnvironmentSettings:

@@ -57,7 +57,7 @@ from pyflinkstate.errors import (
     UserFunctionError,
 )
 from pyflinkstate.runtime.program.dataframes.options import JobOptions
-from pyflinkstate.runtime.wire.pickling import pickled
+from pyflinkstate.runtime.wire import pickled
 from pyflinkstate.state_access.writing.edit import new_savepoint
 from pyflinkstate.testing import (
     MAX_WATERMARK,

@@ -37,14 +37,10 @@ from pyflinkstate.api import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan.edges import upstream_of
-from pyflinkstate.runtime.plan.job_plan import make_plan
-from pyflinkstate.runtime.plan.nodes import ChainNode, SinkNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.program.job_client import CloseableIterator
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.plan import ChainNode, SinkNode, SourceNode, StatefulNode, make_plan, upstream_of
+from pyflinkstate.runtime.program import CloseableIterator, DataStream, StreamExecutionEnvironment
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
 
 TAG = OutputTag("late")
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps()

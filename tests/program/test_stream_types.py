@@ -15,8 +15,8 @@ from pyflinkstate.api import (
     WindowFunction,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.keyed_functions import Projection
-from pyflinkstate.runtime.plan.nodes import (
+from pyflinkstate.runtime.operators import Projection
+from pyflinkstate.runtime.plan import (
     WATERMARKS,
     ChainNode,
     SideOutputNode,
@@ -24,9 +24,9 @@ from pyflinkstate.runtime.plan.nodes import (
     StatefulNode,
     UnionNode,
 )
-from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program import DataStream
 from pyflinkstate.runtime.program.user_functions import check_same_type, converted_at_source, type_of
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.sources import CollectionSource
 
 PAIR = Types.TUPLE([Types.STRING(), Types.FLOAT()])
 PICKLED = Types.PICKLED_BYTE_ARRAY()

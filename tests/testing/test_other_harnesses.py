@@ -30,7 +30,7 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, UserFunctionError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.testing import (
     MAX_WATERMARK,
     BroadcastOperatorHarness,
