@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pass_through import CoMap
 from slot_functions import Echo
 from support_runtime import PICKLED
 
-from pyflinkstate import CoMapFunction, DataStream, TumblingEventTimeWindows, Types, WatermarkStrategy
+from pyflinkstate import DataStream, TumblingEventTimeWindows, Types, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.plan import (
     ASYNC,
@@ -275,15 +276,8 @@ class TestWhatCanBeShuffledAhead:
         assert not plan(sink(keyed(asked))).can_shuffle_ahead
 
 
-class Both(CoMapFunction):
-    def map1(self, value: Any) -> Any:
-        return value
-
-    map2 = map1
-
-
 def test_functions_without_keys_have_no_timers_for_which_a_job_would_run_one_more_epoch() -> None:
     env: Any = None
     one, two = (DataStream(env, source(name)) for name in ("one", "two"))
-    assert not plan(sink(one.connect(two).map(Both()).node)).uses_timers
+    assert not plan(sink(one.connect(two).map(CoMap()).node)).uses_timers
     assert plan(sink(one.window_all(TumblingEventTimeWindows.of(5)).reduce(max).node)).uses_timers
