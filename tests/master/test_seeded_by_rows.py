@@ -22,7 +22,7 @@ from pyflinkstate.runtime.plan.nodes import Assigner, ChainNode, Input, Node, So
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.initial_rows import InitialRows
+from pyflinkstate.runtime.sources.source_set import InitialRows
 from pyflinkstate.runtime.sources.sources import CollectionSource, SplitEpoch
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 

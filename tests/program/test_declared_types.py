@@ -24,7 +24,7 @@ from pyflinkstate.runtime.plan.chained import CHECK
 from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.testing import OneInputOperatorHarness
 

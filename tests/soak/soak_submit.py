@@ -26,7 +26,7 @@ from kill_rounds import KillRound
 from other_pythons import python_without_this_package
 from soak_two_hosts import DRIVER, Cluster, cluster, ending_with_this, has_what_it_needs, network
 
-from pyflinkstate.runtime.spark.own_package import zipped
+from pyflinkstate.runtime.spark.workers import zipped
 
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 JOB = str(Path(__file__).parents[1] / "support" / "cluster_job.py")

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from operators import PATIENCE_S, RunningSum, running_sums
 
-from pyflinkstate import FileSink, RestartStrategies, StreamExecutionEnvironment, errors
-from pyflinkstate.runtime.master import JobListener
+from pyflinkstate import FileSink, JobListener, RestartStrategies, StreamExecutionEnvironment, errors
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180), pytest.mark.usefixtures("no_slot_left")]
 

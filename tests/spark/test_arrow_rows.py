@@ -15,8 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Row
 
 from pyflinkstate import KeyedProcessFunction, errors, keyed_process
-from pyflinkstate.runtime.spark import row_schema
-from pyflinkstate.runtime.spark.arrow import arrow_frames, row_batches, row_columns
+from pyflinkstate.runtime.spark import row_batches, row_columns, row_schema
 
 pytestmark = [pytest.mark.spark]
 
@@ -116,8 +115,8 @@ class TestEveryType:
 def written(spark: Any, schema: Any, rows: list[Any]) -> Any:
     columns = row_columns.RowColumns.of(schema, "summing")
     assert columns is not None
-    batches = list(arrow_frames.ArrowWriter(columns).write(0, iter(rows)))
-    return arrow_frames.dataframe_of(spark, [spark.sparkContext.parallelize(batches, 1)], columns)
+    batches = list(row_columns.ArrowWriter(columns).write(0, iter(rows)))
+    return row_columns.dataframe_of(spark, [spark.sparkContext.parallelize(batches, 1)], columns)
 
 
 class TestRow:

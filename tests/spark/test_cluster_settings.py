@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyflinkstate.runtime.spark.placement import Executor, placed
+from pyflinkstate.runtime.spark.epoch_rdds import Executor, placed
 from pyflinkstate.runtime.wire import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

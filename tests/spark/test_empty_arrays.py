@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import types as sql
 
-from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
-from pyflinkstate.runtime.spark.arrow.empty_arrays import with_offsets
-from pyflinkstate.runtime.spark.arrow.row_batches import ColumnKey, RowBatch, row_batch
+from pyflinkstate.runtime.spark.row_batches import ColumnKey, RowBatch, row_batch, with_offsets
+from pyflinkstate.runtime.spark.row_columns import arrow_schema
 
 ROWS = 3
 LONG, TEXT, BYTES = sql.LongType(), sql.StringType(), sql.BinaryType()

@@ -14,8 +14,8 @@ import pytest
 from py4j import clientserver
 
 from pyflinkstate import JobListener, KeyedProcessFunction, StreamExecutionEnvironment
-from pyflinkstate.runtime.spark import collector
-from pyflinkstate.runtime.spark.context_view import ContextView
+from pyflinkstate.runtime.spark import worker_tasks
+from pyflinkstate.runtime.spark.epoch_rdds import ContextView
 
 pytestmark = [pytest.mark.spark]
 
@@ -76,13 +76,13 @@ def test_workers_freeze_what_they_have_loaded(spark: Any) -> None:
 def test_a_process_freezes_again_only_when_it_has_loaded_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "_frozen_modules", 0)
     try:
-        collector.freeze_what_is_loaded()
+        worker_tasks.freeze_what_is_loaded()
         before = gc.get_freeze_count()
         kept = [[] for _ in range(1_000)]
-        collector.freeze_what_is_loaded()
+        worker_tasks.freeze_what_is_loaded()
         assert gc.get_freeze_count() <= before
         monkeypatch.setitem(sys.modules, "a module that was not there", sys)
-        collector.freeze_what_is_loaded()
+        worker_tasks.freeze_what_is_loaded()
         assert gc.get_freeze_count() > before
         assert len(kept) == 1_000
     finally:

@@ -20,7 +20,7 @@ from other_pythons import (
 
 import pyflinkstate
 from pyflinkstate.errors import PackageMismatchError
-from pyflinkstate.runtime.spark import own_package, same_version
+from pyflinkstate.runtime.spark import worker_tasks, workers
 
 pytestmark = pytest.mark.spark
 
@@ -115,14 +115,14 @@ def test_workers_of_a_job_without_slots_that_run_a_checkout_are_one_warning(tmp_
 
 def test_a_task_of_another_version_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The version is compared before anything of the task is loaded, which may not be possible at all."""
-    sent = pickle.dumps(same_version.OfThisVersion(Unloadable()))
-    monkeypatch.setattr(same_version, "VERSION", "0.0.9")
+    sent = pickle.dumps(worker_tasks.OfThisVersion(Unloadable()))
+    monkeypatch.setattr(worker_tasks, "VERSION", "0.0.9")
     with pytest.raises(PackageMismatchError, match=r"has pyflinkstate 0\.0\.9, and the program has"):
         pickle.loads(sent)
 
 
 def test_a_task_of_this_version_is_sent_without_what_checks_it() -> None:
-    assert pickle.loads(pickle.dumps(same_version.OfThisVersion(print))) is print
+    assert pickle.loads(pickle.dumps(worker_tasks.OfThisVersion(print))) is print
 
 
 class Unloadable:
@@ -140,7 +140,7 @@ def _fail() -> None:
 def test_the_zip_has_every_module_and_its_byte_code_and_is_the_same_each_time(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    one, two = (own_package.zipped(tmp_path / name) for name in ("one", "two"))
+    one, two = (workers.zipped(tmp_path / name) for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
     names = set(zipfile.ZipFile(one).namelist())
     root = Path(pyflinkstate.__file__).parents[1]

@@ -26,10 +26,8 @@ from pyflinkstate import (
     Types,
     errors,
 )
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.snapshot import OperatorStateRestoreOperation
-from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
-from pyflinkstate.runtime.storage.streams import open_folder
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend, OperatorStateRestoreOperation
+from pyflinkstate.runtime.storage import load_checkpoint, open_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 

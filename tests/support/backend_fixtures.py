@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from tiers import cases
 
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types
 
 # No deadline: a test never depends on how fast the machine is.
 settings.register_profile("pyflinkstate", deadline=None, print_blob=True)

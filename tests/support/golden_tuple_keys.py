@@ -20,12 +20,10 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys.key_groups import key_group_range
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
+from pyflinkstate.backends.format import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.errors import KeyGroupRangeError
 
 PATH = Path(__file__).parents[1] / "keys" / "golden" / "tuple_keys_v1"

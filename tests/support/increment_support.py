@@ -5,10 +5,10 @@ import threading
 import attrs
 from backend_support import MemoryReader, MemoryStreams, ask_for_all
 
-from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
+from pyflinkstate.backends.format import StateCodec, StateFileHead
+from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.types import VOID_NAMESPACE
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ import slot_nursery
 from hypothesis import settings
 from support_slots import Driver
 
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.tasks import slot_client
 
 # No deadline: a test never depends on how fast the machine is.

@@ -25,8 +25,8 @@ from kill_program import build, session_of
 from processes import slots_left
 
 from pyflinkstate import StreamExecutionEnvironment
-from pyflinkstate.runtime.spark.ahead import Ahead
 from pyflinkstate.runtime.spark.epoch_rdds import SparkGraph
+from pyflinkstate.runtime.spark.epoch_runner import Ahead
 
 LINES = lines_of(UP_TO_THE_END)
 #: A job that has not ended after so long hangs.

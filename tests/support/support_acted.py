@@ -12,9 +12,9 @@ from support_job import LocalRunner
 from support_runtime import PATIENCE_S, ack
 from support_slots import ActedSlot
 
-from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.tasks.slot_client import DriverLink
-from pyflinkstate.runtime.wire.messages import CloseSlot, DeploySlot, SlotClosed, SlotId
+from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.tasks import DriverLink
+from pyflinkstate.runtime.wire import CloseSlot, DeploySlot, SlotClosed, SlotId
 
 SLOTS = [SlotId("process-1", 0), SlotId("process-1", 1)]
 

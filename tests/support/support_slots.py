@@ -13,23 +13,26 @@ import cloudpickle
 from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
 
 from pyflinkstate import HashMapStateBackend, KeyedProcessFunction
-from pyflinkstate.backends.format.state_handles import StateAssignment
-from pyflinkstate.backends.keys.key_groups import key_group_range
-from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
-from pyflinkstate.runtime.tasks.router import Router
+from pyflinkstate.backends.format import StateAssignment
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.runtime.slots import ControlServer, Endpoint
+from pyflinkstate.runtime.tasks import Router
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
-from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.frames import decode_values
-from pyflinkstate.runtime.wire.messages import (
+from pyflinkstate.runtime.wire import (
+    DRIVER,
+    Address,
     BeginEpoch,
+    Channel,
     CheckpointTrigger,
     DeploySlot,
     EpochDone,
     RegisterSlot,
+    ServerName,
     SlotId,
     SlotReady,
+    connect,
+    decode_values,
 )
-from pyflinkstate.runtime.wire.transport import DRIVER, Address, ServerName, connect
 
 SLOT = SlotId("count-1", 0)
 

@@ -9,15 +9,13 @@ import threading
 import cloudpickle
 
 from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
-from pyflinkstate.runtime.operators.context import OperatorContext
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.runtime.operators import OperatorContext, window_operator
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK, SubtaskTime
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 #: The number of key groups; few, as each is a map of its own in every backend.

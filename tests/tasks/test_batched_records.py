@@ -15,8 +15,8 @@ from support_runtime import PICKLED
 
 from pyflinkstate import TimestampAssigner, WatermarkStrategy, errors
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator, Partitioning
-from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
-from pyflinkstate.runtime.spark.arrow.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
+from pyflinkstate.runtime.spark.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
+from pyflinkstate.runtime.spark.row_columns import arrow_schema
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router

@@ -15,7 +15,7 @@ from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.dataframes.keys import check_name
-from pyflinkstate.runtime.spark import arrow
+from pyflinkstate.runtime.spark import row_batches
 
 #: A column, or a function of the row that returns a moment, a day or milliseconds since 1970.
 Timestamp: TypeAlias = str | Callable[[Record], object]
@@ -71,7 +71,7 @@ class _FunctionTimestamps(TimestampAssigner):
     function: Callable[[Record], object]
 
     def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
-        found: int = arrow.as_milliseconds(self.function(value))
+        found: int = row_batches.as_milliseconds(self.function(value))
         return found
 
 
@@ -111,4 +111,4 @@ def _assigner(columns: list[str], timestamp: Timestamp) -> TimestampAssigner:
     check_name("timestamp=", timestamp)
     if timestamp not in columns:
         raise ConfigurationError(f"there is no column {timestamp!r}; the columns are {', '.join(columns)}")
-    return arrow.ColumnTimestamps(timestamp)
+    return row_batches.ColumnTimestamps(timestamp)

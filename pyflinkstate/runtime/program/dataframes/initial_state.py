@@ -15,7 +15,7 @@ from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.keys import KeyColumns, columns_of, selector
 from pyflinkstate.runtime.sources import InitialRows
-from pyflinkstate.runtime.spark import arrow
+from pyflinkstate.runtime.spark import row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,4 +83,4 @@ def check_method(function: object) -> None:
 
 def rows_of(env: StreamExecutionEnvironment, initial_state: DataFrame) -> DataStream:
     """Return the rows of a DataFrame, which a job reads first if it does not go on from a checkpoint."""
-    return DataStream(env, SourceNode(InitialRows(partial(arrow.epoch_of, initial_state)), SOURCE_NAME))
+    return DataStream(env, SourceNode(InitialRows(partial(row_batches.epoch_of, initial_state)), SOURCE_NAME))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import SelectKey
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.spark import arrow
+from pyflinkstate.runtime.spark import row_batches
 
 #: The name of a column, several names, or a function of the row.
 KeyColumns: TypeAlias = "str | list[str] | tuple[str, ...] | SelectKey"
@@ -77,4 +77,4 @@ def selector(key: KeyColumns, columns: list[str] | None, of: str = "") -> Select
         raise ConfigurationError(
             f"{where}there is no column {missing[0]!r}; the columns are {', '.join(columns or ())}"
         )
-    return arrow.ColumnKey(tuple(names))
+    return row_batches.ColumnKey(tuple(names))

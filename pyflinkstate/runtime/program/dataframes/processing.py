@@ -28,7 +28,7 @@ from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, a
 from pyflinkstate.runtime.program.dataframes.steps import KeyedStep, chained
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.sinks import FileSink
-from pyflinkstate.runtime.spark import job_failure
+from pyflinkstate.runtime.spark import streaming_queries
 from pyflinkstate.runtime.storage import open_file_system, path_in_spark
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _streaming(
         frames.append(reader.option("recursiveFileLookup", "true").parquet(path_in_spark(folder)))
     read = [path_in_spark(folder) for folder in folders.values()]
     until = options.until_results()
-    readers = [(path, job_failure.ResultQueries(df.sparkSession, path, until)) for path in read]
+    readers = [(path, streaming_queries.ResultQueries(df.sparkSession, path, until)) for path in read]
     if not options.ends_by_itself():
         env.add_listener(_FirstResults(readers))
         if _has_results(folders[""]):
@@ -227,10 +227,10 @@ def _has_results(folder: str) -> bool:
 
 
 #: By directory of results: the queries that read what the newest job there commits.
-_readers: dict[str, job_failure.ResultQueries] = {}
+_readers: dict[str, streaming_queries.ResultQueries] = {}
 
 
-_Readers = list[tuple[str, job_failure.ResultQueries]]
+_Readers = list[tuple[str, streaming_queries.ResultQueries]]
 
 
 @attrs.define

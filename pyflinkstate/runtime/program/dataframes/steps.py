@@ -20,7 +20,7 @@ from pyflinkstate.runtime.program.dataframes.initial_state import check_method
 from pyflinkstate.runtime.program.dataframes.keys import KeyColumns, selector
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
-from pyflinkstate.runtime.spark import arrow, row_schema
+from pyflinkstate.runtime.spark import row_batches, row_schema
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
@@ -159,4 +159,4 @@ class _Named:
     names: tuple[str, ...]
 
     def __call__(self, values: Record) -> Record:
-        return arrow.row_maker(self.names)(values)
+        return row_batches.row_maker(self.names)(values)
