@@ -123,7 +123,7 @@ def lines_aside(disk: Disk, folder: str = "/aside/") -> Seen:
 
 
 def write(sink: UsedSink, epoch: int, *partitions: Iterable[Any], is_pickled: bool = False) -> list[Any]:
-    """Run the epoch's tasks, and return what their writers yield; pickled on their way, if the disk can be."""
+    """Run the epoch's tasks, and return what their writers yield; if asked for, they are pickled."""
     writer = sink.writer(epoch)
     if is_pickled:
         writer = pickle.loads(pickle.dumps(writer))
