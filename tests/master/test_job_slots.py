@@ -16,9 +16,9 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Count, Echo, TellOfClose, TellOfCollector
-from support_acted import SLOTS, ActingRunner, ServedSlot, acknowledge
 from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
+from support_slots import SLOTS, ActingRunner, ServedSlot, acknowledge
 
 from pyflinkstate.backends.format.metadata import OperatorState
 from pyflinkstate.backends.format.state_handles import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from checkpointed_functions import Buffer, Where
+from slot_functions import Buffer, Where
 from support_job import JobRun, latest, numbers
 
 from pyflinkstate.errors import BadRecordError

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from event_time_functions import Third
-from initial_state_functions import Reminded, SeededSums
 from operators import running_sums
+from slot_functions import Reminded, SeededSums
 from support_job import JobRun, latest, once, restore_point
 from support_runtime import PICKLED, ManualClock
 

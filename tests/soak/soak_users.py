@@ -23,8 +23,7 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from kill_plan import Plan
-from kill_rounds import KillRound
+from kill_rounds import KillRound, Plan
 from other_pythons import python_without_this_package
 from soak_submit import QUIET, SUBMIT, check, submitted
 from soak_two_hosts import DRIVER, HOSTS, Cluster, cluster, ending_with_this, has_what_it_needs, network

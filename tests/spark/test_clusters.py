@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from containers import container, java_home_in
+from container_job import container, java_home_in
 
 from pyflinkstate.runtime.spark.epoch_rdds import Executor, placed
 from pyflinkstate.runtime.wire import SlotId

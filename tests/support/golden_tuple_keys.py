@@ -7,8 +7,7 @@ subtasks of four key groups, each a file of everything and an increment with cha
 from pathlib import Path
 from typing import Any
 
-from backend_support import make_backend
-from increment_support import Snapshot, chained
+from backend_support import Snapshot, chained, make_backend
 
 from pyflinkstate import (
     ListStateDescriptor,

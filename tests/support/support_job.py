@@ -213,15 +213,10 @@ class Heard(JobListener):
     restarts: list[tuple[int, PyFlinkStateError]] = attrs.Factory(list)
     ended: list[JobStatus] = attrs.Factory(list)
     _completed: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
-    _given_up: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
 
     def await_checkpoint(self) -> CheckpointStats:
         """Return the next completed checkpoint; called from the runner's thread."""
         return self._completed.get(timeout=PATIENCE_S)
-
-    def await_failed_checkpoint(self) -> CheckpointStats:
-        """Return the next checkpoint that was given up; called from the runner's thread."""
-        return self._given_up.get(timeout=PATIENCE_S)
 
     def on_epoch(self, stats: EpochStats) -> None:
         self.epochs.append(stats)
@@ -232,7 +227,6 @@ class Heard(JobListener):
 
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
         self.failed.append(stats)
-        self._given_up.put(stats)
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         self.restarts.append((attempt, error))

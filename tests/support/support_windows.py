@@ -7,8 +7,9 @@ The operator is pickled by value first, as it is on its way to a state slot, so 
 import threading
 
 import cloudpickle
+from slot_functions import Mean as Mean
 
-from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
+from pyflinkstate import ProcessWindowFunction, TimeWindow, Types, WindowFunction
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -136,24 +137,6 @@ class CollectInContext(ProcessWindowFunction):
 
     def process(self, key, context, elements):
         return [(key, context.window(), list(elements))]
-
-
-class Mean(AggregateFunction):
-    """The mean of numbers; the accumulator is changed in place."""
-
-    def create_accumulator(self):
-        return [0, 0]
-
-    def add(self, value, accumulator):
-        accumulator[0] += value
-        accumulator[1] += 1
-        return accumulator
-
-    def get_result(self, accumulator):
-        return accumulator[0] / accumulator[1]
-
-    def merge(self, acc_a, acc_b):
-        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
 
 
 def collecting(assigner, **options):
