@@ -15,8 +15,8 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 

@@ -23,8 +23,8 @@ import attrs
 from pyflinkstate.api.timers import TimeDomain
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.values import Key, Record
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap import Timer
-from pyflinkstate.backends.keys import KeyContext
 from pyflinkstate.backends.values import isolated, take_isolated
 from pyflinkstate.runtime.operators.closing import close_all
 from pyflinkstate.runtime.operators.context import awaits
