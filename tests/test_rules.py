@@ -63,7 +63,6 @@ BACKENDS_ORDER = [
     "keys",
     "types",
     "values",
-    "internal_state",
     "bound_state",
     "wall_clock",
     "compiled",
@@ -71,7 +70,7 @@ BACKENDS_ORDER = [
 #: Houses of several rooms.
 HOUSES = {"runtime": RUNTIME_ORDER, "backends": BACKENDS_ORDER}
 #: These name each other's files: the doors are not compiled, so a call through one would not be native.
-COMPILED = {f"pyflinkstate.{name}" for name in (*ALL_COMPILED, "backends.values.state_list")}
+COMPILED = {f"pyflinkstate.{name}" for name in (*ALL_COMPILED, "backends.values.checked")}
 #: What several folders of tests have.
 SHARED_NAMES = {"conftest.py"}
 #: Only these may name each other: a method of each returns another one.

@@ -31,7 +31,7 @@ from pyflinkstate.backends.format.state_handles import (
     StateAssignment,
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import (

@@ -33,7 +33,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.snapshots import SnapshotCancelledError
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,

@@ -26,8 +26,10 @@ from pyflinkstate import (
     Types,
     errors,
 )
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.snapshot import OperatorStateRestoreOperation
+from pyflinkstate.backends.operator_state.backend import (
+    DefaultOperatorStateBackend,
+    OperatorStateRestoreOperation,
+)
 from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
 from pyflinkstate.runtime.storage.streams import open_folder
 

@@ -23,10 +23,13 @@ from pyflinkstate import (
 )
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources, HeapSnapshotStrategy
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
-from pyflinkstate.backends.types.names import type_from_json, type_to_json
+from pyflinkstate.backends.heap.snapshot import (
+    HeapRestoreOperation,
+    HeapSnapshotResources,
+    HeapSnapshotStrategy,
+)
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
+from pyflinkstate.backends.types.table import type_from_json, type_to_json
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()

@@ -22,7 +22,7 @@ from pyflinkstate import (
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState

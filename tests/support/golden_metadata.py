@@ -23,7 +23,7 @@ from pyflinkstate.backends.format.state_handles import (
     RawOperatorStateHandle,
     Section,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 
 FOLDER = Path(__file__).parents[1] / "storage" / "golden"

@@ -24,8 +24,8 @@ from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorSt
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys.key_groups import key_group_range
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.errors import KeyGroupRangeError
 
 PATH = Path(__file__).parents[1] / "keys" / "golden" / "tuple_keys_v1"

@@ -8,7 +8,7 @@ from backend_support import MemoryReader, MemoryStreams, ask_for_all
 from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 
 
 @attrs.frozen

@@ -10,13 +10,13 @@ import attrs
 
 from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
 from pyflinkstate.backends.format.state_handles import OperatorStateHandle, OperatorSubtaskState
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.operator_state.snapshot import (
+from pyflinkstate.backends.operator_state.backend import (
+    DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
 )
-from pyflinkstate.backends.snapshots.snapshot_strategy import (
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.snapshots import (
     SnapshotExecutionType,
     SnapshotStrategyRunner,
     SnapshotTask,

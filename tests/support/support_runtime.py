@@ -21,7 +21,7 @@ from pyflinkstate.backends.format.state_handles import (
     KeyGroupsStateHandle,
     OperatorSubtaskState,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, SlotId

@@ -14,7 +14,7 @@ from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
 
 from pyflinkstate import HashMapStateBackend, KeyedProcessFunction
 from pyflinkstate.backends.format.state_handles import StateAssignment
-from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
 from pyflinkstate.runtime.tasks.router import Router
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch

@@ -10,10 +10,9 @@ import cloudpickle
 
 from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK, SubtaskTime
