@@ -7,7 +7,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.metric_reporter import MetricReporter
+from pyflinkstate.api.metrics import MetricReporter
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor.follower import Follower
 from pyflinkstate.monitor.jobs import Jobs, Shown

@@ -26,9 +26,9 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import SnapshotCancelledError
 
 LONG, STRING = Types.LONG(), Types.STRING()

@@ -18,7 +18,7 @@ from support_slots import SLOTS, ActingRunner, ServedSlot
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.master import loop as loop_module

@@ -26,8 +26,7 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import RestorePoint, SavepointRequest, loop as loop_module
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention

@@ -31,7 +31,7 @@ from pyflinkstate.backends.format.state_handles import (
     StateAssignment,
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import (
@@ -41,8 +41,7 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import RestorePoint
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import RestorePoint, loop as loop_module
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart

@@ -28,8 +28,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.master import loop as loop_module
-from pyflinkstate.runtime.plan.nodes import SourceNode
-from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.nodes import Partitioning, SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink

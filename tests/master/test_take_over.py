@@ -30,7 +30,7 @@ from support_runtime import PATIENCE_S, PICKLED, ManualClock, metadata
 from tiers import cases
 
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.state import ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.errors import (
@@ -44,9 +44,12 @@ from pyflinkstate.errors import (
     StateMigrationError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import actions as actions_module
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import (
+    RestorePoint,
+    SavepointRequest,
+    actions as actions_module,
+    loop as loop_module,
+)
 from pyflinkstate.runtime.master.epochs import Epoch
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.run_claim import CHECK_INTERVAL_MS, RunClaim

@@ -17,8 +17,7 @@ from support_runtime import PATIENCE_S
 from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with, stories_at
 
 from pyflinkstate.errors import CheckpointError, UserFunctionError
-from pyflinkstate.monitor import api
-from pyflinkstate.monitor import recorder as recording
+from pyflinkstate.monitor import api, recorder as recording
 from pyflinkstate.monitor.journal import Journal, encode
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.runtime.plan.nodes import ChainNode

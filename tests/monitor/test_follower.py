@@ -11,8 +11,7 @@ from support_job import JobRun
 from support_runtime import raising
 from support_web import browser_of, stories_at
 
-from pyflinkstate.monitor import dead_jobs
-from pyflinkstate.monitor import follower as following
+from pyflinkstate.monitor import dead_jobs, follower as following
 from pyflinkstate.monitor.follower import Follower
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs

@@ -15,7 +15,7 @@ from support_job import JobRun
 from support_runtime import PATIENCE_S
 from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, show, story
 
-from pyflinkstate.api.metric_reporter import ReportedMetric
+from pyflinkstate.api.metrics import ReportedMetric
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor.hub import Monitor

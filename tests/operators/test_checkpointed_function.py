@@ -33,7 +33,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.snapshots import SnapshotCancelledError
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
@@ -46,8 +46,7 @@ from pyflinkstate.errors import (
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.nodes import Partitioning, SourceNode, StatefulNode
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.wire.messages import CheckpointTrigger
 from pyflinkstate.testing import (
@@ -59,7 +58,7 @@ from pyflinkstate.testing import (
     harness_of,
     split,
 )
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 SEEN = ListStateDescriptor("seen", Types.STRING())
 TOTAL = ValueStateDescriptor("total", Types.LONG())

@@ -17,7 +17,7 @@ from pyflinkstate import (
     Types,
 )
 from pyflinkstate.backends.format.state_file import StateFileHead
-from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import StateMigrationError
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 

@@ -10,8 +10,7 @@ import traceback
 
 import attrs
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from support_windows import Collect, WindowHarness
 
 from pyflinkstate import (
@@ -42,7 +41,7 @@ from pyflinkstate.runtime.operators.windows.aligned_windows import AlignedWindow
 from pyflinkstate.runtime.operators.windows.session_windows import SessionWindows
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 LATE = OutputTag("late")
 SIDE = OutputTag("side")

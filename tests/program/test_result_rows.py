@@ -13,8 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
-from pyspark.sql import Row
-from pyspark.sql import types as sql
+from pyspark.sql import Row, types as sql
 
 from pyflinkstate.api.row import Row as OwnRow
 from pyflinkstate.errors import RowError

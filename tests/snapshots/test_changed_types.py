@@ -47,9 +47,8 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.types.common_type import common_type
-from pyflinkstate.backends.types.migration import keys_may_become, type_migration
-from pyflinkstate.backends.types.pickles import sealed
+from pyflinkstate.backends.types.internal_types import sealed
+from pyflinkstate.backends.types.migration import common_type, keys_may_become, type_migration
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 
 KEYS = range(24)

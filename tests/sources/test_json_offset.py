@@ -10,8 +10,7 @@ from typing import Any
 import attrs
 import numpy
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pyflinkstate.errors import FunctionResultError, SourceError
 from pyflinkstate.runtime.sources import Available, BatchReaderSource, Epoch, Source, SplitEpoch

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.sql import Row
-from pyspark.sql import types as sql
+from pyspark.sql import Row, types as sql
 
 from pyflinkstate import KeyedProcessFunction, errors, keyed_process
 from pyflinkstate.runtime.spark import row_batches, row_columns, row_schema

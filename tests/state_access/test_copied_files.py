@@ -14,7 +14,7 @@ from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshots.raw_state import RawKeyedStateSnapshot, RawOperatorStateSnapshot
+from pyflinkstate.backends.snapshots import RawKeyedStateSnapshot, RawOperatorStateSnapshot
 from pyflinkstate.errors import CorruptCheckpointError
 from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 from pyflinkstate.state_access import open_checkpoint, verify

@@ -6,8 +6,7 @@ import json
 import pytest
 from read_support import JOB_ID, write
 
-from pyflinkstate.state_access.command_line import main
-from pyflinkstate.state_access.command_line import progress as progress_module
+from pyflinkstate.state_access.command_line import main, progress as progress_module
 from pyflinkstate.state_access.command_line.progress import Progress
 
 

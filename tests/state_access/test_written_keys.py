@@ -8,7 +8,7 @@ from type_samples import KEY_SAMPLES, Samples
 
 from pyflinkstate.api.row import Row, names_of, row_of
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.state_access.command_line.printing import json_text, readable
 from pyflinkstate.state_access.command_line.written_keys import parsed_key

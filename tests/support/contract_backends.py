@@ -26,7 +26,7 @@ from pyflinkstate import (
     TypeInformation,
     Types,
 )
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

@@ -19,8 +19,8 @@ from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode,
 from pyflinkstate.runtime.program import DataStream
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing import MAX_WATERMARK, ManualClock, OneInputOperatorHarness
+from pyflinkstate.testing.harness import StreamRecord, Watermark
 from pyflinkstate.testing.operator_harness import OperatorHarness
-from pyflinkstate.testing.output import StreamRecord, Watermark
 
 Item = StreamRecord | Watermark
 END_OF_INPUT = Watermark(MAX_WATERMARK)

@@ -17,7 +17,7 @@ from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.runtime.operators import OperatorContext, window_operator
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK, SubtaskTime
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: The number of key groups; few, as each is a map of its own in every backend.
 MAX_PARALLELISM = 16

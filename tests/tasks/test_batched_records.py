@@ -21,9 +21,7 @@ from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.samples import MOST_RECORDS, Samples, sample_batches
-from pyflinkstate.runtime.wire import InputFrame
-from pyflinkstate.runtime.wire import frame_sizes as sizes_module
-from pyflinkstate.runtime.wire import frames as frames_module
+from pyflinkstate.runtime.wire import InputFrame, frame_sizes as sizes_module, frames as frames_module
 
 SCHEMA = sql.StructType().add("key", "string").add("at", "timestamp").add("n", "long")
 KIND = RowType(SCHEMA.json())

@@ -26,7 +26,7 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.plan.nodes import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 
 INFO = TaskInfo(subtask=1, parallelism=4, attempt=2)

@@ -10,7 +10,7 @@ from support_slots import Driver
 
 from pyflinkstate import KeySelector, ReduceFunction, RuntimeContext
 from pyflinkstate.errors import UserFunctionError
-from pyflinkstate.runtime.plan.chained import ChainedOperator
+from pyflinkstate.runtime.plan.nodes import ChainedOperator
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, TaskLink
 from pyflinkstate.runtime.wire.frames import InputFrame

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from support_runtime import PICKLED
 
-from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.nodes import Partitioning
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.wire import frames as frames_module
 from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame

@@ -18,7 +18,7 @@ from pyflinkstate.api.type_information import misfit
 from pyflinkstate.backends.types import hashes, table
 from pyflinkstate.backends.types.atoms import atom
 from pyflinkstate.backends.types.codec import WrittenForm
-from pyflinkstate.backends.types.names import type_from_json, type_to_json
+from pyflinkstate.backends.types.table import type_from_json, type_to_json
 from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.runtime.sinks import RecordText
 from pyflinkstate.runtime.tasks.batch_keys import KeyGroups

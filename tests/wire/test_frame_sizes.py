@@ -10,13 +10,12 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tiers import cases
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.nodes import Partitioning
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.wire import frame_sizes
 from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES, FrameCutter, OutputSteps, rough_size

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support_runtime import PACKAGE, PICKLED, raising
 from tiers import cases
 
 from pyflinkstate import Instant, Row, TypeInformation, Types
-from pyflinkstate.backends.keys.key_groups import key_group_of_hash, key_group_range
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, key_group_range
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
 from pyflinkstate.runtime.tasks import batch_keys
 from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router

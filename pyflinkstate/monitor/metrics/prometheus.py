@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyflinkstate.api.metric_reporter import ReportedMetric
+from pyflinkstate.api.metrics import ReportedMetric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from pyflinkstate.api.metric_reporter import MetricReporter, ReportedMetric
+from pyflinkstate.api.metrics import MetricReporter, ReportedMetric
 
 #: How long the end of a program waits for a last report.
 END_TIMEOUT_S = 10.0

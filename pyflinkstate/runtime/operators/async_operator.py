@@ -20,11 +20,10 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.timers import TimeDomain
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.values import Key, Record
+from pyflinkstate.api.context import TimeDomain
+from pyflinkstate.api.values import Key, Record, T
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap import Timer
-from pyflinkstate.backends.keys import KeyContext
 from pyflinkstate.backends.values import isolated, take_isolated
 from pyflinkstate.runtime.operators.closing import close_all
 from pyflinkstate.runtime.operators.context import awaits

@@ -6,7 +6,7 @@ import decimal
 import pickle
 from collections.abc import Iterator
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.state import ValueStateDescriptor
 from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.types import PICKLE_PROTOCOL, VOID_NAMESPACE

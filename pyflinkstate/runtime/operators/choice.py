@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pyflinkstate.api.connected import (
+from pyflinkstate.api.functions import (
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
 )
-from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.values import UserFunction
 from pyflinkstate.runtime.operators.context import awaits
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, TwoInputOperator

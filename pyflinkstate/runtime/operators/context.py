@@ -10,22 +10,20 @@ from functools import partial
 import attrs
 
 from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
-from pyflinkstate.api.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
 from pyflinkstate.api.functions import Function
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import (
     AggregatingState,
+    AggregatingStateDescriptor,
     ListState,
+    ListStateDescriptor,
     MapState,
+    MapStateDescriptor,
     ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
     ValueState,
+    ValueStateDescriptor,
 )
 from pyflinkstate.api.values import AnyState
 from pyflinkstate.backends.heap import HeapKeyedStateBackend

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from pyflinkstate.api.type_variables import T
+from pyflinkstate.api.values import T
 
 #: Creates an event loop. Tests pass one whose time is not that of the machine.
 NewEventLoop = Callable[[], asyncio.AbstractEventLoop]

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import cast
 
-from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import CoFlatMapFunction, CoMapFunction
-from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
-from pyflinkstate.api.timers import TimeDomain, TimerService
+from pyflinkstate.api.context import TimeDomain, TimerService
+from pyflinkstate.api.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+)
+from pyflinkstate.api.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState, StateDescriptor
 from pyflinkstate.api.values import AnyState, FunctionContext, Key, Record, StateValue, UserFunction
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE

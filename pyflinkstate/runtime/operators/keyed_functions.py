@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import ValueStateDescriptor
 from pyflinkstate.api.values import FunctionContext, Record
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import BadRecordError, ConfigurationError, FunctionResultError

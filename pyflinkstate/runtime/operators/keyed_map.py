@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.state import ValueState
+from pyflinkstate.api.state import ValueState, ValueStateDescriptor
 from pyflinkstate.api.values import Key, Record, StateValue
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.errors import BadRecordError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 
-from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
+from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from pyflinkstate.api.values import UserFunction
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, Process

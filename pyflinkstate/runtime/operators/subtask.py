@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
-from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
+from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener, TimeDomain
 from pyflinkstate.api.functions import Function
-from pyflinkstate.api.timers import TimeDomain
 from pyflinkstate.api.values import Key, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
 from pyflinkstate.backends.heap import RecordLoop, Timer

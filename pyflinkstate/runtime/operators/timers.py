@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyflinkstate.api.timers import TimerService
+from pyflinkstate.api.context import TimerService
 from pyflinkstate.backends.heap import InternalTimerService, KindOfTimers, SubtaskTime, UserTimerService
 from pyflinkstate.errors import NotKeyedStreamError
 from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK, TaskTime

@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from pyflinkstate.api.checkpoint_storage import CheckpointStorage
 from pyflinkstate.api.checks import check_dataframe, check_text, positive
-from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.api.metric_reporter import MetricReporter
+from pyflinkstate.api.metrics import MetricReporter
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state_backend import StateBackend
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Offset, SparkObject, TypedValue
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.state_backend import CheckpointStorage, StateBackend
+from pyflinkstate.api.time import WatermarkStrategy
+from pyflinkstate.api.types import TypeInformation, check_type
+from pyflinkstate.api.values import Offset, SparkObject, T, TypedValue
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
     JobExecutionResult,
@@ -28,6 +25,7 @@ from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings,
+    ExecutionConfig,
     RuntimeExecutionMode,
 )
 from pyflinkstate.runtime.program.environment_sources import (
@@ -36,10 +34,9 @@ from pyflinkstate.runtime.program.environment_sources import (
     query_location,
     query_source,
 )
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig
-from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import run_to_end
-from pyflinkstate.runtime.program.jobs import LATEST, Jobs
+from pyflinkstate.runtime.program.job_client import JobClient, run_to_end
+from pyflinkstate.runtime.program.jobs import Jobs
+from pyflinkstate.runtime.program.start_points import LATEST
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pyflinkstate.api.checks import check_dataframe, positive
-from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.types import TypeInformation, check_type
 from pyflinkstate.api.values import SparkObject, TypedValue
 from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.jobs import Jobs
-from pyflinkstate.runtime.program.stream_types import converted_at_source
+from pyflinkstate.runtime.program.user_functions import converted_at_source
 from pyflinkstate.runtime.settings import CheckpointConfig
 from pyflinkstate.runtime.sources import (
     FORMATS,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pyflinkstate.api.checks import as_int, check_list, positive
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.serialization import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, SinkError

@@ -33,7 +33,7 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.api.checks import positive
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.serialization import Encoder
 from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, base_name, maker_of

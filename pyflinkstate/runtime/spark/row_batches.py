@@ -26,11 +26,10 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql import Row
-from pyspark.sql import types as sql
+from pyspark.sql import Row, types as sql
 
+from pyflinkstate.api.time import TimestampAssigner
 from pyflinkstate.api.values import Key, Record, SelectKey, SparkObject
-from pyflinkstate.api.watermark_strategy import TimestampAssigner
 from pyflinkstate.runtime.sources import RddEpoch, ReadBatches
 from pyflinkstate.runtime.spark.row_columns import arrow_schema
 from pyflinkstate.runtime.wire import ColumnBatch

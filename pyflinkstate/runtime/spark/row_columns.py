@@ -17,8 +17,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as sql
+from pyspark.sql import DataFrame, SparkSession, types as sql
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from pyflinkstate.api.values import Record, Reported, SparkObject

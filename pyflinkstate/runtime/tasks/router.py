@@ -289,7 +289,7 @@ _NOTHING = InputFrame(b"", (), ())
 def operator_index_of(
     groups: npt.NDArray[np.uint16], max_parallelism: int, parallelism: int
 ) -> npt.NDArray[np.int64]:
-    """Return :func:`~pyflinkstate.backends.keys.key_groups.operator_index` for many key groups at once."""
+    """Return :func:`~pyflinkstate.backends.keys.operator_index` for many key groups at once."""
     return operator_index(max_parallelism, parallelism, groups.astype(np.int64))  # type: ignore
 
 

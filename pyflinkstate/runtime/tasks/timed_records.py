@@ -14,8 +14,8 @@ from itertools import repeat
 from typing import Protocol
 
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.time import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.values import Record
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,

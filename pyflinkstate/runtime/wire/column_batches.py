@@ -9,8 +9,8 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from pyflinkstate.api.time import TimestampAssigner
 from pyflinkstate.api.values import Key, Record, SelectKey
-from pyflinkstate.api.watermark_strategy import TimestampAssigner
 
 
 class ColumnBatch(Sequence[Record]):

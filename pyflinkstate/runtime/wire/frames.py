@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.time import NO_WATERMARK
 from pyflinkstate.api.values import Key, Record
-from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire import frame_sizes
 from pyflinkstate.runtime.wire.column_batches import ColumnBatch

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
 
 
 @attrs.define

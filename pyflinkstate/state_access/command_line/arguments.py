@@ -16,8 +16,7 @@ from typing import TextIO
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.state_access.command_line import commands
-from pyflinkstate.state_access.command_line.editing import add_options
-from pyflinkstate.state_access.command_line.editing import edit as _edit
+from pyflinkstate.state_access.command_line.editing import add_options, edit as _edit
 from pyflinkstate.state_access.command_line.printing import Printer
 from pyflinkstate.state_access.command_line.progress import Progress
 

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from pyflinkstate.api.checkpointed import CheckpointedFunction, FunctionSnapshotContext
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor, StateKind, ValueStateDescriptor
+from pyflinkstate.api.context import CheckpointedFunction, FunctionSnapshotContext, RuntimeContext
 from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
+from pyflinkstate.api.state import MapStateDescriptor, StateDescriptor, StateKind, ValueStateDescriptor
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Key, Record
 from pyflinkstate.errors import ConfigurationError

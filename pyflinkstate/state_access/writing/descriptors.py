@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyflinkstate.api.descriptors import StateDescriptor
+from pyflinkstate.api.state import StateDescriptor
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.ttl import rules_of, with_timestamps
 from pyflinkstate.backends.types import RegisteredStateMeta

@@ -10,10 +10,9 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.checks import check_text
-from pyflinkstate.api.composite_types import check_type
-from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.state import StateDescriptor
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation, check_type
 from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.keys import check_parallelism

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import MapTypeInfo, PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.api.windows import WindowSerializer

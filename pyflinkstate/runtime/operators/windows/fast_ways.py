@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pyflinkstate.api.session_windows import session_gap_of
 from pyflinkstate.api.triggers import Trigger, purges_at_end
 from pyflinkstate.api.values import AnyState, AnyWindow
-from pyflinkstate.api.window_assigners import WindowAssigner, alignment_of
+from pyflinkstate.api.window_assigners import WindowAssigner, alignment_of, session_gap_of
 from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap import StateTable
-from pyflinkstate.backends.keys import KeyContext
 from pyflinkstate.runtime.operators.operators import FrameLoop, Output
 from pyflinkstate.runtime.operators.timers import InternalTimerService
 from pyflinkstate.runtime.operators.windows.aligned_windows import LATEST_MS, AlignedWindows

@@ -26,9 +26,9 @@ from typing import Any, Final
 from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.values import AnyWindow
 from pyflinkstate.api.windows import MAX_LONG_VALUE
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.timer_service import InternalTimerService, KindOfTimers
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.runtime.operators.windows.window_results import WindowResults
 
 #: Times and gaps beyond these take the general way, so that their sum is a 64-bit integer.

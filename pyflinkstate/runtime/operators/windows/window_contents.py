@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import AnyState, Record, Stored, UserFunction
 from pyflinkstate.api.windows import Window

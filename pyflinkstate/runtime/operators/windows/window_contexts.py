@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.functions import ProcessAllWindowFunction, ProcessWindowFunction
+from pyflinkstate.api.metrics import MetricGroup
+from pyflinkstate.api.state import (
     StateDescriptor,
     StateKind,
 )
-from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import AnyState, AnyWindow, Record
 from pyflinkstate.api.window_assigners import WindowAssigner
-from pyflinkstate.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
 from pyflinkstate.api.windows import Window
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import ConfigurationError

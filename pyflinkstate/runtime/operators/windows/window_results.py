@@ -10,8 +10,8 @@ from typing import Any
 
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.values import AnyWindow
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.values.isolation import isolated
 
 

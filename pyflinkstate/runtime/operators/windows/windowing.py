@@ -15,21 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from pyflinkstate.api.checks import at_least
-from pyflinkstate.api.descriptors import ListStateDescriptor
-from pyflinkstate.api.functions import Function
-from pyflinkstate.api.metrics import Counter
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.state import ListState
-from pyflinkstate.api.triggers import Trigger, TriggerResult
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, AnyWindow, Key, Record, UserFunction
-from pyflinkstate.api.window_assigners import MergingWindowAssigner, WindowAssigner
-from pyflinkstate.api.window_functions import (
+from pyflinkstate.api.functions import (
     AllWindowFunction,
+    Function,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
+from pyflinkstate.api.metrics import Counter
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.state import ListState, ListStateDescriptor
+from pyflinkstate.api.triggers import Trigger, TriggerResult
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import AnyState, AnyWindow, Key, Record, UserFunction
+from pyflinkstate.api.window_assigners import MergingWindowAssigner, WindowAssigner
 from pyflinkstate.api.windows import MAX_LONG_VALUE
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.values import isolated

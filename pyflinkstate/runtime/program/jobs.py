@@ -1,4 +1,4 @@
-"""The jobs of an environment: made of its streams, run, and turned into results."""
+"""The jobs of an environment: made of its streams, run, monitored, and turned into results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import attrs
+
 from pyflinkstate.api.checks import check_text
+from pyflinkstate.api.metrics import MetricReporter
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
@@ -17,14 +20,15 @@ from pyflinkstate.runtime.master import (
     JobObserver,
     JobParts,
     JobSettings,
+    MonitorOfProgram,
     ProgressLine,
+    WebPageSettings,
+    load_monitor,
 )
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import CloseableIterator, run_to_end
-from pyflinkstate.runtime.program.jobs.monitoring import Monitoring
-from pyflinkstate.runtime.program.jobs.start_points import StartPoints, streaming_source_of
+from pyflinkstate.runtime.program.job_client import CloseableIterator, JobClient, run_to_end
+from pyflinkstate.runtime.program.start_points import StartPoints, streaming_source_of
 from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
@@ -42,6 +46,68 @@ from pyflinkstate.runtime.wire import SystemClock
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
+
+
+@attrs.define(eq=False)
+class Monitoring:
+    """Monitors the jobs of one environment: web page, journal and reporters."""
+
+    settings: EnvironmentSettings
+    _monitor: MonitorOfProgram | None = None
+    #: How the page is served now.
+    _served: WebPageSettings | None = None
+
+    def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
+        """Tell a reporter the metrics of all jobs at an interval."""
+        if self._monitor is None:
+            self._monitor = load_monitor()
+        self._monitor.add_reporter(reporter, interval_ms)
+
+    def serve_anew(self) -> None:
+        """Serve the page by the present settings, even if they have not changed."""
+        self._served = None
+        self._started()
+
+    def address(self) -> str | None:
+        """Return the address of the page with its token, or None if there is no page."""
+        monitor = self._started()
+        return None if monitor is None else monitor.address
+
+    def page(self) -> str | None:
+        """Return the address of the page without its token, if it is served."""
+        address = None if self._monitor is None else self._monitor.address
+        return None if address is None else address.partition("?")[0]
+
+    def observer(self) -> JobObserver | None:
+        """Return a listener for a new job, if there is a monitor."""
+        monitor, directory = self._started(), self.settings.checkpoints.checkpoint_directory()
+        if monitor is None:
+            return None
+        if directory is None or not self.settings.keeps_journal:
+            return monitor.observe(None)
+        return monitor.observe(directory.checkpoint_path)
+
+    def attach(self, observer: JobObserver | None, job: Job) -> None:
+        """Let the page steer the job of an observer."""
+        if observer is not None and self._monitor is not None:
+            self._monitor.attach(observer, job, self.settings.savepoint_directory)
+
+    def close(self) -> None:
+        """Close the page and the reporters."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = self._served = None
+
+    def _started(self) -> MonitorOfProgram | None:
+        """Return the monitor, which is loaded when it is needed for the first time."""
+        page = self.settings.web_page
+        if self._monitor is None and (page is not None or self.settings.keeps_journal):
+            self._monitor = load_monitor()
+        if self._monitor is not None and self._served is not page:  # it was chosen later
+            self._monitor.serve(page)
+            self._served = page
+        return self._monitor
+
 
 DEFAULT_JOB_NAME = "pyflinkstate job"
 
