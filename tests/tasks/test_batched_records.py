@@ -22,7 +22,6 @@ from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.samples import MOST_RECORDS, Samples, sample_batches
 from pyflinkstate.runtime.wire import InputFrame
-from pyflinkstate.runtime.wire import frame_sizes as sizes_module
 from pyflinkstate.runtime.wire import frames as frames_module
 
 SCHEMA = sql.StructType().add("key", "string").add("at", "timestamp").add("n", "long")
@@ -89,7 +88,7 @@ def test_they_go_where_records_go(
 
 def test_a_frame_has_no_more_bytes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 1000)
-    monkeypatch.setattr(sizes_module, "FRAME_BYTES", 400)
+    monkeypatch.setattr(frames_module, "FRAME_BYTES", 400)
     parts = list(BatchedRecords(batches(101)).frames(1000))
     assert len(parts) > 5
     assert max(part.size_bytes for part in parts) <= 400

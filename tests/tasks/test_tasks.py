@@ -30,8 +30,8 @@ from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.stage_tasks import StageTask
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SourceTask, TaskLink
-from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES
 from pyflinkstate.runtime.wire.frames import (
+    MAX_FRAME_BYTES,
     RECORDS_PER_FRAME,
     InputFrame,
     ValuesFrame,

@@ -18,7 +18,7 @@ from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionE
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, assigned
-from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
+from pyflinkstate.runtime.wire.frames import FrameCutter
 
 FRAME = 4
 

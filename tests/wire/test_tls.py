@@ -22,7 +22,7 @@ from pyflinkstate.errors import ConfigurationError, UntrustedConnectionError
 from pyflinkstate.runtime.spark.sessions import is_encrypted as is_encrypted_by_spark
 from pyflinkstate.runtime.wire import new_secret, tls
 from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits
+from pyflinkstate.runtime.wire.handshake import LIMITS, HandshakeLimits
 from pyflinkstate.runtime.wire.transport import (
     Address,
     Server,

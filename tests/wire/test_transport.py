@@ -20,8 +20,7 @@ from support_slots import in_thread, outcome
 from pyflinkstate.errors import UntrustedConnectionError
 from pyflinkstate.runtime.wire import transport
 from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.handshake import CLIENT_HELLO_BYTES
-from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits
+from pyflinkstate.runtime.wire.handshake import CLIENT_HELLO_BYTES, LIMITS, HandshakeLimits
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from pyflinkstate.runtime.wire import ColumnBatch, FrameCutter, frame_sizes, frames
+from pyflinkstate.runtime.wire import ColumnBatch, FrameCutter, frames
 
 
 class BatchedRecords:
@@ -22,7 +22,7 @@ class BatchedRecords:
     def frames(self, max_records: int) -> Iterator[ColumnBatch]:
         """Yield the records of one frame after the other."""
         for batch in self.batches:
-            yield from batch.parts(max_records, frame_sizes.FRAME_BYTES)
+            yield from batch.parts(max_records, frames.FRAME_BYTES)
 
     def take(self, cutter: FrameCutter) -> tuple[Sequence[object], list[int | None]]:
         """Return the records of the next frame, which have no timestamps; none at the end."""
