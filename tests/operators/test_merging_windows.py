@@ -18,7 +18,7 @@ from pyflinkstate import (
     TimeWindowSerializer,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.windows.merging_windows import MergingWindowSet
+from pyflinkstate.runtime.operators.windows.window_state import MergingWindowSet
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 LATE = OutputTag("late")

@@ -17,7 +17,7 @@ from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, assigned
+from pyflinkstate.runtime.tasks.records import FollowedRecords, assigned
 from pyflinkstate.runtime.wire.frames import FrameCutter
 
 FRAME = 4

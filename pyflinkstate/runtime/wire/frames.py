@@ -350,7 +350,7 @@ class FrameCutter:
     """
 
     def __init__(self, max_records: int) -> None:
-        self._max_records = max_records
+        self.max_records = max_records
         self.has_ended = False
         self._chunk = 1
         self._measured = 0
@@ -389,7 +389,7 @@ class FrameCutter:
 
     def _next(self, taken: int) -> int:
         is_full = self._measured * self._factor >= FRAME_BYTES
-        return 0 if is_full else min(self._chunk, self._max_records - taken)
+        return 0 if is_full else min(self._chunk, self.max_records - taken)
 
     def _measure(self, number: int, size: int) -> None:
         self._measured += number * size
