@@ -32,7 +32,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.errors import (
     CheckpointError,
@@ -46,10 +46,9 @@ from pyflinkstate.errors import (
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.wire.messages import CheckpointTrigger
+from pyflinkstate.runtime.plan import Partitioning, SourceNode, StatefulNode
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.wire import CheckpointTrigger
 from pyflinkstate.testing import (
     NO_WATERMARK,
     CheckpointedOperatorHarness,

@@ -37,8 +37,8 @@ from pyflinkstate import (
 from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
+from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
 from pyflinkstate.runtime.wire import NO_WATERMARK
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint

@@ -18,8 +18,7 @@ from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryStrategy
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, UserFunctionError
 from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
-from pyflinkstate.runtime.tasks import async_wait
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks import Chain, TaskInfo, async_wait
 from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 
 MODES = AsyncFunctionDescriptor.OutputMode

@@ -17,9 +17,8 @@ from pyflinkstate import TimestampAssigner, WatermarkStrategy, errors
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator, Partitioning
 from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
 from pyflinkstate.runtime.spark.arrow.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks import Chain, EventTimeSettings, Router, TaskInfo
 from pyflinkstate.runtime.tasks.records import BatchedRecords
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import MOST_RECORDS, of_batch, sampled
 from pyflinkstate.runtime.wire import FrameCutter, InputFrame
 from pyflinkstate.runtime.wire import frames as frames_module

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyflinkstate.api.functions import MapFunction
+from pyflinkstate import MapFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.records import FollowedRecords, assigned
-from pyflinkstate.runtime.wire.frames import FrameCutter
+from pyflinkstate.runtime.wire import FrameCutter
 
 FRAME = 4
 

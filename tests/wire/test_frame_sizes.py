@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import cases
 
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.wire import frames
+from pyflinkstate.runtime.plan import Partitioning
+from pyflinkstate.runtime.tasks import EventTimeSettings, Router
+from pyflinkstate.runtime.wire import NO_WATERMARK, FrameTime, TaskTime, frames
 from pyflinkstate.runtime.wire.frames import (
     MAX_FRAME_BYTES,
     RECORDS_PER_FRAME,
@@ -31,7 +31,6 @@ from pyflinkstate.runtime.wire.frames import (
     frames_of,
     rough_size,
 )
-from pyflinkstate.runtime.wire.watermarks import NO_WATERMARK, FrameTime, TaskTime
 
 LARGE = 500_000
 

@@ -17,13 +17,11 @@ from support_runtime import PACKAGE, PICKLED, raising
 from tiers import cases
 
 from pyflinkstate import Instant, Row, TypeInformation, Types
-from pyflinkstate.backends.keys.key_groups import key_group_of_hash, key_group_range
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, key_group_range
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
 from pyflinkstate.runtime.tasks import router as router_module
 from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router
-from pyflinkstate.runtime.wire import frames
-from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame, ValuesFrame, decode_values
+from pyflinkstate.runtime.wire import FrameKey, InputFrame, ValuesFrame, decode_values, frames
 
 Routed = list[tuple[FrameKey, InputFrame]]
 

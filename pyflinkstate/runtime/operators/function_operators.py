@@ -16,8 +16,6 @@ from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListen
 from pyflinkstate.api.connected import (
     CoFlatMapFunction,
     CoMapFunction,
-    CoProcessFunction,
-    KeyedCoProcessFunction,
 )
 from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import (
@@ -34,7 +32,7 @@ from pyflinkstate.backends.heap import InternalTimerService, Timer, UserTimerSer
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import FunctionResultError, NoCurrentKeyError, StateAccessError
-from pyflinkstate.runtime.operators.context import KeylessTimerService, awaits, close_function, open_function
+from pyflinkstate.runtime.operators.context import KeylessTimerService, close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 
 #: Flink's name for the timer service of user functions.
@@ -332,21 +330,3 @@ class _ReadOnlyView(ReadOnlyBroadcastState):
 
     def clear(self) -> None:
         self.put()
-
-
-def operator_of(function: UserFunction) -> StatefulOperator:
-    """Return the operator that runs ``function``, or ``function`` itself if it is an operator.
-
-    It is chosen once, when a subtask is made.
-    """
-    if isinstance(function, StatefulOperator):
-        return function
-    if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):
-        return TwoInputOperator(function)
-    methods = (getattr(function, name, None) for name in ("process_element", "on_timer"))
-    if isinstance(function, KeyedProcessFunction) and any(map(awaits, methods)):
-        # Only async functions pay for the import of asyncio.
-        from pyflinkstate.runtime.operators.async_operator import AsyncFunctionOperator
-
-        return AsyncFunctionOperator(function)
-    return FunctionOperator(function)

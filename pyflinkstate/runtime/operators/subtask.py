@@ -12,21 +12,27 @@ import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.api.functions import Function
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
+from pyflinkstate.api.functions import Function, KeyedProcessFunction
 from pyflinkstate.api.timers import TimeDomain
 from pyflinkstate.api.values import Key, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
 from pyflinkstate.backends.heap import RecordLoop, SubtaskTime, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
 from pyflinkstate.errors import KeyGroupRangeError, PyFlinkStateError
-from pyflinkstate.runtime.operators.context import OperatorContext
-from pyflinkstate.runtime.operators.function_operators import FunctionOperator, operator_of
+from pyflinkstate.runtime.operators.context import OperatorContext, awaits
+from pyflinkstate.runtime.operators.function_operators import FunctionOperator, TwoInputOperator
 from pyflinkstate.runtime.operators.operator_state import (
     InitializationContext,
     SnapshotContext,
     StreamOperatorState,
 )
-from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup, Output
+from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.windows.fast_windows import FastWindows
 from pyflinkstate.runtime.wire import (
     NO_WATERMARK,
@@ -326,3 +332,21 @@ class KeyedSubtask:
 
 def _no_key(key: Key, map_index: int) -> None:
     """Leave the key unset, and do not call its listeners."""
+
+
+def operator_of(function: UserFunction) -> StatefulOperator:
+    """Return the operator that runs ``function``, or ``function`` itself if it is an operator.
+
+    It is chosen once, when a subtask is made.
+    """
+    if isinstance(function, StatefulOperator):
+        return function
+    if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):
+        return TwoInputOperator(function)
+    methods = (getattr(function, name, None) for name in ("process_element", "on_timer"))
+    if isinstance(function, KeyedProcessFunction) and any(map(awaits, methods)):
+        # Only async functions pay for the import of asyncio.
+        from pyflinkstate.runtime.operators.async_operator import AsyncFunctionOperator
+
+        return AsyncFunctionOperator(function)
+    return FunctionOperator(function)
