@@ -16,9 +16,9 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Count, Echo, TellOfClose, TellOfCollector
-from support_acted import SLOTS, ActingRunner, ServedSlot, acknowledge
 from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
+from support_slots import SLOTS, ActingRunner, ServedSlot, acknowledge
 
 from pyflinkstate.backends.format.metadata import OperatorState
 from pyflinkstate.backends.format.state_handles import (
@@ -47,9 +47,8 @@ from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
-from pyflinkstate.runtime.sources.query_log import QueryLog
 from pyflinkstate.runtime.sources.sources import Available
-from pyflinkstate.runtime.sources.spark_sources import StreamingSource
+from pyflinkstate.runtime.sources.spark_sources import QueryLog, StreamingSource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,

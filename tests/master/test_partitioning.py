@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from event_time_functions import Contents, key_of
-from partition_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, same
+from slot_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, same
 from support_job import JobRun, LocalRunner
 from support_runtime import PICKLED
 from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_functions import CountRecords, EveryKind, Padded, Unbounded
+from slot_functions import CountRecords, EveryKind, Padded, Unbounded
 from support_job import GrowingSource, JobRun
 from support_runtime import PATIENCE_S
 from support_web import JOB_ID, Answer, Browser, browser_of, exchange, monitor_with, parse, story

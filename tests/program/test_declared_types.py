@@ -26,7 +26,7 @@ from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.plan.nodes import CHECK, SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.testing import OneInputOperatorHarness
 

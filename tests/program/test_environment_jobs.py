@@ -35,7 +35,7 @@ from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 
 pytestmark = pytest.mark.usefixtures("forked_slots")
 

@@ -25,7 +25,7 @@ from pyflinkstate.runtime.settings.checkpoint_config import CheckpointConfig
 from pyflinkstate.runtime.settings.restart import FailureRateRestart, FixedDelayRestart, RestartStrategies
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.text_file_sink import RollingPolicy
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 

@@ -5,16 +5,19 @@ import threading
 import pytest
 from backend_support import (
     MemoryStreams,
+    Snapshot,
+    chained,
+    contents,
     fill,
     make_backend,
     one_of_each_kind,
     read,
     rescale,
     restore,
+    rows_of,
     state_of,
     take_snapshot,
 )
-from increment_support import Snapshot, chained, contents, rows_of
 from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 from backend_support import Mean, state_of
-from write_support import restored
+from read_support import restored
 
 from pyflinkstate import (
     AggregatingStateDescriptor,

@@ -8,12 +8,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from backend_support import PICKLED, make_backend, restore, state_of, take_snapshot
-from increment_support import Snapshot, chained
-from read_support import COUNT, JOB_ID, UID, checkpoint_of, state_file, write
+from backend_support import PICKLED, Snapshot, chained, make_backend, restore, state_of, take_snapshot
+from read_support import (
+    COUNT,
+    JOB_ID,
+    UID,
+    checkpoint_of,
+    checkpoint_with,
+    content,
+    filled,
+    restored,
+    state_file,
+    write,
+)
 from support_runtime import tree
 from tiers import cases
-from write_support import checkpoint_with, content, filled, restored
 
 from pyflinkstate import (
     ListStateDescriptor,

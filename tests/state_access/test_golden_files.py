@@ -2,7 +2,7 @@
 
 import attrs
 import pytest
-from backend_support import restore
+from backend_support import contents, restore
 from golden_content import (
     KEYS,
     NOW,
@@ -19,7 +19,6 @@ from golden_content import (
     windowed,
 )
 from golden_tuple_keys import KEY_TYPE, MAX_PARALLELISM, PATH
-from increment_support import contents
 from read_support import checkpoint_of, in_memory
 
 from pyflinkstate.backends.format import CheckpointMetadata

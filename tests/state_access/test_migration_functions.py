@@ -2,8 +2,7 @@
 
 import pytest
 from backend_support import make_backend, state_of
-from read_support import UID
-from write_support import checkpoint_with, restored
+from read_support import UID, checkpoint_with, restored
 
 from pyflinkstate import (
     ListStateDescriptor,

@@ -5,8 +5,7 @@ from itertools import product
 
 import cloudpickle
 import pytest
-from backend_support import fill, make_backend, one_of_each_kind, state_of, take_snapshot
-from increment_support import Snapshot, chained
+from backend_support import Snapshot, chained, fill, make_backend, one_of_each_kind, state_of, take_snapshot
 from operator_support import NUMBERS, snapshot
 from read_support import UID, checkpoint_of
 from tiers import cases

@@ -6,8 +6,17 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from backend_support import fill, make_backend, one_of_each_kind, restore, state_of, take_snapshot
-from increment_support import Snapshot, chained, contents
+from backend_support import (
+    Snapshot,
+    chained,
+    contents,
+    fill,
+    make_backend,
+    one_of_each_kind,
+    restore,
+    state_of,
+    take_snapshot,
+)
 from read_support import checkpoint_of
 
 from pyflinkstate import (

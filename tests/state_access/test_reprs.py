@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from read_support import UID, in_memory, metadata_of, operator_of
-from write_support import filled
+from read_support import UID, filled, in_memory, metadata_of, operator_of
 
 from pyflinkstate import CheckpointStats, JobExecutionResult
 from pyflinkstate.state_access import Checkpoint, KeyHistory, Moment, Verification, diff, edit

@@ -6,8 +6,7 @@ import pickle
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, state_of
-from read_support import COUNT, UID
-from write_support import checkpoint_with, restored
+from read_support import COUNT, UID, checkpoint_with, restored
 
 from pyflinkstate import MapStateDescriptor, StateTtlConfig, Time, Types
 from pyflinkstate.errors import StateTableError

@@ -6,9 +6,8 @@ import decimal
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, state_of
-from read_support import COUNT, UID
+from read_support import COUNT, UID, checkpoint_with, filled, restored
 from type_samples import MANY_BITS
-from write_support import checkpoint_with, filled, restored
 
 from pyflinkstate import (
     Instant,

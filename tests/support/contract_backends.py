@@ -35,10 +35,10 @@ from pyflinkstate.api.state import (
     StateKind,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()

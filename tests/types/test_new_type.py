@@ -10,8 +10,7 @@ import attrs
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, state_of
-from read_support import COUNT, UID
-from write_support import checkpoint_with, restored
+from read_support import COUNT, UID, checkpoint_with, restored
 
 from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.api.basic_types import AtomicTypeInfo

@@ -1,9 +1,12 @@
-"""What a Python worker does at the end of a task, whether the task succeeds or fails.
+"""The last task of a stage, as it is sent to a Python worker and runs there.
 
-It keeps what it has loaded out of its garbage collections: PySpark's daemon runs a full collection after each
-task, before the worker can take the next one. With the modules that a task needs that takes tens of
-milliseconds, as long as all else that a small epoch does in a worker, and the second stage of the epoch waits
-for the collection after the first one.
+Where a worker has another version of this package, the task fails at once, and says why. Otherwise it would
+fail somewhere in the middle, or not at all.
+
+At the end of a task, a worker keeps what it has loaded out of its garbage collections: PySpark's daemon runs
+a full collection after each task, before the worker can take the next one. With the modules that a task needs
+that takes tens of milliseconds, as long as all else that a small epoch does in a worker, and the second stage
+of the epoch waits for the collection after the first one.
 
 A task that has failed has told the driver, which cancels the epoch. So it waits for that instead of raising
 its error: Spark logs an error of a task twice, with the frames of the JVM, and the end of a cancelled task in
@@ -20,9 +23,10 @@ from collections.abc import Iterable, Iterator
 import attrs
 from pyspark import TaskContext
 
-from pyflinkstate.api.values import Record
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.api.values import Record, Reduced
+from pyflinkstate.errors import PackageMismatchError, PyFlinkStateError
 from pyflinkstate.runtime.engine import Task
+from pyflinkstate.version import VERSION
 
 #: Number of modules that were loaded when the objects of this process were frozen; 0 if they were not.
 _frozen_modules = 0
@@ -69,3 +73,35 @@ def freeze_what_is_loaded() -> None:
         gc.collect()
         gc.freeze()
         _frozen_modules = len(sys.modules)
+
+
+@attrs.frozen
+class OfThisVersion:
+    """A task whose pickle can only be loaded by the same version of this package; loaded, it is the task."""
+
+    task: Task
+
+    def __call__(self, partition: int, items: Iterable[Record]) -> Iterator[Record]:
+        return self.task(partition, items)
+
+    def __reduce__(self) -> Reduced:
+        return _loaded, (_Version(), self.task)  # what comes first in a pickle is loaded first
+
+
+class _Version:
+    def __reduce__(self) -> Reduced:
+        return _checked, (VERSION,)
+
+
+def _checked(version: str) -> str:
+    if version != VERSION:
+        raise PackageMismatchError(
+            f"this worker has pyflinkstate {VERSION}, and the program has {version}: install the same "
+            f"version on driver and executors",
+            version=VERSION,
+        )
+    return version
+
+
+def _loaded(_version: str, task: Task) -> Task:
+    return task

@@ -1,13 +1,15 @@
-"""On Spark: executors that lack the package get it, and those that have another one are told of."""
+"""Which sessions a job runs on, and the Python workers: those that lack the package get it."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from other_pythons import (
@@ -19,10 +21,44 @@ from other_pythons import (
 )
 
 import pyflinkstate
+from pyflinkstate import StreamExecutionEnvironment, errors
 from pyflinkstate.errors import PackageMismatchError
-from pyflinkstate.runtime.spark import own_package, same_version
+from pyflinkstate.runtime.spark import worker_tasks, workers
 
 pytestmark = pytest.mark.spark
+
+CONNECT = """
+from pyspark.sql import SparkSession
+from pyflinkstate import StreamExecutionEnvironment, errors
+session = SparkSession.builder.remote("local[1]").getOrCreate()
+try:
+    StreamExecutionEnvironment(session)
+except errors.UnsupportedSessionError as error:
+    print(error)
+finally:
+    session.stop()
+"""
+
+
+def test_a_spark_connect_session_is_refused() -> None:
+    pytest.importorskip("grpc", reason="Spark Connect's client needs it")
+    # The port of the server is fixed, and another run of these tests may use it: Spark takes a free one then.
+    environment = {**os.environ, "SPARK_TESTING": "1"}
+    command = [sys.executable, "-c", CONNECT]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert "a Spark Connect session has no RDDs" in done.stdout, done.stderr
+
+
+def test_something_else_is_no_session() -> None:
+    with pytest.raises(errors.ConfigurationError, match="a SparkSession is needed"):
+        StreamExecutionEnvironment("local[2]")  # type: ignore[arg-type]
+
+
+def test_without_a_session_the_active_one_is_used(spark: Any) -> None:
+    assert StreamExecutionEnvironment()._spark is spark
+
+
+# --- the package of workers ------------------------------------------------------------------------
 
 PROGRAM = """
 import os, sys
@@ -115,14 +151,14 @@ def test_workers_of_a_job_without_slots_that_run_a_checkout_are_one_warning(tmp_
 
 def test_a_task_of_another_version_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The version is compared before anything of the task is loaded, which may not be possible at all."""
-    sent = pickle.dumps(same_version.OfThisVersion(Unloadable()))
-    monkeypatch.setattr(same_version, "VERSION", "0.0.9")
+    sent = pickle.dumps(worker_tasks.OfThisVersion(Unloadable()))
+    monkeypatch.setattr(worker_tasks, "VERSION", "0.0.9")
     with pytest.raises(PackageMismatchError, match=r"has pyflinkstate 0\.0\.9, and the program has"):
         pickle.loads(sent)
 
 
 def test_a_task_of_this_version_is_sent_without_what_checks_it() -> None:
-    assert pickle.loads(pickle.dumps(same_version.OfThisVersion(print))) is print
+    assert pickle.loads(pickle.dumps(worker_tasks.OfThisVersion(print))) is print
 
 
 class Unloadable:
@@ -140,7 +176,7 @@ def _fail() -> None:
 def test_the_zip_has_every_module_and_its_byte_code_and_is_the_same_each_time(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    one, two = (own_package.zipped(tmp_path / name) for name in ("one", "two"))
+    one, two = (workers.zipped(tmp_path / name) for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
     names = set(zipfile.ZipFile(one).namelist())
     root = Path(pyflinkstate.__file__).parents[1]

@@ -1,14 +1,15 @@
-"""Rows on their way into a DataFrame, as Arrow: column by column where they are plainly what the schema says.
+"""Rows on their way into a DataFrame: tasks write Arrow batches, which Spark reads as they are.
 
-What is not is checked row by row (:mod:`row_schema`), and becomes what the schema takes, or an error that
-names operator, row and column. Both give the same table.
+Columns are written as a whole where they are plainly what the schema says. What is not is checked row by row
+(:mod:`row_schema`), and becomes what the schema takes, or an error that names operator, row and column. Both
+give the same table.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, Final, TypeAlias
 
@@ -16,13 +17,78 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as sql
+from pyspark.sql import DataFrame, SparkSession, types as sql
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
-from pyflinkstate.api.values import Record
+from pyflinkstate.api.values import Record, Reported, SparkObject
 from pyflinkstate.errors import RowError
-from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema, arrow_type
 from pyflinkstate.runtime.spark.row_schema import RowCheck, is_too_large_for_single, seconds_of
-from pyflinkstate.runtime.wire import user_failure
+from pyflinkstate.runtime.wire import FrameCutter, user_failure
+
+#: Spark counts the time of a ``TimestampType`` in UTC, whatever the name of the zone that goes with it.
+ZONE: Final = "UTC"
+
+_PLAIN: Final[dict[type, pa.DataType]] = {
+    sql.NullType: pa.null(),
+    sql.BooleanType: pa.bool_(),
+    sql.ByteType: pa.int8(),
+    sql.ShortType: pa.int16(),
+    sql.IntegerType: pa.int32(),
+    sql.LongType: pa.int64(),
+    sql.FloatType: pa.float32(),
+    sql.DoubleType: pa.float64(),
+    sql.StringType: pa.string(),
+    sql.BinaryType: pa.binary(),
+    sql.DateType: pa.date32(),
+    sql.TimestampType: pa.timestamp("us", ZONE),
+    sql.TimestampNTZType: pa.timestamp("us"),
+    sql.DayTimeIntervalType: pa.duration("us"),
+}
+_LARGE: Final = {sql.StringType: pa.large_string(), sql.BinaryType: pa.large_binary()}
+
+
+def arrow_type(kind: sql.DataType, is_large: bool = False) -> pa.DataType | None:
+    """Return the type in which Spark and Arrow exchange values; None if they do not travel as Arrow here.
+
+    Args:
+        kind: the type in Spark.
+        is_large: whether texts and bytes have offsets of 64 bits
+            (``spark.sql.execution.arrow.useLargeVarTypes``).
+    """
+    if isinstance(kind, sql.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, sql.ArrayType):
+        element = _field("element", kind.elementType, kind.containsNull, is_large)
+        return None if element is None else pa.list_(element)
+    if isinstance(kind, sql.MapType):
+        key = _field("key", kind.keyType, False, is_large)
+        value = _field("value", kind.valueType, kind.valueContainsNull, is_large)
+        return None if key is None or value is None else pa.map_(key, value)
+    if isinstance(kind, sql.StructType):
+        fields = _fields(kind, is_large)
+        return None if fields is None else pa.struct(fields)
+    return (_LARGE if is_large else {}).get(type(kind)) or _PLAIN.get(type(kind))
+
+
+def arrow_schema(schema: sql.StructType, is_large: bool = False) -> pa.Schema | None:
+    """Return the schema of a DataFrame in Arrow; None if a column does not travel as Arrow here."""
+    fields = _fields(schema, is_large)
+    return None if fields is None else pa.schema(fields)
+
+
+def _fields(kind: sql.StructType, is_large: bool) -> list[pa.Field] | None:
+    return _all(_field(each.name, each.dataType, each.nullable, is_large) for each in kind.fields)
+
+
+def _all(fields: Iterable[pa.Field | None]) -> list[pa.Field] | None:
+    found = list(fields)
+    return None if any(field is None for field in found) else found
+
+
+def _field(name: str, kind: sql.DataType, nullable: bool, is_large: bool) -> pa.Field | None:
+    arrow = arrow_type(kind, is_large)
+    return None if arrow is None else pa.field(name, arrow, nullable)
+
 
 #: Makes a column of values that fit its type.
 _Build: TypeAlias = Callable[[Sequence[Any]], pa.Array]
@@ -253,3 +319,56 @@ def _struct_builder(kind: sql.StructType, arrow: pa.DataType) -> _Build:
         return _nested(arrow, values, None, built)
 
     return structs
+
+
+# --- DataFrames of batches -------------------------------------------------------------------------
+
+#: As many rows as Spark puts into a batch.
+ROWS_PER_BATCH = 10_000
+
+
+@attrs.frozen
+class ArrowWriter:
+    """Writes rows as Arrow batches; see :class:`~pyflinkstate.runtime.sinks.sinks.SinkWriter`."""
+
+    columns: RowColumns
+
+    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
+        """See ``SinkWriter``."""
+        cutter = FrameCutter(ROWS_PER_BATCH)
+        while rows := cutter.take(records):
+            data = self.columns.batch(rows).serialize().to_pybytes()
+            cutter.encoded(len(data))
+            yield data
+
+
+@attrs.frozen
+class _Decode:
+    columns: RowColumns
+
+    def __call__(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = self.columns.arrow
+        for data in chain.from_iterable(frame.column(0) for frame in frames):
+            yield pa.ipc.read_record_batch(data.as_buffer(), schema)
+
+
+def can_make_dataframes() -> bool:
+    """Return whether Spark would take the batches: ``mapInArrow`` asks for pandas, without using it."""
+    try:
+        require_minimum_pandas_version()
+    except ImportError:
+        return False
+    return True
+
+
+def dataframe_of(spark: SparkSession, batches: list[SparkObject], columns: RowColumns) -> DataFrame:
+    """Return the rows of RDDs of batches that :class:`ArrowWriter` wrote."""
+    if not batches:
+        return spark.createDataFrame([], columns.schema)
+    frames = spark.sparkContext.union(batches).map(_in_a_row)
+    packed = spark.createDataFrame(frames, "batch binary", verifySchema=False)
+    return packed.mapInArrow(_Decode(columns), columns.schema)
+
+
+def _in_a_row(data: bytes) -> tuple[bytes]:
+    return (data,)

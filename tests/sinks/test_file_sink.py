@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import pickle
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support_runtime import tree
+from support_sinks import JOB, write
 
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SlotLostError
 from pyflinkstate.runtime.sinks.file_sink import MARKER, FileSink
-
-JOB = "a" * 32
 
 
 @pytest.fixture
@@ -30,20 +29,6 @@ def sink(out: Path) -> FileSink:
     return made
 
 
-def write(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> list[str]:
-    """Run an epoch's writers as tasks would, and return what they yielded."""
-    writer = pickle.loads(pickle.dumps(sink.writer(epoch)))
-    return [
-        name
-        for number, records in enumerate(partitions)
-        for name in writer.write(number, iter(list(records)))
-    ]
-
-
-def prepare(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> None:
-    sink.prepare(epoch, write(sink, epoch, *partitions))
-
-
 def visible(out: Path) -> dict[int, list[Any]]:
     """Return what a reader sees, as Spark does: no names with an underscore."""
     return {
@@ -57,6 +42,10 @@ def visible(out: Path) -> dict[int, list[Any]]:
     }
 
 
+def prepare(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> None:
+    sink.prepare(epoch, write(sink, epoch, *partitions, is_pickled=True))
+
+
 def epochs(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
@@ -68,16 +57,6 @@ def area(out: Path) -> Path:
 
 
 # --- the way of an epoch ---------------------------------------------------------------------------
-
-
-def test_nothing_is_visible_before_the_commit(sink: FileSink, out: Path) -> None:
-    results = write(sink, 1, ["a", "b"], ["c"])
-    assert visible(out) == {}
-    sink.prepare(1, results)
-    assert visible(out) == {}
-    sink.commit(1)
-    assert visible(out) == {1: ["a", "b", "c"]}
-    assert epochs(area(out) / "pending") == epochs(area(out) / "prepared") == []
 
 
 def test_files_are_named_by_partition_and_never_alike(sink: FileSink, out: Path) -> None:
@@ -95,17 +74,6 @@ def test_files_of_task_attempts_that_spark_did_not_count_vanish(sink: FileSink, 
     sink.commit(1)
     assert visible(out) == {1: ["won", "b"]}
     assert epochs(out / "epoch=1") == sorted(counted)
-
-
-def test_a_commit_covers_all_epochs_up_to_its_own(sink: FileSink, out: Path) -> None:
-    for number in (1, 2, 3):
-        prepare(sink, number, [number])
-    sink.commit(2)
-    assert visible(out) == {1: [1], 2: [2]}
-    assert epochs(area(out) / "prepared") == ["epoch=3"]
-    sink.commit(2)
-    sink.commit(3)
-    assert visible(out) == {1: [1], 2: [2], 3: [3]}
 
 
 def test_epochs_are_ordered_as_numbers(sink: FileSink, out: Path) -> None:
@@ -139,6 +107,25 @@ def test_a_sink_on_a_uri(tmp_path: Path, rest: str) -> None:
     prepare(sink, 1, ["a"])
     sink.commit(1)
     assert visible(tmp_path / "out") == {1: ["a"]}
+
+
+def test_an_epoch_becomes_visible_by_one_rename(sink: FileSink, out: Path) -> None:
+    """Were its files moved one by one, a reader could see some of them."""
+    prepare(sink, 1, [1], [2])
+    prepared = (area(out) / "prepared" / "epoch=1").stat().st_ino
+    sink.commit(1)
+    assert (out / "epoch=1").stat().st_ino == prepared
+
+
+def test_half_a_prepare_is_not_seen_and_made_good(sink: FileSink, out: Path) -> None:
+    (name,) = write(sink, 1, [1])
+    with pytest.raises(SinkError, match="cannot prepare epoch 1"):
+        sink.prepare(1, [name, "part-of-nobody.jsonl"])
+    assert visible(out) == {}
+    sink.rewind(0)
+    prepare(sink, 1, [1], [2])
+    sink.commit(1)
+    assert visible(out) == {1: [1, 2]}
 
 
 # --- rewinding ---------------------------------------------------------------------------------------
@@ -201,7 +188,6 @@ def with_epochs(out: Path) -> None:
 def with_both(out: Path) -> None:
     with_marker(out)
     with_epochs(out)
-    (out / "_prepared" / "epoch=5").mkdir(parents=True)
 
 
 @pytest.mark.parametrize("fill", [with_epochs, with_both])
@@ -230,10 +216,10 @@ def test_the_refusal_says_once_what_is_wrong_and_keeps_the_directory(out: Path) 
 def test_a_directory_of_a_run_that_never_committed_is_taken_over(
     out: Path, restored_epoch: int | None
 ) -> None:
-    out.mkdir()
-    with_marker(out)
-    (out / "_prepared" / "epoch=5").mkdir(parents=True)
-    (out / "_pending" / "epoch=6").mkdir(parents=True)
+    other = FileSink(str(out))
+    other.open("b" * 32, None)
+    prepare(other, 5, ["prepared"])
+    write(other, 6, ["half"])
     FileSink(str(out)).open(JOB, restored_epoch)
     assert json.loads((out / MARKER).read_text()) == {"job_id": JOB}
     assert visible(out) == {}
@@ -296,3 +282,76 @@ def test_what_happens_upstream_of_a_writer_is_not_called_the_sinks_fault(
 ) -> None:
     with pytest.raises(SlotLostError, match="slot died"):
         list(sink.writer(1).write(0, failing_upstream(SlotLostError("slot died"), records)))
+
+
+# --- retention --------------------------------------------------------------------------------------
+
+HOUR_MS = 3_600_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_000 * HOUR_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def opened(folder: Path, clock: Clock, restored: int | None = None, **options: Any) -> FileSink:
+    sink = FileSink(str(folder), now_ms=clock, **options)
+    sink.open("job", restored)
+    return sink
+
+
+def write_aged(sink: FileSink, folder: Path, clock: Clock, epoch: int) -> None:
+    """Write an epoch, whose folder is an hour younger than that of the one before, and commit it."""
+    clock.now_ms += HOUR_MS
+    sink.prepare(epoch, list(sink.writer(epoch).write(0, iter([{"n": epoch}]))))
+    (prepared,) = folder.glob(f"_runs/*/prepared/epoch={epoch}")
+    os.utime(prepared, (clock.now_ms / 1000, clock.now_ms / 1000))
+    sink.commit(epoch)
+
+
+def test_by_default_all_stay(tmp_path: Path, clock: Clock) -> None:
+    sink = opened(tmp_path, clock)
+    for epoch in range(1, 5):
+        write_aged(sink, tmp_path, clock, epoch)
+    assert sorted(visible(tmp_path)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("hours", "left"), [(1, [4, 5]), (2, [3, 4, 5]), (10, [1, 2, 3, 4, 5])])
+def test_older_ones_go_with_a_commit(tmp_path: Path, clock: Clock, hours: int, left: list[int]) -> None:
+    sink = opened(tmp_path, clock, retention_ms=hours * HOUR_MS)
+    for epoch in range(1, 6):
+        write_aged(sink, tmp_path, clock, epoch)
+    assert sorted(visible(tmp_path)) == left
+    assert not list(tmp_path.glob("_runs/*/dropped/*")), "nothing waits to be deleted"
+
+
+def test_what_was_just_committed_stays_however_old_it_looks(tmp_path: Path, clock: Clock) -> None:
+    sink = opened(tmp_path, clock, retention_ms=1)
+    write_aged(sink, tmp_path, clock, 1)
+    clock.now_ms += 100 * HOUR_MS
+    sink.commit(1)
+    assert sorted(visible(tmp_path)) == [1]
+
+
+def test_a_job_goes_on_where_older_epochs_are_gone(tmp_path: Path, clock: Clock) -> None:
+    sink = opened(tmp_path, clock, retention_ms=HOUR_MS)
+    for epoch in range(1, 5):
+        write_aged(sink, tmp_path, clock, epoch)
+    again = opened(tmp_path, clock, restored=3, retention_ms=HOUR_MS)
+    assert sorted(visible(tmp_path)) == [3], "what came after the checkpoint is taken back, and comes again"
+    write_aged(again, tmp_path, clock, 4)
+    assert sorted(visible(tmp_path)) == [4]
+
+
+@pytest.mark.parametrize("retention_ms", [0, -1, 1.5, "1 day"])
+def test_a_retention_is_a_positive_number(tmp_path: Path, retention_ms: Any) -> None:
+    with pytest.raises(SinkError, match="retention_ms"):
+        FileSink(str(tmp_path), retention_ms=retention_ms)
