@@ -35,8 +35,7 @@ from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.spark import streaming_queries
-from pyflinkstate.runtime.storage import open_file_system, path_in_spark
-from pyflinkstate.runtime.storage.uris import AnyPath
+from pyflinkstate.runtime.storage import AnyPath, open_file_system, path_in_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
