@@ -97,7 +97,6 @@ LARGE_CLASSES = {
     "backends/types/codec.py: Codec": "a row of the table of types",
     "runtime/engine/epoch_graph.py: EpochGraph": "what an engine has to implement, and the graph",
     "runtime/operators/subtask.py: KeyedSubtask": "a call costs a record",
-    "runtime/operators/windows/windowing.py: WindowOperator": "a call costs a record",
     "runtime/plan/job_plan.py: JobPlan": "answers all questions to a plan",
     "runtime/program/data_stream.py: DataStream": _PYFLINK,
     "runtime/program/environment.py: StreamExecutionEnvironment": _PYFLINK,
@@ -118,8 +117,6 @@ MOST_SHARED_PARAMETERS = 5
 SHARED_PARAMETERS = {
     "datastream/async_data_stream.py": "each signature of AsyncDataStream is PyFlink's",
     "runtime/operators/windows/windowing.py": "window_operator() checks what WindowOperator takes",
-    "runtime/operators/windows/aligned_windows.py": "compiled: an object in between would be read per record",
-    "runtime/operators/windows/session_windows.py": "compiled, as AlignedWindows",
 }
 #: What waits if it is called without a timeout: see ``wait_for`` in ``runtime/wire/clock.py``.
 WAITS = {"get", "result", "join", "wait", "wait_for", "acquire"}

@@ -32,8 +32,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.snapshots import SnapshotCancelledError
+from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
@@ -41,14 +40,15 @@ from pyflinkstate.errors import (
     KeyGroupRangeError,
     NoCurrentKeyError,
     NotKeyedStreamError,
+    SnapshotCancelledError,
     StateAccessError,
     StateRegistrationError,
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.plan.nodes import Partitioning, SourceNode, StatefulNode
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.wire.messages import CheckpointTrigger
+from pyflinkstate.runtime.plan import Partitioning, SourceNode, StatefulNode
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.wire import CheckpointTrigger
 from pyflinkstate.testing import (
     NO_WATERMARK,
     CheckpointedOperatorHarness,

@@ -28,7 +28,7 @@ from pyflinkstate.api.triggers import (
     Min,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 
 HUNDRED = TumblingEventTimeWindows.of(100)
 

@@ -18,10 +18,9 @@ from pyflinkstate.api.time import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.plan.nodes import WATERMARKS, ChainedOperator, KeptTimestamp
-from pyflinkstate.runtime.tasks import chain as chain_module
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.wire.metrics import OperatorMetrics
+from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator, KeptTimestamp
+from pyflinkstate.runtime.tasks import Chain, TaskInfo, chain as chain_module
+from pyflinkstate.runtime.wire import OperatorMetrics
 
 LATE = OutputTag("late")
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from hypothesis import given, strategies as st
 
-from pyflinkstate.api.functions import MapFunction
+from pyflinkstate import MapFunction
 from pyflinkstate.api.time import (
     MAX_WATERMARK,
     NO_TIMESTAMP,
@@ -19,10 +19,10 @@ from pyflinkstate.api.time import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.plan.nodes import WATERMARKS, ChainedOperator
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, assigned
-from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
+from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.tasks import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.records import FollowedRecords, assigned
+from pyflinkstate.runtime.wire import FrameCutter
 
 FRAME = 4
 

@@ -21,7 +21,7 @@ from pyflinkstate.backends.types.codec import WrittenForm
 from pyflinkstate.backends.types.table import type_from_json, type_to_json
 from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.runtime.sinks import RecordText
-from pyflinkstate.runtime.tasks.batch_keys import KeyGroups
+from pyflinkstate.runtime.tasks.router import KeyGroups
 from pyflinkstate.state_access.command_line.printing import readable
 from pyflinkstate.state_access.command_line.written_keys import parsed_key
 from pyflinkstate.state_access.writing import edit

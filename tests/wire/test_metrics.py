@@ -25,13 +25,20 @@ from pyflinkstate import (
 )
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.master.reports.observe import Accumulators
-from pyflinkstate.runtime.plan.nodes import ChainedOperator, ChainNode, StatefulNode
+from pyflinkstate.runtime.plan import ChainedOperator, ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
-from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.tasks.router import Router
-from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SlotTask, TaskLink
-from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochDone, EpochFailed, TaskReport
-from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
+from pyflinkstate.runtime.slots import SlotHost, SlotService
+from pyflinkstate.runtime.tasks import ChainTask, Router, RouteTask, SinkTask, SlotTask, TaskLink
+from pyflinkstate.runtime.wire import (
+    BeginEpoch,
+    EpochDone,
+    EpochFailed,
+    MetricValue,
+    MetricValues,
+    OperatorMetrics,
+    TaskReport,
+    added_up,
+)
 
 
 @pytest.fixture

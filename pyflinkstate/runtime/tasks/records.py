@@ -1,4 +1,4 @@
-"""How a task takes the records of a frame together with their timestamps.
+"""How tasks take records: as batches of columns, from frames, and together with their timestamps.
 
 A chain tells of time record by record: its ``TaskTime`` has the timestamp of the record that was taken last.
 Most chains end with the assigner of timestamps, and nothing behind it asks for the time of single records.
@@ -10,7 +10,7 @@ last one.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Protocol
 
 from pyflinkstate.api.safe_repr import safe_repr
@@ -23,6 +23,8 @@ from pyflinkstate.runtime.wire import (
     ColumnBatch,
     FrameCutter,
     TaskTime,
+    ValuesFrame,
+    frames,
     user_failure,
 )
 
@@ -41,6 +43,85 @@ class TimedRecords(Protocol):
 
     def close(self) -> None:
         """Close the chain that the records come from, before its end."""
+
+
+class BatchedRecords:
+    """Records that come in batches and are passed on in batches; they have no timestamps."""
+
+    def __init__(self, batches: Iterable[ColumnBatch]) -> None:
+        self.batches = iter(batches)
+        self._parts: Iterator[ColumnBatch] | None = None
+        self.is_over = False
+
+    def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
+        """See :class:`TimedRecords`."""
+        if self._parts is None:
+            sizes = (cutter.max_records, frames.FRAME_BYTES)
+            self._parts = chain.from_iterable(batch.parts(*sizes) for batch in self.batches)
+        batch = next(self._parts, None)
+        if batch is None:
+            cutter.has_ended = self.is_over = True
+            return (), []
+        return batch, [None] * len(batch)
+
+    def close(self) -> None:
+        """See :class:`TimedRecords`."""
+        close(self.batches)
+
+
+class FramedRecords:
+    """The records of frames of values, the results of a stage, in parts: the end of time begins one.
+
+    What reads them can then send the watermark that they had before the end. Readers that have no use for
+    it iterate over all records.
+
+    Args:
+        frames: the frames, from a partition's first or further ones.
+        tag_id: the side output to read; None for the main output.
+        time: gets the time of each record.
+        begin_at: called at once with the watermark and idleness with which the first frame begins.
+    """
+
+    def __init__(
+        self,
+        frames: Iterable[bytes],
+        tag_id: str | None,
+        time: TaskTime,
+        begin_at: Callable[[int, bool], None],
+    ) -> None:
+        self._frames = map(ValuesFrame.decode, frames)
+        self._tag_id = tag_id
+        self._time = time
+        self._next = next(self._frames, None)
+        if self._next is not None and self._next.opening is not None:
+            begin_at(self._next.opening, self._next.is_idle)
+
+    def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(self.parts())
+
+    def parts(self) -> Iterator[Iterator[Record]]:
+        """Yield the records of each part; each must be taken before the next part."""
+        yield chain.from_iterable(self._columns())
+        while self._next is not None:
+            yield chain.from_iterable(self._columns())
+
+    def _columns(self) -> Iterator[Iterable[Record]]:
+        time = self._time
+        while (frame := self._next) is not None:
+            values, timestamps = frame.output(self._tag_id)
+            time.is_idle = frame.is_idle
+            yield values if timestamps is None else _followed(values, timestamps, time)
+            if frame.watermark is not None:
+                time.watermark = frame.watermark
+            self._next = next(self._frames, None)
+            if self._next is not None and time.watermark < MAX_WATERMARK == self._next.watermark:
+                return
+
+
+def _followed(values: Sequence[Record], timestamps: Sequence[int | None], time: TaskTime) -> Iterator[Record]:
+    """Yield values; ``time`` has the timestamp of the one that was taken last."""
+    for value, time.timestamp in zip(values, timestamps, strict=True):
+        yield value
 
 
 class FollowedRecords:
