@@ -16,9 +16,8 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.state_access.spark import CheckpointDataSource
-from pyflinkstate.state_access.spark.push_down import narrowed
-from pyflinkstate.state_access.spark.query import query_of
+from pyflinkstate.state_access.spark import CheckpointDataSource, narrowed
+from pyflinkstate.state_access.spark_query import query_of
 
 KEY = ("key",)
 TYPES = {"double": DoubleType(), "float": FloatType(), "int": IntegerType()}
@@ -74,7 +73,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"ud": UID}, "no option 'ud'; there are uid, "),
+            ({"ud": UID}, "no option 'ud'; there are 'uid', "),
             (
                 {"what": "everything"},
                 "one of keyed, entries, windows, timers, operator_state, not 'everything'",

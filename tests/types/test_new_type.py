@@ -23,8 +23,7 @@ from pyflinkstate.backends.types.names import type_from_json, type_to_json
 from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.runtime.sinks import RecordText
 from pyflinkstate.runtime.tasks.batch_keys import KeyGroups
-from pyflinkstate.state_access.command_line.printing import readable
-from pyflinkstate.state_access.command_line.written_keys import parsed_key
+from pyflinkstate.state_access.command_line.output import parsed_key, readable
 from pyflinkstate.state_access.writing import edit
 
 ONE, OTHER = uuid.UUID(int=2**128 - 1), uuid.UUID(int=0)
