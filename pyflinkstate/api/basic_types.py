@@ -17,8 +17,7 @@ import attrs
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.type_information import TypeInformation, misfit
-from pyflinkstate.api.type_variables import T_co
-from pyflinkstate.api.values import InternalValue, Reduced, TypedValue
+from pyflinkstate.api.values import InternalValue, Reduced, T_co, TypedValue
 from pyflinkstate.errors import ConfigurationError
 
 #: Returns a value in the form that state keeps, or raises ``ValueError``.

@@ -11,8 +11,7 @@ from pyflinkstate.api.basic_types import check_bytes
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.type_information import TypeInformation, misfit
-from pyflinkstate.api.type_variables import K, T, T_co, V
-from pyflinkstate.api.values import InternalValue, TypedValue
+from pyflinkstate.api.values import InternalValue, K, T, T_co, TypedValue, V
 from pyflinkstate.errors import ConfigurationError
 
 #: The fields of a tuple.

@@ -17,9 +17,8 @@ from pyflinkstate.api.checks import as_int
 from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import LengthOfTime, milliseconds_of
-from pyflinkstate.api.type_variables import W
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Reduced, TypedValue
+from pyflinkstate.api.type_information import TypeInformation, misfit
+from pyflinkstate.api.values import Reduced, TypedValue, W
 
 #: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is no timestamp.
 MIN_LONG_VALUE = -(2**63)
@@ -175,10 +174,6 @@ class WindowSerializer(TypeInformation):
     """
 
 
-def _misfit(value: object, name: str) -> ValueError:
-    return ValueError(f"{safe_repr(value)} ({type(value).__name__}) does not fit {name}")
-
-
 def _is_long(value: object) -> bool:
     return type(value) is int and MIN_LONG_VALUE <= value <= MAX_LONG_VALUE
 
@@ -189,7 +184,7 @@ class TimeWindowSerializer(WindowSerializer):
 
     def check(self, value: TypedValue) -> TimeWindow:
         if type(value) is not TimeWindow:
-            raise _misfit(value, self.name)
+            raise misfit(value, self.name)
         if not (_is_long(value.start) and _is_long(value.end)):
             raise ValueError(f"{safe_repr(value)} does not begin and end at 64-bit integers")
         return value
@@ -205,7 +200,7 @@ class CountWindowSerializer(WindowSerializer):
 
     def check(self, value: TypedValue) -> CountWindow:
         if type(value) is not CountWindow or not _is_long(value.id):
-            raise _misfit(value, self.name)
+            raise misfit(value, self.name)
         return value
 
     @property
@@ -219,7 +214,7 @@ class GlobalWindowSerializer(WindowSerializer):
 
     def check(self, value: TypedValue) -> GlobalWindow:
         if type(value) is not GlobalWindow:
-            raise _misfit(value, self.name)
+            raise misfit(value, self.name)
         return value
 
     @property

@@ -6,47 +6,47 @@ from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api.async_functions import (
     AsyncFunction,
-)
-from pyflinkstate.api.async_retries import (
     AsyncRetryPredicate,
     AsyncRetryStrategy,
-)
-from pyflinkstate.api.broadcast import (
-    BaseBroadcastProcessFunction,
-    BroadcastProcessFunction,
-    KeyedBroadcastProcessFunction,
-)
-from pyflinkstate.api.checkpoint_storage import CheckpointStorage
-from pyflinkstate.api.connected import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedCoProcessFunction,
 )
 from pyflinkstate.api.context import (
     KeyedStateStore,
     RuntimeContext,
+    TimeDomain,
+    TimerService,
 )
 from pyflinkstate.api.functions import (
     AggregateFunction,
+    AllWindowFunction,
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     Partitioner,
+    ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessWindowFunction,
     ReduceFunction,
+    WindowFunction,
 )
 from pyflinkstate.api.output_tag import (
     OutputTag,
 )
 from pyflinkstate.api.slot_sharing_group import MemorySize, SlotSharingGroup
-from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, PredefinedOptions, StateBackend
-from pyflinkstate.api.timers import (
-    TimeDomain,
-    TimerService,
+from pyflinkstate.api.state_backend import (
+    CheckpointStorage,
+    EmbeddedRocksDBStateBackend,
+    PredefinedOptions,
+    StateBackend,
 )
 from pyflinkstate.api.triggers import (
     Trigger,
@@ -55,12 +55,6 @@ from pyflinkstate.api.triggers import (
 from pyflinkstate.api.window_assigners import (
     MergingWindowAssigner,
     WindowAssigner,
-)
-from pyflinkstate.api.window_functions import (
-    AllWindowFunction,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    WindowFunction,
 )
 from pyflinkstate.api.windows import (
     CountWindow,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pyflinkstate.api.metric_reporter import MetricReporter, ReportedMetric
+from pyflinkstate.api.metrics import MetricReporter, ReportedMetric
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor.dead_jobs import Follower
 from pyflinkstate.monitor.jobs import Jobs, Shown

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from pyflinkstate.api.metric_reporter import ReportedMetric
-from pyflinkstate.api.metric_reporter import ReportedMetric as Sample
+from pyflinkstate.api.metrics import ReportedMetric, ReportedMetric as Sample
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.api import operators
 from pyflinkstate.monitor.jobs import Jobs

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX

@@ -1,20 +1,204 @@
-"""The base of all harnesses: access to the operator's output, and the end of a ``with`` block."""
+"""The base of all harnesses: the operator's output, its clock, and what stands in for storage and time."""
 
 from __future__ import annotations
 
+import asyncio
+import selectors
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.values import Record, Setting
+from pyflinkstate.api.types import OutputType, PickledBytesTypeInfo, declared_type
+from pyflinkstate.api.values import Record, Setting, T
+from pyflinkstate.backends.format import ByteStreamStateHandle, StreamStateHandle
+from pyflinkstate.errors import CorruptCheckpointError
 from pyflinkstate.runtime.operators import close_after_error
+from pyflinkstate.runtime.plan import OutputCheck
 from pyflinkstate.runtime.program import EnvironmentSettings
-from pyflinkstate.testing.checked_output import CheckedOutput
-from pyflinkstate.testing.output import CollectedOutput, StreamRecord, Watermark
+from pyflinkstate.runtime.wire import user_failure
+
+
+@attrs.define
+class ManualClock:
+    """The processing time of a harness; several harnesses may share one clock.
+
+    Call it to get the time. Setting ``now_ms`` fires no timers; ``set_processing_time()`` of a harness does
+    both.
+
+    Attributes:
+        now_ms: the time, in milliseconds since 1970.
+    """
+
+    now_ms: int = 0
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@attrs.frozen
+class StreamRecord:
+    """A result (Flink: ``StreamRecord``).
+
+    Attributes:
+        value: the result itself.
+        timestamp: its event time in ms since 1970, or None.
+    """
+
+    value: Record
+    timestamp: int | None = None
+
+
+@attrs.frozen
+class Watermark:
+    """A watermark that the operator has passed on (Flink: ``Watermark``).
+
+    Attributes:
+        timestamp: no more records up to this time will come, in ms since 1970.
+    """
+
+    timestamp: int
+
+
+class CollectedOutput:
+    """Everything that an operator has emitted so far."""
+
+    def __init__(self) -> None:
+        self.main: list[StreamRecord | Watermark] = []
+        self.side: dict[str, list[StreamRecord]] = {}
+
+    def add(self, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
+        """Add results of the main output."""
+        self.main.extend(map(StreamRecord, values, timestamps))
+
+    def add_side(self, tag_id: str, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
+        """Add results of a side output."""
+        self.side.setdefault(tag_id, []).extend(map(StreamRecord, values, timestamps))
+
+
+class CheckedOutput:
+    """Checks results and converts them to the form of their type.
+
+    Args:
+        name: the name of the operator.
+        output_type: the type of its results; None for anything.
+    """
+
+    def __init__(self, name: str, output_type: OutputType | None) -> None:
+        self._name = name
+        output_type = declared_type("output_type", output_type)
+        is_checked = output_type is not None and not isinstance(output_type, PickledBytesTypeInfo)
+        self._check = OutputCheck(name, output_type) if output_type is not None and is_checked else None
+
+    def __call__(self, value: Record) -> Record:
+        """Return the value in the form of its type; raise ``BadRecordError`` if it does not fit."""
+        if self._check is None:
+            return value
+        try:
+            return self._check(value)
+        except Exception as error:
+            raise user_failure(error, self._name, value) from error
+
+
+class MemoryCheckpointStream:
+    """Collects the written bytes."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``."""
+        self._chunks.append(bytes(data))
+
+    def close_and_get_handle(self) -> StreamStateHandle:
+        """Return a handle that contains the bytes."""
+        return ByteStreamStateHandle(b"".join(self._chunks))
+
+    def abort(self) -> None:
+        """Discard the written bytes."""
+        self._chunks.clear()
+
+
+class MemoryCheckpoint:
+    """Makes the streams of one checkpoint, and reads them."""
+
+    def create(self) -> MemoryCheckpointStream:
+        """Open a stream."""
+        return MemoryCheckpointStream()
+
+    def discard(self, handle: StreamStateHandle) -> None:
+        """Do nothing: the handle contains the bytes."""
+
+    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset``."""
+        assert isinstance(handle, ByteStreamStateHandle)
+        data = handle.data[offset : offset + length]
+        if len(data) != length:
+            raise CorruptCheckpointError(f"{self.describe(handle)} is truncated")
+        return data
+
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return a name for the bytes in messages."""
+        return f"checkpoint in memory, {handle.size_bytes} bytes"
+
+
+class JumpingEventLoop(asyncio.SelectorEventLoop):
+    """If all tasks wait for time only, it jumps to the next delay or timeout; else it passes as usual.
+
+    The time starts at 0 s. It is independent of the clock of the harness, which is the processing time.
+    """
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Return the number of seconds that have passed."""
+        return self._jumping.passed_s
+
+    def run_in_executor(  # type: ignore[override]  # it takes the same, in other words
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Run ``func`` in a thread; the time does not jump until it has ended."""
+        self._jumping.in_threads += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._jumping.left_thread)
+        return future
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Waits for files and measures time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed_s = 0.0
+        self.in_threads = 0
+
+    def left_thread(self, _: object) -> None:
+        self.in_threads -= 1
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        # The loop always registers one file of its own, which other threads use to wake it.
+        if len(self.get_map()) > 1 or self.in_threads:
+            return self._waited(timeout)
+        events = super().select(0)
+        if not events:
+            self.passed_s += timeout
+        return events
+
+    def _waited(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+        began_s = time.monotonic()
+        events = super().select(timeout)
+        self.passed_s += time.monotonic() - began_s
+        return events
+
 
 H = TypeVar("H", bound="Harness")
 

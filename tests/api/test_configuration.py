@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyflinkstate.api.configuration import Configuration, parse_map_value
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.serialization import Encoder
 from pyflinkstate.errors import ConfigurationError
 
 

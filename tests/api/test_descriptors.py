@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pyflinkstate import AggregateFunction, ReduceFunction, Types
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

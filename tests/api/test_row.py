@@ -5,8 +5,7 @@ import pickle
 from operator import attrgetter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import Row, RowKind
 

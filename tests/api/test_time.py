@@ -6,8 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate.api.time import Duration, Instant, Time, milliseconds_of
 from pyflinkstate.errors import ConfigurationError

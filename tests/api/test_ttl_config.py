@@ -6,8 +6,14 @@ import pickle
 import cloudpickle
 import pytest
 
-from pyflinkstate import Duration, ListStateDescriptor, StateTtlConfig, Time, ValueStateDescriptor
-from pyflinkstate import StateTtlConfig as PublicStateTtlConfig
+from pyflinkstate import (
+    Duration,
+    ListStateDescriptor,
+    StateTtlConfig,
+    StateTtlConfig as PublicStateTtlConfig,
+    Time,
+    ValueStateDescriptor,
+)
 from pyflinkstate.errors import ConfigurationError, DescriptorTypeError
 
 UpdateType = StateTtlConfig.UpdateType

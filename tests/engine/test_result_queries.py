@@ -10,15 +10,15 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from support_runtime import PATIENCE_S
 
-from pyflinkstate.runtime.spark import job_failure
-from pyflinkstate.runtime.spark.job_failure import ResultQueries
+from pyflinkstate.runtime.spark import streaming_queries
+from pyflinkstate.runtime.spark.streaming_queries import ResultQueries
 
 
 def test_a_query_that_always_has_more_to_read_is_ended_nevertheless(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It reads another source too, which never ends."""
-    monkeypatch.setattr(job_failure, "READ_TIMEOUT_S", 0)
+    monkeypatch.setattr(streaming_queries, "READ_TIMEOUT_S", 0)
     stopped = threading.Event()
     query: Any = MagicMock(id="42", processAllAvailable=lambda: stopped.wait(PATIENCE_S), stop=stopped.set)
     queries = ResultQueries(MagicMock(), "file:/out")

@@ -22,7 +22,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap import backend as backend_module
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import (
     DescriptorTypeError,
     IncompatibleCheckpointError,

@@ -14,7 +14,7 @@ from pyflinkstate.backends.format.state_handles import (
     Section,
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.master.deployment import Deployments, fit

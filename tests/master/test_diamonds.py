@@ -15,7 +15,7 @@ from support_programs import Program
 
 from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.time import WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SinkNode, UnionNode
 from pyflinkstate.runtime.program.data_stream import DataStream

@@ -1,7 +1,7 @@
 """The engine stops at any line between "epoch asked for" and "attempt ended", with an epoch ahead.
 
 What it runs then never ends and nobody is told of it, as Spark does with what is submitted while its context
-is being stopped. The same on Spark itself is in ``tests/spark/test_stopped_context.py``.
+is being stopped. The same on Spark itself is in ``tests/spark/test_kill_rounds.py``.
 """
 
 from __future__ import annotations

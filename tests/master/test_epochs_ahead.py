@@ -13,8 +13,8 @@ from support_runtime import PATIENCE_S, PICKLED
 from test_replacing_sinks import RARELY, Table
 
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.state import ValueStateDescriptor
 from pyflinkstate.errors import BadRecordError, SparkJobError, UserFunctionError
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master.planner import EpochPlanner, Step

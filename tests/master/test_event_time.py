@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pyflinkstate.api.watermark_strategy import WatermarkAlignment
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK, WatermarkAlignment
 from pyflinkstate.runtime.master.event_time import EventTimeTracker
-from pyflinkstate.runtime.plan.chained import AlignedSource
+from pyflinkstate.runtime.plan.nodes import AlignedSource
 from pyflinkstate.runtime.wire.messages import TaskReport
 
 

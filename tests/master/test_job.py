@@ -24,8 +24,8 @@ from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sources import DirectorySource
 from pyflinkstate.runtime.sources.formats import JsonFormat
-from pyflinkstate.runtime.sources.sources import DirectorySource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support_acted import ActingRunner, ServedSlot, acknowledge
 from support_job import JobRun, LocalRunner, numbers
 from support_runtime import PICKLED, ManualClock
+from support_slots import ActingRunner, ServedSlot, acknowledge
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, JobFailedError, SparkJobError
 from pyflinkstate.runtime.engine.epochs import EpochRequest

@@ -14,11 +14,10 @@ from support_job import JobRun, LocalRunner, latest, once
 from support_programs import Program, Splits
 from tiers import cases
 
-from pyflinkstate.api.watermark_strategy import WatermarkAlignment, WatermarkStrategy
+from pyflinkstate.api.time import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
-from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import RestorePoint, SavepointRequest, loop as loop_module
 from pyflinkstate.runtime.plan.job_plan import make_plan
 from pyflinkstate.runtime.plan.nodes import SinkNode, SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream

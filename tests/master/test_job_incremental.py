@@ -12,13 +12,13 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Basket, Poisoned
-from support_acted import SLOTS, ActingRunner, ServedSlot
 from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
 from support_runtime import PICKLED, decline, wait_for_exit
+from support_slots import SLOTS, ActingRunner, ServedSlot
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.master import loop as loop_module

@@ -13,9 +13,9 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Count
-from support_acted import ActingRunner, ServedSlot, acknowledge
 from support_job import GrowingSource, JobRun, StubbornSink, latest, numbers, once
 from support_runtime import PICKLED, ack, decline
+from support_slots import ActingRunner, ServedSlot, acknowledge
 
 from pyflinkstate.errors import (
     BadRecordError,
@@ -26,8 +26,7 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import RestorePoint, SavepointRequest, loop as loop_module
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention

@@ -16,9 +16,9 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Count, Echo, TellOfClose, TellOfCollector
-from support_acted import SLOTS, ActingRunner, ServedSlot, acknowledge
 from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
+from support_slots import SLOTS, ActingRunner, ServedSlot, acknowledge
 
 from pyflinkstate.backends.format.metadata import OperatorState
 from pyflinkstate.backends.format.state_handles import (
@@ -31,7 +31,7 @@ from pyflinkstate.backends.format.state_handles import (
     StateAssignment,
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import (
@@ -41,16 +41,14 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import RestorePoint
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import RestorePoint, loop as loop_module
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
-from pyflinkstate.runtime.sources.query_log import QueryLog
 from pyflinkstate.runtime.sources.sources import Available
-from pyflinkstate.runtime.sources.spark_sources import StreamingSource
+from pyflinkstate.runtime.sources.spark_sources import QueryLog, StreamingSource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,

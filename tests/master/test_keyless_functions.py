@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from checkpointed_functions import Buffer, Where
+from slot_functions import Buffer, Where
 from support_job import JobRun, latest, numbers
 
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.plan.job_plan import make_plan
-from pyflinkstate.runtime.plan.nodes import SinkNode, SourceNode
-from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.nodes import Partitioning, SinkNode, SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)

@@ -21,7 +21,7 @@ from support_job import JobRun
 from support_programs import Program
 from tiers import cases
 
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.time import WatermarkStrategy
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.wire import frames as frames_module

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Count
-from support_acted import SLOTS, ActingRunner, acknowledge
 from support_job import JobRun, numbers
 from support_runtime import PICKLED
+from support_slots import SLOTS, ActingRunner, acknowledge
 
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.master import CheckpointPart

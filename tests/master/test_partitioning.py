@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from event_time_functions import Contents, key_of
-from partition_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, same
+from slot_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, same
 from support_job import JobRun, LocalRunner
 from support_runtime import PICKLED
 from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of
@@ -28,8 +28,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.master import loop as loop_module
-from pyflinkstate.runtime.plan.nodes import SourceNode
-from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.nodes import Partitioning, SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink

@@ -9,20 +9,26 @@ from typing import Any
 
 import pytest
 from event_time_functions import Third
-from initial_state_functions import Reminded, SeededSums
 from operators import running_sums
+from slot_functions import Reminded, SeededSums
 from support_job import JobRun, latest, once, restore_point
 from support_runtime import PICKLED, ManualClock
 
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.api.watermarks import NO_WATERMARK
+from pyflinkstate.api.time import NO_WATERMARK, WatermarkStrategy
 from pyflinkstate.errors import SparkJobError
-from pyflinkstate.runtime.plan.chained import WATERMARKS
-from pyflinkstate.runtime.plan.nodes import Assigner, ChainNode, Input, Node, SourceNode, StatefulNode
+from pyflinkstate.runtime.plan.nodes import (
+    WATERMARKS,
+    Assigner,
+    ChainNode,
+    Input,
+    Node,
+    SourceNode,
+    StatefulNode,
+)
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.initial_rows import InitialRows
+from pyflinkstate.runtime.sources.source_set import InitialRows
 from pyflinkstate.runtime.sources.sources import CollectionSource, SplitEpoch
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 

@@ -13,8 +13,8 @@ from test_replacing_sinks import RARELY, Table
 from pyflinkstate.errors import BadRecordError, IncompatibleCheckpointError
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources import DirectorySource
 from pyflinkstate.runtime.sources.formats import JsonFormat
-from pyflinkstate.runtime.sources.sources import DirectorySource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)

@@ -30,7 +30,7 @@ from support_runtime import PATIENCE_S, PICKLED, ManualClock, metadata
 from tiers import cases
 
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.state import ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.errors import (
@@ -44,9 +44,12 @@ from pyflinkstate.errors import (
     StateMigrationError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import actions as actions_module
-from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master import (
+    RestorePoint,
+    SavepointRequest,
+    actions as actions_module,
+    loop as loop_module,
+)
 from pyflinkstate.runtime.master.epochs import Epoch
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.run_claim import CHECK_INTERVAL_MS, RunClaim
@@ -262,10 +265,15 @@ def test_no_id_of_a_checkpoint_comes_again_when_it_was_set_aside(shop: Shop) -> 
     assert shop.storage.ids_in_use(job_id)[-1] == 8
 
 
-def test_what_is_set_aside_goes_when_the_job_discards_its_checkpoints(shop: Shop) -> None:
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_what_is_set_aside_goes_when_the_job_discards_its_checkpoints(shop: Shop, is_restored: bool) -> None:
     job_id = shop.first()
-    retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
-    shop.run(restore=restore_point(shop.storage, job_id, 2), retention=retention).run()
+    restore = restore_point(shop.storage, job_id, 2)
+    if is_restored:
+        shop.run(restore=restore).run()
+        (uri,) = [found for found in shop.storage.superseded(job_id) if shop.storage.load(found).epoch == 5]
+        restore = RestorePoint(shop.storage.load(uri), uri)
+    shop.run(restore=restore, retention=ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION).run()
     assert shop.storage.superseded(job_id) == []
     assert shop.storage.shared_paths(job_id) == set()
 

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from moto.server import ThreadedMotoServer
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, raising
 from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with, read_journal, stories_at
 
 from pyflinkstate.errors import CheckpointError, UserFunctionError
-from pyflinkstate.monitor import api, dead_jobs
-from pyflinkstate.monitor import recorder as recording
+from pyflinkstate.monitor import api, dead_jobs, recorder as recording
 from pyflinkstate.monitor.dead_jobs import Follower
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs

@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_functions import CountRecords, EveryKind, Padded, Unbounded
+from slot_functions import CountRecords, EveryKind, Padded, Unbounded
 from support_job import GrowingSource, JobRun
 from support_runtime import PATIENCE_S
 from support_web import EVIL, JOB_ID, Answer, Browser, browser_of, exchange, monitor_with, parse, show, story
 
 from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.metric_reporter import ReportedMetric
+from pyflinkstate.api.metrics import ReportedMetric
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api

@@ -32,8 +32,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
@@ -41,15 +40,15 @@ from pyflinkstate.errors import (
     KeyGroupRangeError,
     NoCurrentKeyError,
     NotKeyedStreamError,
+    SnapshotCancelledError,
     StateAccessError,
     StateRegistrationError,
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.wire.messages import CheckpointTrigger
+from pyflinkstate.runtime.plan import Partitioning, SourceNode, StatefulNode
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.wire import CheckpointTrigger
 from pyflinkstate.testing import (
     NO_WATERMARK,
     CheckpointedOperatorHarness,
@@ -59,7 +58,7 @@ from pyflinkstate.testing import (
     harness_of,
     split,
 )
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 SEEN = ListStateDescriptor("seen", Types.STRING())
 TOTAL = ValueStateDescriptor("total", Types.LONG())

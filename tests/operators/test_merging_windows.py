@@ -18,8 +18,8 @@ from pyflinkstate import (
     TimeWindowSerializer,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.windows.merging_windows import MergingWindowSet
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
+from pyflinkstate.runtime.operators.windows.window_state import MergingWindowSet
 
 LATE = OutputTag("late")
 GAP = EventTimeSessionWindows.with_gap(Time.milliseconds(10))

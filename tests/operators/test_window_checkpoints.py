@@ -16,10 +16,10 @@ from pyflinkstate import (
     TumblingEventTimeWindows,
     Types,
 )
-from pyflinkstate.backends.format.state_file import StateFileHead
-from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.format import StateFileHead
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import StateMigrationError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 
 GAP = EventTimeSessionWindows.with_gap(10)
 

@@ -20,7 +20,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.errors import ConfigurationError, StateRegistrationError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 
 TEN = TumblingEventTimeWindows.of(10)
 

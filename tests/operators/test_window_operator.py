@@ -34,7 +34,7 @@ from pyflinkstate.api.windows import (
     TimeWindow,
 )
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 
 LATE = OutputTag("late")
 TEN = TumblingEventTimeWindows.of(Time.milliseconds(10))

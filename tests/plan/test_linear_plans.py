@@ -22,9 +22,8 @@ from pyflinkstate.runtime.plan import (
     functions_of,
     make_plan,
 )
-from pyflinkstate.runtime.plan.nodes import PartitionNode
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.plan.walk import Edge, Edges, in_order
+from pyflinkstate.runtime.plan.edges import Edge, Edges, in_order
+from pyflinkstate.runtime.plan.nodes import Partitioning, PartitionNode
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.wire import ShippedFunction

@@ -10,9 +10,10 @@ from support_runtime import PICKLED
 
 from pyflinkstate import CoMapFunction, DataStream, TumblingEventTimeWindows, Types, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS
 from pyflinkstate.runtime.plan.job_plan import Stage, make_plan
 from pyflinkstate.runtime.plan.nodes import (
+    ASYNC,
+    WATERMARKS,
     ChainNode,
     Node,
     SideOutputNode,

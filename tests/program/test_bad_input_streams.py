@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.connected import CoMapFunction
-from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.functions import CoMapFunction, KeyedProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.session_windows import EventTimeSessionWindows
 from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
+from pyflinkstate.api.window_assigners import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from pyflinkstate.errors import BadRecordError, ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.testing import MAX_WATERMARK, KeyedOneInputOperatorHarness, StreamRecord, harness_of
 

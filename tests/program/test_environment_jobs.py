@@ -20,7 +20,7 @@ from support_job import Heard
 from support_runtime import PATIENCE_S
 
 from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
+from pyflinkstate.api.time import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import (
@@ -35,7 +35,7 @@ from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 
 pytestmark = pytest.mark.usefixtures("forked_slots")
 

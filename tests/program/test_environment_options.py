@@ -19,8 +19,11 @@ from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig
+from pyflinkstate.runtime.program.environment_settings import (
+    EnvironmentSettings,
+    ExecutionConfig,
+    RuntimeExecutionMode,
+)
 from pyflinkstate.runtime.settings import CheckpointSettings, rows_of
 from pyflinkstate.runtime.settings.checkpoint_config import CheckpointConfig, ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode

@@ -15,32 +15,35 @@ import pyarrow as pa
 import pytest
 from mistakes import Mistake, check, of_each
 
-from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import CoMapFunction, KeyedCoProcessFunction
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.functions import (
+    AggregateFunction,
+    CoMapFunction,
+    FlatMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+)
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import (
-    AggregateFunction,
-    FlatMapFunction,
-    KeyedProcessFunction,
-    MapFunction,
-    ProcessFunction,
-    ReduceFunction,
-)
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.session_windows import EventTimeSessionWindows
-from pyflinkstate.api.time import Time
+from pyflinkstate.api.time import Time, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
-from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.window_assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
-from pyflinkstate.api.window_functions import ProcessWindowFunction
+from pyflinkstate.api.window_assigners import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,

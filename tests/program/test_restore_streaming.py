@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from support_runtime import metadata
 
-from pyflinkstate.runtime.program.jobs.start_points import restore_streaming
-from pyflinkstate.runtime.sources.query_log import NextBatch, position_of
-from pyflinkstate.runtime.sources.spark_sources import StreamingSource
+from pyflinkstate.runtime.program.start_points import restore_streaming
+from pyflinkstate.runtime.sources.spark_sources import NextBatch, StreamingSource, position_of
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 

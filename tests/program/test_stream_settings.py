@@ -30,16 +30,16 @@ import pytest
 
 from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.time import WatermarkStrategy
 from pyflinkstate.api.types import Types
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner
 from pyflinkstate.errors import ConfigurationError, ParallelismError
+from pyflinkstate.runtime.plan.edges import upstream_of
 from pyflinkstate.runtime.plan.job_plan import make_plan
 from pyflinkstate.runtime.plan.nodes import ChainNode, SinkNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.plan.walk import upstream_of
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.program.job_client import CloseableIterator
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from support_slots import in_thread, opened, outcome
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format import KeyGroupEntries, StateCodec
 from pyflinkstate.backends.types import RegisteredStateMeta

@@ -12,7 +12,7 @@ from pyflinkstate.runtime.plan import SettledOperator
 from pyflinkstate.runtime.queries import asking
 from pyflinkstate.runtime.queries.asking import LiveSlots, StateQueries, StateQuestion
 from pyflinkstate.runtime.wire import Address, ServerName, SlotId, new_secret
-from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits
+from pyflinkstate.runtime.wire.handshake import LIMITS, HandshakeLimits
 
 
 def test_a_slot_that_cannot_be_reached_is_said() -> None:

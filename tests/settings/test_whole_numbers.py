@@ -20,13 +20,12 @@ from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.datastream import AsyncDataStream
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, ExecutionConfig
 from pyflinkstate.runtime.settings.checkpoint_config import CheckpointConfig
 from pyflinkstate.runtime.settings.restart import FailureRateRestart, FixedDelayRestart, RestartStrategies
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.text_file_sink import RollingPolicy
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 

@@ -10,8 +10,7 @@ from support_runtime import raising
 
 from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter, RddSink
-from pyflinkstate.runtime.wire import frames
-from pyflinkstate.runtime.wire.frames import decode_values
+from pyflinkstate.runtime.wire import decode_values, frames
 
 JOB = "a" * 32
 

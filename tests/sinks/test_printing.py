@@ -18,8 +18,7 @@ from pyflinkstate.backends.types.codec import walk
 from pyflinkstate.backends.types.table import codec_of
 from pyflinkstate.backends.types.texts import show_double, show_float
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
-from pyflinkstate.runtime.sinks.sinks import FrameWriter
+from pyflinkstate.runtime.sinks.sinks import FrameWriter, PrintSink, RecordText
 from pyflinkstate.runtime.wire.frames import RECORDS_PER_FRAME
 
 PICKLED, LONG, STRING, FLOAT = Types.PICKLED_BYTE_ARRAY(), Types.LONG(), Types.STRING(), Types.FLOAT()

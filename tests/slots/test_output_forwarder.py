@@ -18,7 +18,7 @@ from support_runtime import PATIENCE_S, raising
 
 from pyflinkstate.runtime.slots.stdout import MAX_LINE, MAX_WAITING, Lines, OutputForwarder
 from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.strangers import HandshakeLimits
+from pyflinkstate.runtime.wire.handshake import HandshakeLimits
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,

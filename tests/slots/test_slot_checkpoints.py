@@ -22,7 +22,7 @@ from pyflinkstate.backends.format.state_handles import (
     OperatorSubtaskState,
     StateAssignment,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,

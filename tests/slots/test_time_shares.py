@@ -12,8 +12,7 @@ from support_slots import SLOT, deployment, frames_for
 from pyflinkstate import KeyedProcessFunction, OutputTag
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.time_shares import TimeShares
-from pyflinkstate.runtime.wire.frame_sizes import CHUNK
-from pyflinkstate.runtime.wire.frames import ValuesFrame
+from pyflinkstate.runtime.wire.frames import CHUNK, ValuesFrame
 from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochAccepted, EpochDone, SubtaskStatus
 
 

@@ -3,17 +3,17 @@
 import pyarrow as pa
 import pytest
 from backend_support import Mean, state_of
-from write_support import restored
+from read_support import restored
 
-from pyflinkstate import (
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
-    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,

@@ -23,13 +23,15 @@ from read_support import JOB_ID, UID, operator_of, state_file, write, write_chec
 from tiers import cases
 from type_samples import KEY_SAMPLES, Samples
 
-from pyflinkstate import Instant, MapStateDescriptor, RunHistory, ValueStateDescriptor
 from pyflinkstate.api.row import Row, names_of, row_of
+from pyflinkstate.api.state import MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage.runs import RunHistory
 from pyflinkstate.state_access.command_line import commands, main, output
 from pyflinkstate.state_access.command_line.output import Progress, json_text, parsed_key, readable
 

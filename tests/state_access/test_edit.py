@@ -10,29 +10,45 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from backend_support import PICKLED, fill, make_backend, one_of_each_kind, restore, state_of, take_snapshot
-from increment_support import Snapshot, chained
+from backend_support import (
+    PICKLED,
+    Snapshot,
+    chained,
+    fill,
+    make_backend,
+    one_of_each_kind,
+    restore,
+    state_of,
+    take_snapshot,
+)
 from operator_support import NUMBERS, RULES, prepare
-from read_support import COUNT, JOB_ID, UID, checkpoint_of, metadata_of, operator_of, state_file, write
+from read_support import (
+    COUNT,
+    JOB_ID,
+    UID,
+    checkpoint_of,
+    checkpoint_with,
+    content,
+    filled,
+    metadata_of,
+    operator_of,
+    restored,
+    state_file,
+    write,
+)
 from support_runtime import tree
 from tiers import cases
-from write_support import checkpoint_with, content, filled, restored
 
-from pyflinkstate import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    StateTtlConfig,
-    Time,
-    Types,
-    ValueStateDescriptor,
-)
+from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshots import ChangeHistory
-from pyflinkstate.backends.snapshots.raw_state import RawKeyedStateSnapshot, RawOperatorStateSnapshot
+from pyflinkstate.backends.snapshots import ChangeHistory, RawKeyedStateSnapshot, RawOperatorStateSnapshot
 from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import (
     CheckpointStorageError,

@@ -6,7 +6,17 @@ from itertools import product
 import attrs
 import cloudpickle
 import pytest
-from backend_support import fill, make_backend, one_of_each_kind, restore, state_of, take_snapshot
+from backend_support import (
+    Snapshot,
+    chained,
+    contents,
+    fill,
+    make_backend,
+    one_of_each_kind,
+    restore,
+    state_of,
+    take_snapshot,
+)
 from golden_content import (
     KEYS,
     NOW,
@@ -23,22 +33,17 @@ from golden_content import (
     windowed,
 )
 from golden_tuple_keys import KEY_TYPE, MAX_PARALLELISM, PATH
-from increment_support import Snapshot, chained, contents
 from operator_support import NUMBERS, snapshot
 from read_support import COUNT, UID, checkpoint_of, in_memory
 from tiers import cases
 
-from pyflinkstate import (
-    BroadcastProcessFunction,
-    CheckpointedFunction,
-    KeyedProcessFunction,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    Time,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    Types,
-)
+from pyflinkstate.api.context import CheckpointedFunction
+from pyflinkstate.api.functions import BroadcastProcessFunction, KeyedProcessFunction
+from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.types import Types
+from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate.api.windows import TimeWindow
 from pyflinkstate.backends.format import CheckpointMetadata, OperatorSubtaskState
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range

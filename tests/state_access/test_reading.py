@@ -11,23 +11,25 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from backend_support import fill, make_backend, one_of_each_kind, restore, state_of, take_snapshot
-from increment_support import Snapshot, chained, contents
-from read_support import COUNT, UID, checkpoint_of, in_memory, metadata_of, operator_of
-from tiers import cases
-from write_support import filled
-
-from pyflinkstate import (
-    CheckpointStats,
-    Duration,
-    JobExecutionResult,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    Row,
-    StateTtlConfig,
-    Types,
-    ValueStateDescriptor,
+from backend_support import (
+    Snapshot,
+    chained,
+    contents,
+    fill,
+    make_backend,
+    one_of_each_kind,
+    restore,
+    state_of,
+    take_snapshot,
 )
+from read_support import COUNT, UID, checkpoint_of, filled, in_memory, metadata_of, operator_of
+from tiers import cases
+
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Duration
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
@@ -40,6 +42,8 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
+from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
 from pyflinkstate.state_access import Checkpoint, KeyHistory, Moment, Verification, diff, edit
 from pyflinkstate.state_access.columns import loaded
 from pyflinkstate.state_access.writing import DryRun, Mismatch

@@ -7,21 +7,14 @@ import pickle
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, state_of
-from read_support import COUNT, UID
+from read_support import COUNT, UID, checkpoint_with, filled, restored
 from type_samples import MANY_BITS
-from write_support import checkpoint_with, filled, restored
 
-from pyflinkstate import (
-    Instant,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    Row,
-    RowKind,
-    StateTtlConfig,
-    Time,
-    Types,
-    ValueStateDescriptor,
-)
+from pyflinkstate.api.row import Row, RowKind
+from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Instant, Time
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,

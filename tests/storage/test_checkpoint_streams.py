@@ -6,8 +6,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from support_runtime import tree
 
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, FileStateHandle

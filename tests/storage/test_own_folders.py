@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support_runtime import metadata, tree
 
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.serialization import Encoder
 from pyflinkstate.backends.format.state_handles import FileStateHandle
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError, SinkError
 from pyflinkstate.monitor import journal as journals

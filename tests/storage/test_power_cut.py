@@ -14,7 +14,7 @@ from simulation_storage import Disk, Killed, Operation, Process, Verdict
 from support_runtime import metadata
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.backends.format.paths import written_at
+from pyflinkstate.backends.format.state_handles import written_at
 from pyflinkstate.errors import CheckpointStorageError
 from pyflinkstate.runtime.storage import durable
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders

@@ -23,8 +23,8 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.program.dataframes.options import JobOptions
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
+from pyflinkstate.runtime.sources import DirectorySource, SplitEpoch
 from pyflinkstate.runtime.sources.formats import JsonFormat
-from pyflinkstate.runtime.sources.sources import DirectorySource, SplitEpoch
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders, load_checkpoint
 from pyflinkstate.runtime.storage.streams import open_folder
 from pyflinkstate.runtime.storage.uris import (

@@ -26,8 +26,8 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.tasks import Chain, TaskInfo
 
 INFO = TaskInfo(subtask=1, parallelism=4, attempt=2)
 

@@ -8,17 +8,21 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pyflinkstate.api.functions import MapFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate import MapFunction
+from pyflinkstate.api.time import (
+    MAX_WATERMARK,
+    NO_TIMESTAMP,
+    NO_WATERMARK,
+    TimestampAssigner,
+    WatermarkStrategy,
+)
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, assigned
-from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
+from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.tasks import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.records import FollowedRecords, assigned
+from pyflinkstate.runtime.wire import FrameCutter
 
 FRAME = 4
 

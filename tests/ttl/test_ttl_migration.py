@@ -25,8 +25,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.ttl import UpdateType
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 

@@ -26,9 +26,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
-from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE, TtlTypeInfo
+from pyflinkstate.backends.types.table import arrow_type, decode_column, encode_column
 from pyflinkstate.errors import StateRegistrationError, StateValueError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock, split
 

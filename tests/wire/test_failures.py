@@ -11,8 +11,7 @@ import pyarrow
 import pytest
 
 from pyflinkstate.errors import StateValueError, UserFunctionError
-from pyflinkstate.runtime.wire.failures import user_failure
-from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire import spark_cause, told_by_spark, user_failure
 
 HERE = str(Path(__file__))
 

@@ -10,25 +10,26 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tiers import cases
 
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.wire import frame_sizes
-from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES, FrameCutter, OutputSteps, rough_size
+from pyflinkstate.runtime.plan import Partitioning
+from pyflinkstate.runtime.tasks import EventTimeSettings, Router
+from pyflinkstate.runtime.wire import NO_WATERMARK, FrameTime, TaskTime, frames
 from pyflinkstate.runtime.wire.frames import (
+    MAX_FRAME_BYTES,
     RECORDS_PER_FRAME,
+    FrameCutter,
     InputFrame,
+    OutputSteps,
     ValuesFrame,
     decode_values,
     encoded_frames,
     frames_of,
+    rough_size,
 )
-from pyflinkstate.runtime.wire.watermarks import NO_WATERMARK, FrameTime, TaskTime
 
 LARGE = 500_000
 
@@ -123,8 +124,8 @@ def test_large_records_that_were_not_measured_are_found_when_the_frame_is_encode
 
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_sizes, "MAX_FRAME_BYTES", 1_000)
-    monkeypatch.setattr(frame_sizes, "MAX_RECORD_BYTES", 10_000)
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1_000)
+    monkeypatch.setattr(frames, "MAX_RECORD_BYTES", 10_000)
 
 
 @pytest.mark.usefixtures("small_bounds")
@@ -207,7 +208,7 @@ def test_large_records_in_different_outputs_are_sent_in_frames_of_their_own(tags
 
 def test_many_results_are_cut_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise all of them are pickled only to see their size, and then each half again."""
-    monkeypatch.setattr(frame_sizes, "MAX_FRAME_RECORDS", 100)
+    monkeypatch.setattr(frames, "MAX_FRAME_RECORDS", 100)
     pickled: list[int] = []
     encode = ValuesFrame.encode
 

@@ -11,19 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support_runtime import PACKAGE, PICKLED, raising
 from tiers import cases
 
 from pyflinkstate import Instant, Row, TypeInformation, Types
-from pyflinkstate.backends.keys.key_groups import key_group_of_hash, key_group_range
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, key_group_range
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
-from pyflinkstate.runtime.tasks import batch_keys
+from pyflinkstate.runtime.tasks import router as router_module
 from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router
-from pyflinkstate.runtime.wire import frames
-from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame, ValuesFrame, decode_values
+from pyflinkstate.runtime.wire import FrameKey, InputFrame, ValuesFrame, decode_values, frames
 
 Routed = list[tuple[FrameKey, InputFrame]]
 
@@ -31,7 +28,7 @@ Routed = list[tuple[FrameKey, InputFrame]]
 @pytest.fixture(autouse=True)
 def forgotten_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin each test with no key remembered, and with small batches."""
-    monkeypatch.setattr(batch_keys, "_REMEMBERED", {})
+    monkeypatch.setattr(router_module, "_REMEMBERED", {})
     monkeypatch.setattr(frames, "RECORDS_PER_FRAME", 1)
 
 
@@ -154,7 +151,7 @@ scalars = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.text()
 
 @given(st.lists(scalars | st.tuples(scalars, scalars), max_size=50), st.sampled_from([2, 7, 128]))
 def test_equal_keys_meet_whatever_they_are(keys: list[Any], parallelism: int) -> None:
-    batch_keys._REMEMBERED.clear()
+    router_module._REMEMBERED.clear()
     placed: dict[Any, int] = {}
     routed = route(keys, parallelism=parallelism)
     for (subtask, *_), frame in routed:
@@ -282,7 +279,7 @@ def test_values_that_cannot_be_pickled_are_a_bad_record() -> None:
 def test_the_memory_of_keys_is_bounded_and_routing_stays_right(
     key_type: TypeInformation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_keys, "REMEMBERED_KEYS", 1_500)
+    monkeypatch.setattr(router_module, "REMEMBERED_KEYS", 1_500)
     keys: list[Any] = [n % 4_000 for n in range(12_000)]
     if key_type == Types.STRING():
         keys = list(map(str, keys))
@@ -293,7 +290,7 @@ def test_the_memory_of_keys_is_bounded_and_routing_stays_right(
         frame = InputFrame.decode(data)
         for key, group in zip(frame.keys, groups_of(frame), strict=True):
             assert placed.setdefault(key, group) == group
-        sizes.append(len(batch_keys._REMEMBERED[key_type, 128]))
+        sizes.append(len(router_module._REMEMBERED[key_type, 128]))
     assert max(sizes) <= 1_500
     assert len(placed) == 4_000
 

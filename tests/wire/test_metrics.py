@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from slot_functions import Echo, KeyedMeasured
 from support_job import JobRun, numbers
 from support_runtime import PICKLED, ManualClock, raising
@@ -26,14 +25,20 @@ from pyflinkstate import (
 )
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.master.reports.observe import Accumulators
-from pyflinkstate.runtime.plan.chained import ChainedOperator
-from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
+from pyflinkstate.runtime.plan import ChainedOperator, ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
-from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.tasks.router import Router
-from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SlotTask, TaskLink
-from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochDone, EpochFailed, TaskReport
-from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
+from pyflinkstate.runtime.slots import SlotHost, SlotService
+from pyflinkstate.runtime.tasks import ChainTask, Router, RouteTask, SinkTask, SlotTask, TaskLink
+from pyflinkstate.runtime.wire import (
+    BeginEpoch,
+    EpochDone,
+    EpochFailed,
+    MetricValue,
+    MetricValues,
+    OperatorMetrics,
+    TaskReport,
+    added_up,
+)
 
 
 @pytest.fixture

@@ -18,19 +18,18 @@ from support_runtime import PATIENCE_S
 from support_slots import in_thread, outcome
 
 from pyflinkstate.errors import UntrustedConnectionError
-from pyflinkstate.runtime.wire import transport
-from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.handshake import CLIENT_HELLO_BYTES
-from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits
-from pyflinkstate.runtime.wire.transport import (
+from pyflinkstate.runtime.wire import (
     DRIVER,
     Address,
+    Channel,
     Server,
     ServerName,
     connect,
     listen_on_tcp,
     listen_on_unix,
+    transport,
 )
+from pyflinkstate.runtime.wire.handshake import CLIENT_HELLO_BYTES, LIMITS, HandshakeLimits
 
 pytestmark = pytest.mark.timeout(60)
 

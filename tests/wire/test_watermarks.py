@@ -8,13 +8,7 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from pyflinkstate.runtime.wire.watermarks import (
-    MAX_WATERMARK,
-    NO_WATERMARK,
-    ChannelEvent,
-    FrameTime,
-    WatermarkMerger,
-)
+from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK, ChannelEvent, FrameTime, WatermarkMerger
 
 OPEN, RECORDS, CLOSE, CLOSE_EMPTY = ChannelEvent
 

@@ -13,22 +13,32 @@ from pyflinkstate.api.values import Offset, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import StatefulOperator
-from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS, AlignedSource, ChainedOperator
-from pyflinkstate.runtime.plan.exchanges import Exchange, Exchanges
+from pyflinkstate.runtime.plan.edges import (
+    Edge,
+    Edges,
+    Exchange,
+    Exchanges,
+    Regions,
+    copying,
+    in_order,
+    upstream_of,
+)
 from pyflinkstate.runtime.plan.nodes import (
+    ASYNC,
+    WATERMARKS,
+    AlignedSource,
     Assigner,
+    ChainedOperator,
     ChainNode,
     Input,
     Node,
+    Partitioning,
     SideOutputNode,
     SinkNode,
     SourceNode,
     StatefulNode,
     output_check,
 )
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.plan.regions import Regions
-from pyflinkstate.runtime.plan.walk import Edge, Edges, copying, in_order, upstream_of
 from pyflinkstate.runtime.sinks import check_sinks
 from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet, key_of_place, key_of_uid
 

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import (
+from pyflinkstate.api.functions import (
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeySelector,
 )
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.functions import KeySelector
-from pyflinkstate.api.type_information import OutputType
-from pyflinkstate.api.type_variables import K, L, R, T
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import UserFunction
+from pyflinkstate.api.state import MapStateDescriptor
+from pyflinkstate.api.types import OutputType, TypeInformation
+from pyflinkstate.api.values import K, L, R, T, UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator, TwoInputOperator
 from pyflinkstate.runtime.plan import Input, Partitioning

@@ -10,8 +10,6 @@ import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
 from pyflinkstate.api.checks import check_text, positive
-from pyflinkstate.api.composite_types import check_type, declared_type
-from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -21,11 +19,10 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.type_information import OutputType
-from pyflinkstate.api.type_variables import K, T, T_co, W
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import Record, SparkObject, SparkSchema, UserFunction
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.state import MapStateDescriptor
+from pyflinkstate.api.time import WatermarkStrategy
+from pyflinkstate.api.types import OutputType, TypeInformation, Types, check_type, declared_type
+from pyflinkstate.api.values import K, Record, SparkObject, SparkSchema, T, T_co, UserFunction, W
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
@@ -53,16 +50,16 @@ from pyflinkstate.runtime.program.connected_streams import (
     BroadcastStream,
     ConnectedStreams,
 )
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig
-from pyflinkstate.runtime.program.job_results import CloseableIterator
-from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
+from pyflinkstate.runtime.program.environment_settings import ExecutionConfig
+from pyflinkstate.runtime.program.job_client import CloseableIterator
 from pyflinkstate.runtime.program.user_functions import (
     check_callable,
     check_function,
+    check_same_type,
     name_of,
     refuse_checkpointed,
+    type_of,
 )
-from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
 if TYPE_CHECKING:
@@ -71,7 +68,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-    from pyflinkstate.runtime.program.keyed_stream import KeyedStream
+    from pyflinkstate.runtime.program.keyed_stream import AllWindowedStream, KeyedStream
 
 S = TypeVar("S", bound="DataStream")
 #: The functions that say where records go, as messages name them.
@@ -251,6 +248,8 @@ class DataStream(Generic[T_co]):
 
     def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
         """Put all records into windows, in one subtask."""
+        from pyflinkstate.runtime.program.keyed_stream import AllWindowedStream
+
         return AllWindowedStream(self, window_assigner)
 
     def stateful(

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import attrs
 
-from pyflinkstate.api.checkpoint_storage import CheckpointStorage
 from pyflinkstate.api.checks import at_least, positive
+from pyflinkstate.api.state_backend import CheckpointStorage
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.storage.uris import absolute
 

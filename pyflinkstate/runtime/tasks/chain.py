@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from pyflinkstate.api.context import TimerService
 from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.timers import TimerService
+from pyflinkstate.api.time import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.api.values import Record, UserFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.runtime.operators import (
     KeylessTimerService,
@@ -30,11 +30,11 @@ from pyflinkstate.runtime.operators import (
     open_function,
 )
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, KeptTimestamp
-from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
-from pyflinkstate.runtime.tasks.framed_records import FramedRecords
-from pyflinkstate.runtime.tasks.timed_records import (
+from pyflinkstate.runtime.tasks.records import (
     AssignedRecords,
+    BatchedRecords,
     FollowedRecords,
+    FramedRecords,
     TimedRecords,
     check_timestamp,
 )
@@ -43,18 +43,17 @@ from pyflinkstate.runtime.wire import (
     NO_WATERMARK,
     TASK_ENDS,
     MetricValues,
-    NoRecord,
     OperatorMetrics,
     SystemClock,
     TaskTime,
+    failures_of,
     side_output_count,
     unshipped,
     user_failure,
 )
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.operators import NewEventLoop
-    from pyflinkstate.runtime.tasks.loop_thread import LoopThread
+    from pyflinkstate.runtime.operators import event_loops
 
 Records = Iterable[Record]
 #: The greatest number of operators that call each other. Python's limit is about a thousand calls, and some
@@ -74,17 +73,13 @@ class TaskInfo:
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
     report: Callable[[MetricValues], None] = lambda values: None
     #: Creates the event loop of async functions; None for asyncio's own.
-    new_event_loop: NewEventLoop | None = None
+    new_event_loop: event_loops.NewEventLoop | None = None
     job_parameters: dict[str, str] = attrs.field(eq=False, factory=dict)
 
     def report_metrics(self) -> None:
-        """Report what the metrics stand at, if there are any; raises what is right to report."""
-        try:
+        """Report the values of the metrics, if there are any. Raises the error to report."""
+        with failures_of("metrics", "in a gauge", TASK_ENDS):
             values = self.metrics.values()
-        except TASK_ENDS:
-            raise
-        except BaseException as error:
-            raise user_failure(error, "metrics", NoRecord("in a gauge")) from error
         if values:
             self.report(values)
 
@@ -132,7 +127,7 @@ class Chain:
         self.now_ms = info.metrics.now_ms
         self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
-        self._loop_thread: LoopThread | None = None
+        self._loop_thread: event_loops.LoopThread | None = None
         #: The time of the source, and the times behind async operators that follow it directly.
         self._times_of_source = [self.source_time]
         for operator in self._operators:
@@ -265,13 +260,13 @@ class Chain:
         loop_end = () if self._loop_thread is None else (self._loop_thread.close,)
         close_all(*loop_end, *(partial(_close, operator) for operator in self._opened))
 
-    def loop_thread(self) -> LoopThread:
+    def loop_thread(self) -> event_loops.LoopThread:
         """Return the thread that runs the chain's async functions; it is started on first use."""
         if self._loop_thread is None:
             # Only async functions pay for the import of asyncio.
-            from pyflinkstate.runtime.tasks.loop_thread import LoopThread
+            from pyflinkstate.runtime.operators import event_loops
 
-            self._loop_thread = LoopThread(self._info.new_event_loop)
+            self._loop_thread = event_loops.LoopThread(self._info.new_event_loop)
         return self._loop_thread
 
 
@@ -322,19 +317,13 @@ def _open(operator: ChainedOperator, info: TaskInfo) -> None:
         metrics=own,
         job_parameters=info.job_parameters,
     )
-    try:
+    with failures_of(operator.name, "in open()", TASK_ENDS):
         open_function(operator.function, context)
-    except TASK_ENDS:
-        raise
-    except BaseException as error:
-        raise user_failure(error, operator.name, NoRecord("in open()")) from error
 
 
 def _close(operator: ChainedOperator) -> None:
-    try:
+    with failures_of(operator.name, "in close()"):
         close_function(operator.function)
-    except BaseException as error:  # also sys.exit()
-        raise user_failure(error, operator.name, NoRecord("in close()")) from error
 
 
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:

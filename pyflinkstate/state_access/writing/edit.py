@@ -11,7 +11,7 @@ import attrs
 
 from pyflinkstate.api.checks import check_list, check_text
 from pyflinkstate.api.composite_types import check_type
-from pyflinkstate.api.descriptors import StateDescriptor
+from pyflinkstate.api.state import StateDescriptor
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
 from pyflinkstate.backends.format import CheckpointMetadata

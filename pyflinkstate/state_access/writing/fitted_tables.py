@@ -13,8 +13,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import (
     ListTypeInfo,
     MapTypeInfo,

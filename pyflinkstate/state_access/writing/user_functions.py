@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyflinkstate.api.checkpointed import CheckpointedFunction, FunctionSnapshotContext
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor, StateKind, ValueStateDescriptor
+from pyflinkstate.api.context import CheckpointedFunction, FunctionSnapshotContext, RuntimeContext
 from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
+from pyflinkstate.api.state import MapStateDescriptor, StateDescriptor, StateKind, ValueStateDescriptor
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from pyflinkstate.api.values import JsonObject, Key, Record, StateValue, Stored
 from pyflinkstate.backends.types import RegisteredStateMeta, TtlTypeInfo, decode_column, sealed, unsealed

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import attrs
 
-from pyflinkstate.api.metric_reporter import MetricReporter
+from pyflinkstate.api.metrics import MetricReporter
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.reports.observe import JobObserver

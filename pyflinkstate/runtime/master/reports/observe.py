@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import attrs
 
 from pyflinkstate import notebook
-from pyflinkstate.api.job_id import JobID
 from pyflinkstate.api.safe_repr import safe_repr, short_repr
+from pyflinkstate.api.values import JobID
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.master.reports.description import JobDescription

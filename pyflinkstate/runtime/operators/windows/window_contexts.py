@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
-from pyflinkstate.api.descriptors import (
-    StateDescriptor,
-    StateKind,
-)
+from pyflinkstate.api.functions import ProcessAllWindowFunction, ProcessWindowFunction
 from pyflinkstate.api.metrics import MetricGroup
+from pyflinkstate.api.state import StateDescriptor, StateKind
 from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import AnyState, AnyWindow, Record
 from pyflinkstate.api.window_assigners import WindowAssigner
-from pyflinkstate.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
 from pyflinkstate.api.windows import Window
-from pyflinkstate.backends.heap import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, InternalTimerService
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators.context import CheckedStateStore
-from pyflinkstate.runtime.operators.timers import InternalTimerService
 
 _MERGEABLE = frozenset({StateKind.LIST, StateKind.REDUCING, StateKind.AGGREGATING})
 
