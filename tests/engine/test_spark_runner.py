@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from support_runtime import PATIENCE_S, raising
 
 from pyflinkstate.errors import SparkJobError, SparkUnavailableError
-from pyflinkstate.runtime.engine.epochs import EpochEnded, SlotsRequest
+from pyflinkstate.runtime.engine import EpochEnded, SlotsRequest
 from pyflinkstate.runtime.sinks import DriverSink, RddSink
 from pyflinkstate.runtime.spark import ahead as ahead_module
 from pyflinkstate.runtime.spark import epoch_runner

@@ -9,9 +9,9 @@ import pytest
 from support_job import JobRun, numbers
 from support_slots import close_opened
 
-from pyflinkstate.runtime.plan.nodes import ChainNode
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.plan import ChainNode
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 
 @pytest.fixture(autouse=True)

@@ -10,20 +10,18 @@ import attrs
 import pytest
 from support_job import GrowingSource, JobRun, LocalRunner, latest, numbers, once
 from support_runtime import PATIENCE_S, PICKLED
-from test_replacing_sinks import RARELY, Table
+from test_job import RARELY, Table
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate import Available, KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
 from pyflinkstate.errors import BadRecordError, SparkJobError, UserFunctionError
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master.planner import EpochPlanner, Step
-from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import Available, CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 

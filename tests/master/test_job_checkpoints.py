@@ -27,6 +27,13 @@ from support_job import (
 )
 from support_runtime import PICKLED, wait_for_exit
 
+from pyflinkstate import (
+    EpochStats,
+    ExternalizedCheckpointRetention,
+    FileSink,
+    FileSystemCheckpointStorage,
+    JobStatus,
+)
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointFailuresExceededError,
@@ -41,20 +48,15 @@ from pyflinkstate.errors import (
     SparkJobError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.master import SavepointRequest
-from pyflinkstate.runtime.master.reports.observe import EpochStats
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.plan import SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
-from pyflinkstate.runtime.wire.messages import TaskReport
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.wire import TaskReport
 
 pytestmark = pytest.mark.timeout(60)
 

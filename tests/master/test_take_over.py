@@ -29,10 +29,17 @@ from support_job import (
 from support_runtime import PATIENCE_S, PICKLED, ManualClock, metadata
 from tiers import cases
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.api.types import Types
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate import (
+    ExternalizedCheckpointRetention,
+    FileSink,
+    FileSystemCheckpointStorage,
+    JobStatus,
+    RunHistory,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
+)
+from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointNotFoundError,
@@ -43,25 +50,19 @@ from pyflinkstate.errors import (
     SparkJobError,
     StateMigrationError,
 )
-from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
+from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.master import Job, RestorePoint, SavepointRequest
 from pyflinkstate.runtime.master import actions as actions_module
 from pyflinkstate.runtime.master import loop as loop_module
+from pyflinkstate.runtime.master.checkpoint_files import CHECK_INTERVAL_MS, RunClaim
 from pyflinkstate.runtime.master.epochs import Epoch
-from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.run_claim import CHECK_INTERVAL_MS, RunClaim
-from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.storage import checkpoints as storage_module
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.runs import RunHistory
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

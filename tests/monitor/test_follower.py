@@ -19,7 +19,7 @@ from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.journal import encode
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)

@@ -9,8 +9,7 @@ from support_job import JobRun
 from support_web import EVIL
 
 from pyflinkstate import notebook
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate.runtime.master.observe import CheckpointStats, JobExecutionResult
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.state_access import open_checkpoint
 

@@ -20,7 +20,7 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.web import state_query
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.queries.asking import MOST_AT_ONCE
 from pyflinkstate.runtime.sinks.sinks import DriverSink

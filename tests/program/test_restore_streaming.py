@@ -12,7 +12,7 @@ from pyflinkstate.runtime.program.jobs.start_points import restore_streaming
 from pyflinkstate.runtime.sources.query_log import NextBatch, position_of
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.streams import FileSystemCheckpointStorage
 
 JOB, QUERY = "0" * 32, "8b1f"
 

@@ -11,16 +11,16 @@ import attrs
 import pytest
 
 import pyflinkstate
-from pyflinkstate.api.time import Duration
+from pyflinkstate import Duration
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.settings import rows_of
-from pyflinkstate.runtime.settings.checkpoint_config import (
+from pyflinkstate.runtime.settings import (
     CheckpointConfig,
+    CheckpointingMode,
+    CheckpointSettings,
     ExternalizedCheckpointRetention,
+    rows_of,
 )
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage, JobManagerCheckpointStorage
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 #: PyFlink's ``CheckpointConfig`` with its parameters, without what is about unaligned checkpoints and
 #: without deprecated names.

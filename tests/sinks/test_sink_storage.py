@@ -18,7 +18,7 @@ from pyflinkstate import FileSink
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
 from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.storage import durable
+from pyflinkstate.runtime.storage import own_folders
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 JOB = "a" * 32
@@ -141,7 +141,7 @@ class Flushed:
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> Flushed:
     made = Flushed()
-    monkeypatch.setattr(durable.os, "fsync", made.fsync)
+    monkeypatch.setattr(own_folders.os, "fsync", made.fsync)
     return made
 
 
@@ -195,11 +195,11 @@ class TestWhatIsFlushed:
             if os.fstat(descriptor).st_ino == out.stat().st_ino:
                 raise OSError(errno.EIO, "input/output error")
 
-        monkeypatch.setattr(durable.os, "fsync", refuse)
+        monkeypatch.setattr(own_folders.os, "fsync", refuse)
         with pytest.raises(SinkStorageError):
             sink.commit(2)
         assert len(visible(out)) == 1, "a power cut could take back epoch 1 and leave epoch 2"
-        monkeypatch.setattr(durable.os, "fsync", flushed.fsync)
+        monkeypatch.setattr(own_folders.os, "fsync", flushed.fsync)
         sink.commit(2)
         assert len(visible(out)) == 2
 

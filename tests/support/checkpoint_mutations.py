@@ -27,7 +27,7 @@ from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.runtime.master.shared_state import SharedStateRegistry
+from pyflinkstate.runtime.master.checkpoint_files import SharedStateRegistry
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 

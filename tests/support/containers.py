@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from pyflinkstate.runtime.slots.container_memory import control_groups
+from pyflinkstate.runtime.slots.memory import control_groups
 
 #: Processes that are killed are gone by then.
 PATIENCE_S = 60

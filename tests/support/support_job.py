@@ -22,16 +22,14 @@ from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.master.actions import JobParts
-from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.deployment import JobSettings
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import EpochStats, JobListener
+from pyflinkstate.runtime.master.observe import CheckpointStats, EpochStats, JobListener
 from pyflinkstate.runtime.plan.job_plan import make_plan
 from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategy
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart, JobStatus, RestartStrategy
 from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
 from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
 from pyflinkstate.runtime.sources.sources import (

@@ -24,7 +24,7 @@ from pyflinkstate import (
 )
 from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
-from pyflinkstate.runtime.master.reports.observe import Accumulators
+from pyflinkstate.runtime.master.job_reporter import Accumulators
 from pyflinkstate.runtime.plan.chained import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router

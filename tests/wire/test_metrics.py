@@ -25,7 +25,7 @@ from pyflinkstate import (
     RuntimeContext,
 )
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.master.reports.observe import Accumulators
+from pyflinkstate.runtime.master.job_reporter import Accumulators
 from pyflinkstate.runtime.plan.chained import ChainedOperator
 from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter

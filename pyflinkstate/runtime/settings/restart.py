@@ -1,4 +1,4 @@
-"""Restart strategies: whether a failed job tries again, and when.
+"""The status of a job, and restart strategies: whether a failed job tries again, and when.
 
 A strategy is a value that the user chooses; each job makes its own tracker from it (Flink:
 ``RestartBackoffTimeStrategy``). Defaults are Flink's.
@@ -6,6 +6,7 @@ A strategy is a value that the user chooses; each job makes its own tracker from
 
 from __future__ import annotations
 
+import enum
 import random
 from abc import ABC, abstractmethod
 from collections import deque
@@ -14,8 +15,34 @@ from datetime import timedelta
 import attrs
 
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.settings.reading import Reader
-from pyflinkstate.runtime.settings.setting import Setting, rows_of
+from pyflinkstate.runtime.settings.setting import Reader, Setting, rows_of
+
+
+class JobStatus(enum.Enum):
+    """The status of a job (``pyflink.common.JobStatus``).
+
+    A job never reports ``FAILING``, ``CANCELLING``, ``SUSPENDED`` or ``RECONCILING``; these exist because
+    PyFlink has them.
+    """
+
+    CREATED = 0
+    RUNNING = 1
+    FAILING = 2
+    FAILED = 3
+    CANCELLING = 4
+    CANCELED = 5
+    FINISHED = 6
+    RESTARTING = 7
+    SUSPENDED = 8
+    RECONCILING = 9
+
+    def is_globally_terminal_state(self) -> bool:
+        """Return whether the job has ended, for good."""
+        return self in {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
+
+    def is_terminal_state(self) -> bool:
+        """Return whether nobody runs the job any more; of a suspended one somebody else may."""
+        return self is JobStatus.SUSPENDED or self.is_globally_terminal_state()
 
 
 class RestartTracker(ABC):

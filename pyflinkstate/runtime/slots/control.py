@@ -198,12 +198,8 @@ class SlotRegistry:
             slot.pid = message.pid
             return True
 
-    def deployed(self, slot_id: SlotId) -> None:
-        """Record that the slot was sent what it runs: its silence counts from now on."""
-        self._slots[slot_id].last_message_s = self._now_s()
-
-    def message_came(self, slot_id: SlotId) -> None:
-        """Record that the slot is alive, as a message from it came."""
+    def heard(self, slot_id: SlotId) -> None:
+        """Record that the slot was sent what it runs, or that a message from it came: its silence begins."""
         self._slots[slot_id].last_message_s = self._now_s()
 
     def beat(self, timeout_s: float) -> list[SlotId]:
@@ -394,7 +390,7 @@ class ControlServer:
             connection.send(
                 attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
             )
-            registry.deployed(slot_id)
+            registry.heard(slot_id)
             while self._handle_slot_message(registry, message, connection.recv()):
                 pass
         except UntrustedConnectionError as error:
@@ -434,7 +430,7 @@ class ControlServer:
 
     def _handle_slot_message(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
         """Handle one message of a slot; return whether more may come."""
-        registry.message_came(slot.slot)
+        registry.heard(slot.slot)
         if isinstance(message, SlotReady):
             registry.ready(slot.slot, slot.address)
         elif isinstance(message, SlotFailed):

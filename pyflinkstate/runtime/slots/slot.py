@@ -31,12 +31,10 @@ import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
-from pyflinkstate.runtime.slots.brought_path import put_on_path_of_slot
 from pyflinkstate.runtime.slots.memory import MemoryGuard
+from pyflinkstate.runtime.slots.process import OutputForwarder, put_on_path_of_slot, watchdog
 from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.slots.stdout import OutputForwarder
-from pyflinkstate.runtime.slots.watchdog import watchdog
 from pyflinkstate.runtime.wire import (
     DRIVER,
     Address,

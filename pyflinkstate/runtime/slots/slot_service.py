@@ -36,9 +36,8 @@ from pyflinkstate.runtime.operators import (
     SubtaskSnapshot,
     closed_at_end,
 )
-from pyflinkstate.runtime.slots.frozen_state import freeze
 from pyflinkstate.runtime.slots.memory import resident_bytes
-from pyflinkstate.runtime.slots.questions import Outcome, Question
+from pyflinkstate.runtime.slots.questions import Outcome, Question, freeze
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointFolders, open_folder
 from pyflinkstate.runtime.wire import (

@@ -36,17 +36,23 @@ from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
 )
-from pyflinkstate.runtime.storage.durable import (
+from pyflinkstate.runtime.storage.own_folders import (
+    MOST_NOTE_BYTES,
     OBJECT_STORES,
+    below,
     flush_folder,
     make_folder,
+    read_note,
     remove_empty,
     write_whole,
 )
-from pyflinkstate.runtime.storage.own_folders import MOST_NOTE_BYTES, below, read_note
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
-from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, storage_errors
+from pyflinkstate.runtime.storage.streams import (
+    METADATA,
+    CheckpointFolder,
+    FileSystemCheckpointStorage,
+    storage_errors,
+)
 from pyflinkstate.runtime.storage.uris import absolute, child_uri, is_uri, open_file_system, split_options
 
 SHARED_FOLDER = "shared"
