@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from event_time_functions import Contents
@@ -54,7 +55,6 @@ from pyflinkstate.runtime.settings import (
     DefaultRestart,
     RestartStrategies,
     RestartStrategy,
-    RestartTracker,
 )
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -99,82 +99,167 @@ def test_what_must_come_again_is_not_tried_again(error: type[PyFlinkStateError])
     assert not error("failed").recoverable
 
 
-def delays(tracker: RestartTracker, failures: int) -> list[int | None]:
-    """Fail again and again at one moment: a fixed delay does not ask when."""
-    return [tracker.notify_failure(5_000) for _ in range(failures)]
+class Failing:
+    """A job that fails again and again."""
+
+    def __init__(self, strategy: RestartStrategy, rng: random.Random | None = None) -> None:
+        self.tracker = strategy.tracker() if rng is None else strategy.tracker(rng)  # type: ignore[call-arg]
+        self.now_ms = 1_700_000_000_000
+
+    def fail(self, *ran_ms: int | None) -> list[int | None]:
+        """Return the delay after each failure, before which the job ran for so long. None: a checkpoint."""
+        delays: list[int | None] = []
+        for ran in ran_ms:
+            if ran is None:
+                self.tracker.notify_progress()
+            else:
+                self.now_ms += ran
+                delays.append(self.tracker.notify_failure(self.now_ms))
+                self.now_ms += delays[-1] or 0
+        return delays
 
 
-@pytest.mark.parametrize("attempts", [1, 2, 5])
-def test_attempts_are_given_until_they_are_used_up(attempts: int) -> None:
-    tracker = RestartStrategies.fixed_delay_restart(attempts, 500).tracker()
-    assert delays(tracker, attempts + 2) == [500] * attempts + [None, None]
+HOUR_MS = 3_600_000
+ONCE_A_SECOND = FailureRateRestart(1, 1_000, 70)
+fixed = RestartStrategies.fixed_delay_restart
 
 
-def test_no_delay_is_a_delay() -> None:
-    assert delays(RestartStrategies.fixed_delay_restart(1, 0).tracker(), 2) == [0, None]
+def doubling(initial_backoff_ms: int = 10, **settings: Any) -> ExponentialDelayRestart:
+    return ExponentialDelayRestart(initial_backoff_ms, backoff_multiplier=2.0, jitter_factor=0.0, **settings)
 
 
 @pytest.mark.parametrize(
-    "strategy", [RestartStrategies.no_restart(), RestartStrategies.fixed_delay_restart(0, 500)]
+    ("strategy", "ran_ms", "delays"),
+    [
+        (RestartStrategies.no_restart(), [0], [None]),
+        (RestartStrategies.fall_back_restart(), [0], [None]),
+        *((fixed(n, 500), [0] * (n + 2), [500] * n + [None] * 2) for n in (0, 1, 2, 5)),
+        (fixed(1, 0), [0, 0], [0, None]),
+        (fixed(2, 500), [0, 0, None, 0, 0, None, 0, 0, 0], [500] * 6 + [None]),
+        # up to so many failures in an interval that slides; checkpoints do not help
+        *((FailureRateRestart(n, 10_000, 70), [0] * (n + 1), [70] * n + [None]) for n in (1, 2)),
+        *(
+            (FailureRateRestart(1, 10_000, 0), [5_000, passed], [0, delay])
+            for passed, delay in ((9_999, None), (10_000, None), (10_001, 0))
+        ),
+        (FailureRateRestart(2, 1_000, 0), [0, 900, 101, 900, 101, 1], [0] * 5 + [None]),
+        (ONCE_A_SECOND, [0] + [931] * 499, [70] * 500),
+        (ONCE_A_SECOND, [0, None, 1], [70, None]),
+        # each delay is a multiple of the one before, until the job was quiet for a while
+        (doubling(max_backoff_ms=95), [1] * 6, [10, 20, 40, 80, 95, 95]),
+        (attrs.evolve(doubling(1_000), backoff_multiplier=1e300), [1] * 3_000, [1_000] + [60_000] * 2_999),
+        (attrs.evolve(doubling(1_000), backoff_multiplier=1.0), [1] * 3, [1_000] * 3),
+        *(
+            (doubling(reset_threshold_ms=5_000), [0, 0, ran], [10, 20, delay])
+            for ran, delay in ((4_999, 40), (5_000, 10), (50_000, 10))
+        ),
+        (doubling(10_000, reset_threshold_ms=5_000), [0, 1, 1, 5_000], [10_000, 20_000, 40_000, 10_000]),
+        (doubling(reset_threshold_ms=5_000), [0, 0, 5_000, 0, 0], [10, 20, 10, 20, 40]),
+        (doubling(attempts=2), [0, None, 0, 0], [10, 20, None]),
+        (doubling(attempts=3), [0] * 4, [10, 20, 40, None]),
+        (doubling(attempts=2, reset_threshold_ms=5_000), [0, 0, 5_000, 0, 0], [10, 20, 10, 20, None]),
+    ],
+    ids=str,
 )
-def test_without_attempts_the_first_failure_is_the_last(strategy: FixedDelayRestart) -> None:
-    assert delays(strategy.tracker(), 1) == [None]
+def test_when_a_job_restarts(
+    strategy: RestartStrategy, ran_ms: list[int | None], delays: list[int | None]
+) -> None:
+    assert Failing(strategy).fail(*ran_ms) == delays
+    assert Failing(strategy).fail(*ran_ms) == delays, "jobs with one strategy count apart"
 
 
-def test_a_completed_checkpoint_gives_all_attempts_back() -> None:
-    tracker = RestartStrategies.fixed_delay_restart(2, 500).tracker()
-    for _ in range(3):
-        assert delays(tracker, 2) == [500, 500]
-        tracker.notify_progress()
-    assert delays(tracker, 3) == [500, 500, None]
+@given(rate=st.integers(0, 4), interval_ms=st.integers(0, 20), gaps=st.lists(st.integers(0, 15), max_size=40))
+def test_a_failure_rate_is_what_counting_all_failures_gives(
+    rate: int, interval_ms: int, gaps: list[int]
+) -> None:
+    tracker = FailureRateRestart(rate, interval_ms, 70).tracker()
+    now, failed = 0, []
+    for gap in gaps:
+        now += gap
+        failed.append(now)
+        recent = sum(now - then <= interval_ms for then in failed)
+        assert tracker.notify_failure(now) == (70 if recent <= rate else None)
 
 
-def test_jobs_with_one_strategy_count_apart() -> None:
-    strategy = RestartStrategies.fixed_delay_restart(1, 500)
-    used_up, fresh = strategy.tracker(), strategy.tracker()
-    assert delays(used_up, 2) == [500, None]
-    assert delays(fresh, 1) == [500]
+def test_flinks_defaults_reach_a_minute_at_the_twelfth_failure() -> None:
+    delays = Failing(ExponentialDelayRestart(jitter_factor=0.0)).fail(*[1] * 12)
+    assert delays[:4] == [1_000, 1_500, 2_250, 3_375]
+    assert [delay == 60_000 for delay in delays] == [False] * 11 + [True]
+    assert None not in Failing(ExponentialDelayRestart()).fail(*[0] * 1_000)
 
 
-@pytest.mark.parametrize(("attempts", "delay_ms"), [(-1, 0), (0, -1), (-5, -5)])
-def test_negative_numbers_are_refused(attempts: int, delay_ms: int) -> None:
-    with pytest.raises(ConfigurationError, match="must be a whole number, at least 0"):
-        FixedDelayRestart(attempts, delay_ms)
-    with pytest.raises(ConfigurationError, match="FixedDelayRestart"):
-        RestartStrategies.fixed_delay_restart(attempts, delay_ms)
+AT_LEAST_0 = "must be a whole number, at least 0"
 
 
-@pytest.mark.parametrize(("attempts", "delay_ms"), [("3", 0), (3, None), (2, 0.5), (True, 0)], ids=repr)
-def test_what_is_no_whole_number_is_refused(attempts: Any, delay_ms: Any) -> None:
-    with pytest.raises(ConfigurationError):
-        RestartStrategies.fixed_delay_restart(attempts, delay_ms)
+@pytest.mark.parametrize(
+    ("kind", "settings", "why"),
+    [
+        *(("fixed_delay", bad, AT_LEAST_0) for bad in ((-1, 0), (0, -1), (-5, -5))),
+        *(("fixed_delay", bad, "FixedDelayRestart") for bad in (("3", 0), (3, None), (2, 0.5), (True, 0))),
+        *(("failure_rate", bad, AT_LEAST_0) for bad in ((-1, 0, 0), (0, -1, 0), (0, 0, -1))),
+        *(("failure_rate", bad, "FailureRate") for bad in (("3", 1, 1), (3, None, 1), (3, 1, 0.5))),
+        *(
+            ("exponential_delay", {name: bad}, name)
+            for name, values in {
+                "initial_backoff": (0, -1, "1000", None),
+                "max_backoff": (0, "60000"),
+                "backoff_multiplier": (0.9, float("nan"), "2"),
+                "reset_backoff_threshold": (0,),
+                "jitter_factor": (-0.1, 1.1, float("nan")),
+                "attempts": (-1, "3"),
+            }.items()
+            for bad in values
+        ),
+        ("exponential_delay", {"initial_backoff": 2_000, "max_backoff": 1_999}, "max_backoff 1999 is less"),
+        ("exponential_delay", {"jitter_factor": 1.5}, r"jitter_factor.*1\.5"),
+    ],
+    ids=repr,
+)
+def test_bad_settings_are_refused_before_the_job_runs(
+    kind: str, settings: tuple[Any, ...] | dict[str, Any], why: str
+) -> None:
+    make: Any = getattr(RestartStrategies, f"{kind}_restart")
+    with pytest.raises(ConfigurationError, match=why.replace("reset_backoff_threshold", "reset_threshold")):
+        _ = make(**settings) if isinstance(settings, dict) else make(*settings)
 
 
-def test_strategies_are_values() -> None:
-    strategy = RestartStrategies.fixed_delay_restart(3, 1_000)
-    assert strategy == FixedDelayRestart(3, 1_000) == pickle.loads(pickle.dumps(strategy))
-    assert strategy != RestartStrategies.fixed_delay_restart(3, 1_001)
+def test_strategies_are_values_under_pyflinks_names() -> None:
+    rate = RestartStrategies.failure_rate_restart(
+        failure_rate=3, failure_interval=300_000, delay_interval=10_000
+    )
+    exponential = RestartStrategies.exponential_delay_restart(
+        initial_backoff=1,
+        max_backoff=2,
+        backoff_multiplier=3.0,
+        reset_backoff_threshold=4,
+        jitter_factor=0.5,
+        attempts=6,
+    )
+    made = [fixed(3, 1_000), rate, exponential, RestartStrategies.exponential_delay_restart()]
+    assert made == [
+        FixedDelayRestart(3, 1_000),
+        FailureRateRestart(failure_rate=3, interval_ms=300_000, delay_ms=10_000),
+        ExponentialDelayRestart(1, 2, 3.0, 4, 0.5, 6),
+        ExponentialDelayRestart(1_000, 60_000, 1.5, HOUR_MS, 0.1, None),
+    ]
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert made[0] != fixed(3, 1_001)
     assert RestartStrategies.no_restart() == NoRestart()
 
 
 def test_strategies_say_what_they_are_as_pyflinks_configurations_do() -> None:
-    fixed = RestartStrategies.fixed_delay_restart(3, timedelta(seconds=2))
-    assert isinstance(fixed, RestartStrategies.FixedDelayRestartStrategyConfiguration)
-    assert fixed.get_restart_attempts() == 3
-    assert fixed.get_delay_between_attempts_interval() == timedelta(seconds=2)
+    fixed_delay: Any = fixed(3, timedelta(seconds=2))
+    assert isinstance(fixed_delay, RestartStrategies.FixedDelayRestartStrategyConfiguration)
+    assert fixed_delay.get_restart_attempts() == 3
+    assert fixed_delay.get_delay_between_attempts_interval() == timedelta(seconds=2)
     rate = RestartStrategies.failure_rate_restart(2, timedelta(minutes=1), 500)
     assert isinstance(rate, RestartStrategies.FailureRateRestartStrategyConfiguration)
     assert (rate.get_max_failure_rate(), rate.get_failure_interval()) == (2, timedelta(minutes=1))
     assert rate.get_delay_between_attempts_interval() == timedelta(milliseconds=500)
     others = (RestartStrategies.no_restart(), RestartStrategies.fall_back_restart())
-    described = [one.get_description() for one in (fixed, rate, *others, ExponentialDelayRestart())]
+    described = [one.get_description() for one in (fixed_delay, rate, *others, ExponentialDelayRestart())]
     assert len(set(described)) == 5
     assert described[0] == "Restart with fixed delay (2000 ms). #3 restart attempts."
-
-
-@pytest.mark.parametrize("strategy", [RestartStrategies.no_restart(), RestartStrategies.fall_back_restart()])
-def test_without_restarts_the_first_failure_is_the_last(strategy: RestartStrategy) -> None:
-    assert strategy.tracker().notify_failure(0) is None
 
 
 class TestAnErrorThatComesAgain:
@@ -218,9 +303,6 @@ class TestAnErrorThatComesAgain:
         assert len(run.heard.restarts) == restarts
 
 
-HOUR_MS = 3_600_000
-
-
 class Extreme(random.Random):
     """Draws one end of whatever it is asked for."""
 
@@ -230,179 +312,6 @@ class Extreme(random.Random):
 
     def uniform(self, a: float, b: float) -> float:
         return b if self.upper else a
-
-
-class TestFailureRate:
-    """Up to so many failures in an interval are restarted from; one more fails the job."""
-
-    def delays(self, tracker: RestartTracker, *times_ms: int) -> list[int | None]:
-        return [tracker.notify_failure(now) for now in times_ms]
-
-    @pytest.mark.parametrize("rate", [1, 2, 5])
-    def test_the_rate_may_be_reached_and_not_exceeded(self, rate: int) -> None:
-        tracker = RestartStrategies.failure_rate_restart(rate, 10_000, 70).tracker()
-        assert self.delays(tracker, *range(rate + 1)) == [70] * rate + [None]
-
-    @pytest.mark.parametrize(("passed_ms", "expected"), [(10_000, None), (10_001, 70), (9_999, None)])
-    def test_a_failure_counts_until_the_interval_is_over(self, passed_ms: int, expected: int | None) -> None:
-        tracker = FailureRateRestart(1, 10_000, 70).tracker()
-        assert self.delays(tracker, 5_000, 5_000 + passed_ms) == [70, expected]
-
-    def test_the_interval_slides_and_does_not_begin_anew(self) -> None:
-        tracker = FailureRateRestart(2, 1_000, 0).tracker()
-        assert self.delays(tracker, 0, 900, 1_001, 1_901) == [0, 0, 0, 0]
-        assert self.delays(tracker, 2_002, 2_003) == [0, None]
-
-    def test_failures_that_are_far_apart_never_end_the_job(self) -> None:
-        tracker = FailureRateRestart(1, 1_000, 70).tracker()
-        assert self.delays(tracker, *range(0, 1_001 * 500, 1_001)) == [70] * 500
-
-    def test_a_completed_checkpoint_gives_nothing_back(self) -> None:
-        tracker = FailureRateRestart(1, 1_000, 70).tracker()
-        assert self.delays(tracker, 0) == [70]
-        tracker.notify_progress()
-        assert self.delays(tracker, 1) == [None]
-
-    def test_jobs_with_one_strategy_count_apart(self) -> None:
-        strategy = FailureRateRestart(1, 1_000, 70)
-        assert self.delays(strategy.tracker(), 0, 1) == [70, None]
-        assert self.delays(strategy.tracker(), 2) == [70]
-
-    @given(
-        rate=st.integers(0, 4),
-        interval_ms=st.integers(0, 20),
-        gaps=st.lists(st.integers(0, 15), max_size=40),
-    )
-    def test_it_is_what_counting_all_failures_gives(
-        self, rate: int, interval_ms: int, gaps: list[int]
-    ) -> None:
-        tracker = FailureRateRestart(rate, interval_ms, 70).tracker()
-        now, failed = 0, []
-        for gap in gaps:
-            now += gap
-            failed.append(now)
-            recent = sum(now - then <= interval_ms for then in failed)
-            assert tracker.notify_failure(now) == (70 if recent <= rate else None)
-
-    @pytest.mark.parametrize("bad", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
-    def test_negative_numbers_are_refused(self, bad: tuple[int, int, int]) -> None:
-        with pytest.raises(ConfigurationError, match="must be a whole number, at least 0"):
-            RestartStrategies.failure_rate_restart(*bad)
-
-    @pytest.mark.parametrize("bad", [("3", 1, 1), (3, None, 1), (3, 1, 0.5)], ids=repr)
-    def test_what_is_no_whole_number_is_refused(self, bad: tuple[Any, Any, Any]) -> None:
-        with pytest.raises(ConfigurationError):
-            RestartStrategies.failure_rate_restart(*bad)
-
-    def test_it_is_made_under_pyflinks_names(self) -> None:
-        made = RestartStrategies.failure_rate_restart(
-            failure_rate=3, failure_interval=300_000, delay_interval=10_000
-        )
-        assert made == FailureRateRestart(failure_rate=3, interval_ms=300_000, delay_ms=10_000)
-        assert pickle.loads(pickle.dumps(made)) == made
-
-
-class Failing:
-    """A job that fails again and again; ``ran_ms`` is how long it ran after each restart."""
-
-    def __init__(self, strategy: ExponentialDelayRestart, rng: random.Random | None = None) -> None:
-        self.tracker = strategy.tracker(rng)
-        self.now_ms = 1_700_000_000_000
-
-    def fail(self, *ran_ms: int) -> list[int | None]:
-        delays = []
-        for ran in ran_ms:
-            self.now_ms += ran
-            delays.append(self.tracker.notify_failure(self.now_ms))
-            self.now_ms += delays[-1] or 0
-        return delays
-
-
-def without_jitter(**settings: Any) -> ExponentialDelayRestart:
-    return ExponentialDelayRestart(jitter_factor=0.0, **settings)
-
-
-class TestExponentialDelay:
-    """Each delay is a multiple of the one before, until the job was quiet for a while."""
-
-    def test_the_defaults_are_flinks(self) -> None:
-        made = RestartStrategies.exponential_delay_restart()
-        assert made == ExponentialDelayRestart(
-            initial_backoff_ms=1_000,
-            max_backoff_ms=60_000,
-            backoff_multiplier=1.5,
-            reset_threshold_ms=HOUR_MS,
-            jitter_factor=0.1,
-            attempts=None,
-        )
-        assert made == ExponentialDelayRestart()
-
-    def test_settings_go_where_they_are_named(self) -> None:
-        made = RestartStrategies.exponential_delay_restart(
-            initial_backoff=1,
-            max_backoff=2,
-            backoff_multiplier=3.0,
-            reset_backoff_threshold=4,
-            jitter_factor=0.5,
-            attempts=6,
-        )
-        assert made == ExponentialDelayRestart(1, 2, 3.0, 4, 0.5, 6)
-        assert pickle.loads(pickle.dumps(made)) == made
-
-    def test_delays_grow_up_to_the_greatest(self) -> None:
-        job = Failing(without_jitter(initial_backoff_ms=10, max_backoff_ms=95, backoff_multiplier=2.0))
-        assert job.fail(1, 1, 1, 1, 1, 1) == [10, 20, 40, 80, 95, 95]
-
-    def test_flinks_defaults_reach_a_minute_at_the_twelfth_failure(self) -> None:
-        job = Failing(without_jitter())
-        delays = job.fail(*[1] * 12)
-        assert delays[:4] == [1_000, 1_500, 2_250, 3_375]
-        assert delays[10] is not None
-        assert delays[10] < 60_000
-        assert delays[11] == 60_000
-
-    def test_delays_do_not_overflow(self) -> None:
-        job = Failing(without_jitter(backoff_multiplier=1e300))
-        assert set(job.fail(*[1] * 5_000)[1:]) == {60_000}
-
-    def test_a_multiplier_of_one_leaves_the_delay_as_it_is(self) -> None:
-        assert Failing(without_jitter(backoff_multiplier=1.0)).fail(1, 1, 1) == [1_000] * 3
-
-    @pytest.mark.parametrize(("ran_ms", "expected"), [(4_999, 40), (5_000, 10), (50_000, 10)])
-    def test_a_quiet_time_brings_the_first_delay_back(self, ran_ms: int, expected: int) -> None:
-        job = Failing(without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, reset_threshold_ms=5_000))
-        assert job.fail(0, 0, ran_ms) == [10, 20, expected]
-
-    def test_the_delay_itself_is_no_quiet_time(self) -> None:
-        job = Failing(
-            without_jitter(initial_backoff_ms=10_000, backoff_multiplier=2.0, reset_threshold_ms=5_000)
-        )
-        assert job.fail(0, 1, 1, 5_000) == [10_000, 20_000, 40_000, 10_000]
-
-    def test_after_a_quiet_time_delays_grow_again(self) -> None:
-        job = Failing(without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, reset_threshold_ms=5_000))
-        assert job.fail(0, 0, 5_000, 0, 0) == [10, 20, 10, 20, 40]
-
-    def test_a_completed_checkpoint_is_no_quiet_time(self) -> None:
-        job = Failing(without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, attempts=2))
-        assert job.fail(0) == [10]
-        job.tracker.notify_progress()
-        assert job.fail(0, 0) == [20, None]
-
-    def test_attempts_are_given_until_they_are_used_up(self) -> None:
-        job = Failing(without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, attempts=3))
-        assert job.fail(0, 0, 0, 0) == [10, 20, 40, None]
-
-    def test_a_quiet_time_gives_all_attempts_back(self) -> None:
-        job = Failing(
-            without_jitter(
-                initial_backoff_ms=10, backoff_multiplier=2.0, attempts=2, reset_threshold_ms=5_000
-            )
-        )
-        assert job.fail(0, 0, 5_000, 0, 0) == [10, 20, 10, 20, None]
-
-    def test_without_attempts_there_is_no_end(self) -> None:
-        assert None not in Failing(ExponentialDelayRestart()).fail(*[0] * 1_000)
 
 
 class TestJitter:
@@ -446,37 +355,6 @@ class TestJitter:
             base = min(100 * 1.5**number, 5_000)
             assert delay is not None
             assert base * (1 - factor) - 1 <= delay <= min(base * (1 + factor) + 1, 5_000)
-
-
-BAD_SETTINGS = [
-    {"initial_backoff": 0},
-    {"initial_backoff": -1},
-    {"initial_backoff": "1000"},
-    {"initial_backoff": None},
-    {"max_backoff": 0},
-    {"max_backoff": "60000"},
-    {"initial_backoff": 2_000, "max_backoff": 1_999},
-    {"backoff_multiplier": 0.9},
-    {"backoff_multiplier": float("nan")},
-    {"backoff_multiplier": "2"},
-    {"reset_backoff_threshold": 0},
-    {"jitter_factor": -0.1},
-    {"jitter_factor": 1.1},
-    {"jitter_factor": float("nan")},
-    {"attempts": -1},
-    {"attempts": "3"},
-]
-
-
-class TestBadSettings:
-    @pytest.mark.parametrize("bad", BAD_SETTINGS, ids=repr)
-    def test_they_are_refused_before_the_job_runs(self, bad: dict[str, Any]) -> None:
-        with pytest.raises(ConfigurationError):
-            RestartStrategies.exponential_delay_restart(**bad)
-
-    def test_the_message_says_which_setting_and_what_it_was(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"jitter_factor.*1\.5"):
-            RestartStrategies.exponential_delay_restart(jitter_factor=1.5)
 
 
 class Echo(AsyncFunction[Any, Any]):
