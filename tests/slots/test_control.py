@@ -313,81 +313,50 @@ def register(registry: SlotRegistry, peer: Peer, slot: SlotId = SLOT, pid: int =
     return registry.register(RegisterSlot(0, slot, pid, ADDRESS), peer.theirs)
 
 
-def test_the_first_task_starts_the_slot_and_the_others_wait(
-    registry: SlotRegistry, peers: list[Peer]
-) -> None:
-    for peer in peers[:3]:
-        registry.acquire(SLOT, peer.theirs)
-    assert heard(peers) == [StartSlot(), None, None, None]
-    assert register(registry, peers[3])
-    assert heard(peers) == [None] * 4, "a slot that has registered is not ready yet"
-    registry.ready(SLOT, ADDRESS)
-    assert heard(peers) == [SlotAvailable(ADDRESS)] * 3 + [None]
+#: What a peer hears: nothing, to start a slot, where it is, that there is none, the end.
+LETTERS = {type(None): ".", StartSlot: "s", SlotAvailable: "a", SlotUnavailable: "u", str: "x"}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "ask-0=s... ask-1 ask-2 registers-3 ready=aaa. ask-0=a...",
+        "ask-0=s... ask-other-1=.s..",
+        "ask-0=s... ask-1 ask-2 leaves-0=.s.. leaves-1=..s. leaves-2 ask-3=...s",
+        "ask-0=s... ask-1 ask-2 leaves-1 leaves-0=..s.",
+        "ask-0=s... ask-1 registers-3 leaves-0 ready=aa..",
+        "registers-0 refused-1 registers-other-2",
+        "ask-0=s... ask-1 fails=uu.. ask-2=..u. fails ask-3=...u",
+        "registers-0 ask-other-1=.s.. ask-other-2 ends=xxx. ends=xxx. ask-other-3=xxxx refused-other-3=xxxx",
+    ],
+)
+def test_what_tasks_and_slots_hear(registry: SlotRegistry, peers: list[Peer], steps: str) -> None:
+    for step in steps.split():
+        what, _, expected = step.partition("=")
+        action, *which = what.split("-")
+        slot, peer = OTHER if "other" in which else SLOT, peers[int(which[-1]) if which else 0]
+        match action:
+            case "ask":
+                registry.acquire(slot, peer.theirs)
+            case "registers" | "refused":
+                assert register(registry, peer, slot) == (action == "registers")
+            case "leaves":
+                registry.task_left(slot, peer.theirs)
+            case "ready":
+                registry.ready(slot, ADDRESS)
+            case "fails":
+                registry.failed(slot, BROKEN)
+            case "ends":
+                registry.end()
+        assert "".join(LETTERS[type(each)] for each in heard(peers)) == (expected or "...."), step
+
+
+def test_the_first_error_of_a_slot_is_the_cause(registry: SlotRegistry, peers: list[Peer]) -> None:
     registry.acquire(SLOT, peers[0].theirs)
-    assert heard(peers) == [SlotAvailable(ADDRESS), None, None, None]
-
-
-def test_each_slot_has_a_starter_of_its_own(registry: SlotRegistry, peers: list[Peer]) -> None:
-    registry.acquire(SLOT, peers[0].theirs)
-    registry.acquire(OTHER, peers[1].theirs)
-    assert heard(peers) == [StartSlot(), StartSlot(), None, None]
-
-
-def test_when_the_starter_leaves_the_next_that_waits_starts(
-    registry: SlotRegistry, peers: list[Peer]
-) -> None:
-    for peer in peers[:3]:
-        registry.acquire(SLOT, peer.theirs)
-    registry.task_left(SLOT, peers[0].theirs)
-    assert heard(peers) == [StartSlot(), StartSlot(), None, None]
-    registry.task_left(SLOT, peers[1].theirs)
-    registry.task_left(SLOT, peers[2].theirs)
-    registry.acquire(SLOT, peers[3].theirs)
-    assert heard(peers) == [None, None, StartSlot(), StartSlot()]
-
-
-def test_a_task_that_waited_and_left_is_not_asked_to_start(registry: SlotRegistry, peers: list[Peer]) -> None:
-    for peer in peers[:3]:
-        registry.acquire(SLOT, peer.theirs)
-    registry.task_left(SLOT, peers[1].theirs)
-    registry.task_left(SLOT, peers[0].theirs)
-    assert heard(peers) == [StartSlot(), None, StartSlot(), None]
-
-
-def test_when_the_starter_leaves_a_slot_that_has_registered_nobody_starts_another(
-    registry: SlotRegistry, peers: list[Peer]
-) -> None:
-    for peer in peers[:2]:
-        registry.acquire(SLOT, peer.theirs)
-    register(registry, peers[3])
-    registry.task_left(SLOT, peers[0].theirs)
-    assert heard(peers[1:]) == [None] * 3
-    registry.ready(SLOT, ADDRESS)
-    assert heard(peers[1:]) == [SlotAvailable(ADDRESS), None, None]
-
-
-def test_of_two_slots_that_register_as_one_the_second_is_not_wanted(
-    registry: SlotRegistry, peers: list[Peer]
-) -> None:
-    assert register(registry, peers[0])
-    assert not register(registry, peers[1])
-    assert register(registry, peers[2], OTHER)
-
-
-def test_a_slot_that_fails_is_told_to_all_who_wait_and_to_all_who_ask(
-    registry: SlotRegistry, peers: list[Peer]
-) -> None:
-    for peer in peers[:2]:
-        registry.acquire(SLOT, peer.theirs)
-    heard(peers)
-    registry.failed(SLOT, BROKEN)
-    registry.acquire(SLOT, peers[2].theirs)
-    answers = heard(peers)
-    assert [type(answer) for answer in answers[:3]] == [SlotUnavailable] * 3
-    assert {str(answer.error) for answer in answers[:3]} == {"broken"}
-    registry.failed(SLOT, RuntimeFailure("a consequence"))
-    registry.acquire(SLOT, peers[3].theirs)
-    assert str(peers[3].heard().error) == "broken", "the first error is the cause"
+    for error in (BROKEN, RuntimeFailure("a consequence")):
+        registry.failed(SLOT, error)
+    registry.acquire(SLOT, peers[1].theirs)
+    assert str(peers[1].heard().error) == "broken"
 
 
 def test_addresses_and_pids_are_of_slots_that_run(registry: SlotRegistry, peers: list[Peer]) -> None:
@@ -412,20 +381,6 @@ def test_messages_go_to_the_slot_and_to_nobody_where_there_is_none(
     for slot in (SLOT, OTHER):
         registry.send(slot, AbortCheckpoint(2))
     assert peers[0].heard() == AbortCheckpoint(2)
-
-
-def test_the_end_of_an_attempt_cuts_off_all_and_refuses_what_comes_later(
-    registry: SlotRegistry, peers: list[Peer]
-) -> None:
-    register(registry, peers[0])
-    for peer in peers[1:3]:
-        registry.acquire(OTHER, peer.theirs)
-    assert peers[1].heard() == StartSlot()
-    registry.end()
-    registry.end()
-    registry.acquire(OTHER, peers[3].theirs)
-    assert heard(peers) == ["cut off"] * 4
-    assert not register(registry, peers[3], OTHER)
 
 
 def test_close_asks_each_slot_and_waits_for_its_answer(registry: SlotRegistry, peers: list[Peer]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -18,8 +19,6 @@ from pyflinkstate.runtime.slots import SlotLost, memory
 from pyflinkstate.runtime.slots.memory import (
     CHECK_INTERVAL_S,
     FILL_BYTES_PER_S,
-    RESERVE_BYTES,
-    RESERVE_SHARE,
     ControlGroup,
     MemoryGuard,
     Room,
@@ -171,124 +170,73 @@ def test_a_limit_of_the_address_space_counts_too(monkeypatch: pytest.MonkeyPatch
 GIB = 1024**3
 
 
-class Machine:
-    """What the guard is told, to be changed by the test."""
-
-    def __init__(self) -> None:
-        self.used = 100 * MIB
-        self.room: Room | None = Room(8 * GIB, 16 * GIB)
-
-    def read_used(self) -> int:
-        return self.used
-
-    def read_room(self) -> Room | None:
-        return self.room
-
-    def guard(self, limit_bytes: int | None = None) -> MemoryGuard:
-        return MemoryGuard("slot p-1[0]", limit_bytes, self.read_used, self.read_room)
+HOST = Room(8 * GIB, 16 * GIB)
+#: A part of the machine is left to others, and never less than a fixed amount, as the documentation says.
+RESERVES = [(64 * GIB, int(64 * GIB * 0.02)), (GIB, 64 * MIB)]
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def guard(used: Callable[[], int], limit_bytes: int | None, room: Room | None = HOST) -> MemoryGuard:
+    return MemoryGuard("slot p-1[0]", limit_bytes, used, lambda: room)
 
 
-class TestLimit:
-    def test_up_to_the_limit_is_allowed(self, machine: Machine) -> None:
-        machine.used = 200 * MIB
-        machine.guard(200 * MIB).check()
-
-    def test_more_is_not(self, machine: Machine) -> None:
-        machine.used = 200 * MIB + 1
-        with pytest.raises(SlotMemoryError):
-            machine.guard(200 * MIB).check()
-
-    def test_without_a_limit_only_the_machine_counts(self, machine: Machine) -> None:
-        machine.used = 10**15
-        machine.guard().check()
-
-    def test_a_machine_that_does_not_tell_is_no_reason_to_fail(self, machine: Machine) -> None:
-        machine.room, machine.used = None, 0
-        machine.guard(1).check()
-
-    def test_the_limit_counts_where_the_machine_does_not_tell(self, machine: Machine) -> None:
-        machine.room = None
-        with pytest.raises(SlotMemoryError):
-            machine.guard(100 * MIB - 1).check()
+@pytest.mark.parametrize(
+    ("used", "limit_bytes", "room", "next_s"),
+    [
+        (200 * MIB, 200 * MIB, HOST, CHECK_INTERVAL_S),
+        (10**15, None, HOST, CHECK_INTERVAL_S),
+        (0, 1, None, CHECK_INTERVAL_S),
+        (100 * MIB, None, None, CHECK_INTERVAL_S),
+        # little room cannot be filled between two looks
+        *((0, None, Room(left, GIB), left / FILL_BYTES_PER_S) for left in (64 * MIB, 300 * MIB)),
+        *(
+            (0, None, Room(left + 1, total), min((left + 1) / FILL_BYTES_PER_S, CHECK_INTERVAL_S))
+            for total, left in RESERVES
+        ),
+    ],
+)
+def test_what_is_enough_and_when_it_looks_again(
+    used: int, limit_bytes: int | None, room: Room | None, next_s: float
+) -> None:
+    assert guard(lambda: used, limit_bytes, room).check() == next_s
 
 
-class TestRoom:
-    """A part of the machine is left to others, and never less than a fixed amount."""
-
-    @pytest.mark.parametrize(("total", "reserve"), [(64 * GIB, int(64 * GIB * 0.02)), (GIB, 64 * MIB)])
-    def test_the_reserve_must_stay(self, machine: Machine, total: int, reserve: int) -> None:
-        machine.room = Room(reserve + 1, total)
-        machine.guard().check()
-        machine.room = Room(reserve - 1, total)
-        with pytest.raises(SlotMemoryError):
-            machine.guard().check()
-
-    def test_the_reserve_is_what_the_documentation_says(self) -> None:
-        assert (RESERVE_SHARE, RESERVE_BYTES) == (0.02, 64 * MIB)
-
-    def test_it_counts_below_the_limit_too(self, machine: Machine) -> None:
-        machine.room = Room(MIB, 16 * GIB)
-        with pytest.raises(SlotMemoryError, match="host"):
-            machine.guard(10 * GIB).check()
-
-
-class TestWhenItLooks:
-    def test_at_an_interval(self, machine: Machine) -> None:
-        assert machine.guard().check() == CHECK_INTERVAL_S
-
-    def test_also_where_the_machine_does_not_tell(self, machine: Machine) -> None:
-        machine.room = None
-        assert machine.guard().check() == CHECK_INTERVAL_S
-
-    @pytest.mark.parametrize("left", [64 * MIB, 300 * MIB])
-    def test_little_room_cannot_be_filled_between_two_looks(self, machine: Machine, left: int) -> None:
-        machine.room = Room(left, GIB)
-        assert machine.guard().check() == left / FILL_BYTES_PER_S < CHECK_INTERVAL_S
-
-    def test_it_looks_until_there_is_too_little(self, machine: Machine) -> None:
-        waited: list[float] = []
-
-        def wait(seconds: float) -> None:
-            waited.append(seconds)
-            machine.used += 40 * MIB
-
-        error = machine.guard(200 * MIB).watch(wait)
-        assert str(error).startswith("slot p-1[0] uses 220 MiB, and its limit is 200 MiB: ")
-        assert waited == [CHECK_INTERVAL_S] * 3
+@pytest.mark.parametrize(
+    ("used", "limit_bytes", "room", "why"),
+    [
+        (200 * MIB + 1, 200 * MIB, HOST, "its limit is 200 MiB"),
+        (100 * MIB, 100 * MIB - 1, None, "its limit is 100 MiB"),
+        *((0, None, Room(left - 1, total), "its host has") for total, left in RESERVES),
+        (0, 10 * GIB, Room(MIB, 16 * GIB), "its host has"),
+        (100 * MIB, None, Room(10 * MIB, 4 * GIB), "100 MiB, and its host has 10 MiB of 4,096 MiB left"),
+        (
+            0,
+            None,
+            Room(10 * MIB, GIB, "container (/groups/jobs)"),
+            r"its container \(/groups/jobs\) has 10 MiB of 1,024 MiB",
+        ),
+        (
+            1_536 * MIB,
+            GIB,
+            HOST,
+            r"^slot p-1\[0\] uses 1,536 MiB, and its limit is 1,024 MiB: "
+            r"use more hosts or memory, .*StateTtlConfig.*set_slot_memory_limit",
+        ),
+    ],
+)
+def test_what_is_too_little_and_what_is_told_of_it(
+    used: int, limit_bytes: int | None, room: Room | None, why: str
+) -> None:
+    with pytest.raises(SlotMemoryError, match=why) as caught:
+        guard(lambda: used, limit_bytes, room).check()
+    assert not caught.value.recoverable, "the same records would need as much again"
+    assert isinstance(caught.value, MemoryError)
 
 
-class TestMessage:
-    def test_it_says_who_has_how_much_and_what_the_limit_is(self, machine: Machine) -> None:
-        machine.used = 1_536 * MIB
-        with pytest.raises(SlotMemoryError) as caught:
-            machine.guard(GIB).check()
-        assert str(caught.value).startswith("slot p-1[0] uses 1,536 MiB, and its limit is 1,024 MiB: ")
-
-    def test_it_says_how_much_the_host_has_left(self, machine: Machine) -> None:
-        machine.room = Room(10 * MIB, 4 * GIB)
-        with pytest.raises(SlotMemoryError, match="uses 100 MiB, and its host has 10 MiB of 4,096 MiB left"):
-            machine.guard().check()
-
-    def test_it_says_which_container_it_is(self, machine: Machine) -> None:
-        machine.room = Room(10 * MIB, GIB, "container (/groups/jobs)")
-        with pytest.raises(SlotMemoryError, match=r"its container \(/groups/jobs\) has 10 MiB of 1,024 MiB"):
-            machine.guard().check()
-
-    def test_it_says_what_to_do(self, machine: Machine) -> None:
-        machine.used = GIB
-        with pytest.raises(SlotMemoryError) as caught:
-            machine.guard(MIB).check()
-        for help_ in ("more hosts or memory", "StateTtlConfig", "set_slot_memory_limit"):
-            assert help_ in str(caught.value)
-
-    def test_the_same_records_would_need_as_much_again(self, machine: Machine) -> None:
-        assert not SlotMemoryError("full").recoverable
-        assert isinstance(SlotMemoryError("full"), MemoryError)
+def test_it_looks_until_there_is_too_little() -> None:
+    waited: list[float] = []
+    error = guard(lambda: (100 + 40 * len(waited)) * MIB, 200 * MIB).watch(waited.append)
+    assert str(error).startswith("slot p-1[0] uses 220 MiB, and its limit is 200 MiB: ")
+    assert waited == [CHECK_INTERVAL_S] * 3
 
 
 @pytest.mark.timeout(60)

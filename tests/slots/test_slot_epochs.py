@@ -101,50 +101,30 @@ def refusal(service: SlotService, epoch: int, attempt: int = 0) -> tuple[type[Py
     return type(refused.error), str(refused.error), refused.is_applied
 
 
-@pytest.mark.parametrize("epoch", [1, 2])
-def test_while_a_task_feeds_it_the_slot_is_busy(service: SlotService, epoch: int) -> None:
-    begin(service, 1)
-    kind, told, is_applied = refusal(service, epoch)
-    assert (kind, told, is_applied) == (SlotBusyError, f"slot {SLOT}: another task is feeding it", False)
-
-
-def test_an_epoch_that_it_has_applied_is_not_applied_again(service: SlotService) -> None:
-    apply(service, 1)
-    kind, told, is_applied = refusal(service, 1)
-    assert (kind, is_applied) == (StaleSlotError, True)
-    assert "cannot take epoch 1: it is at version 1" in told
-
-
-@pytest.mark.parametrize("epoch", [1, 4])
-def test_only_the_next_epoch_is_accepted(service: SlotService, epoch: int) -> None:
-    apply(service, 1)
-    apply(service, 2)
-    kind, told, is_applied = refusal(service, epoch)
-    assert (kind, is_applied) == (StaleSlotError, False)
-    assert "it is at version 2" in told
-
-
-def test_who_asks_for_an_epoch_that_is_over_need_not_wait_for_the_next_one(service: SlotService) -> None:
-    apply(service, 1)
-    begin(service, 2)
-    kind, told, is_applied = refusal(service, 1)
-    assert (kind, is_applied) == (StaleSlotError, False)
-    assert "it processes epoch 2" in told
-
-
-def test_nor_who_is_of_another_attempt(service: SlotService) -> None:
-    begin(service, 1)
-    kind, told, is_applied = refusal(service, 1, attempt=1)
-    assert (kind, is_applied) == (StaleSlotError, False)
-    assert "it is of attempt 0" in told
-
-
-def test_after_an_epoch_that_broke_off_it_accepts_none(service: SlotService) -> None:
-    begin(service, 1)
-    service.abandon()
-    kind, told, is_applied = refusal(service, 1)
-    assert (kind, is_applied) == (StaleSlotError, False)
-    assert "it is at version None" in told
+@pytest.mark.parametrize(
+    ("before", "asked", "answer"),
+    [
+        ("begin", (1, 0), (SlotBusyError, f"slot {SLOT}: another task is feeding it", False)),
+        ("begin", (2, 0), (SlotBusyError, f"slot {SLOT}: another task is feeding it", False)),
+        ("apply", (1, 0), (StaleSlotError, "cannot take epoch 1: it is at version 1", True)),
+        ("apply apply", (1, 0), (StaleSlotError, "it is at version 2", False)),
+        ("apply apply", (4, 0), (StaleSlotError, "it is at version 2", False)),
+        ("apply begin", (1, 0), (StaleSlotError, "it processes epoch 2", False)),
+        ("begin", (1, 1), (StaleSlotError, "it is of attempt 0", False)),
+        ("begin abandon", (1, 0), (StaleSlotError, "it is at version None", False)),
+    ],
+)
+def test_who_is_refused_and_why(
+    service: SlotService, before: str, asked: tuple[int, int], answer: tuple[type, str, bool]
+) -> None:
+    for number, step in enumerate(before.split(), start=1):
+        if step == "abandon":
+            service.abandon()
+        else:
+            {"begin": begin, "apply": apply}[step](service, number)
+    kind, told, is_applied = refusal(service, *asked)
+    assert (kind, is_applied) == (answer[0], answer[2])
+    assert answer[1] in told
 
 
 class TaskThatHasLeft:
@@ -480,6 +460,13 @@ def serve_timed(function: Any = None, is_timed: bool = True, watermark: int = NO
     return Served(service, clock, is_timed)
 
 
+def begun(*arguments: Any, is_final: bool = False, **options: Any) -> Served:
+    """A slot in its first epoch."""
+    served = serve_timed(*arguments, **options)
+    served.begin(is_final)
+    return served
+
+
 def values(frame: ValuesFrame | None) -> list[Any]:
     assert frame is not None
     return list(frame.values)
@@ -487,8 +474,7 @@ def values(frame: ValuesFrame | None) -> list[Any]:
 
 class TestWatermarks:
     def test_the_first_frame_back_says_where_the_epoch_opened_and_only_news_are_told(self) -> None:
-        served = serve_timed(watermark=3)
-        served.begin()
+        served = begun(watermark=3)
         assert served.at(3, OPEN) is None
         assert served.at(3) == ValuesFrame([], [], 3, opening=3)
         assert served.at(3) is None
@@ -498,8 +484,7 @@ class TestWatermarks:
         assert served.end().watermark == 7
 
     def test_openings_of_several_branches_advance_nothing_before_all_are_known(self) -> None:
-        served = serve_timed(watermark=5)
-        served.begin()
+        served = begun(watermark=5)
         for branch, opening in enumerate((10, 5)):
             served.at(opening, OPEN, branch)
         found = served.feed(("a", "tell"), time=FrameTime(0, 0, 12), timestamps=[7])
@@ -507,8 +492,7 @@ class TestWatermarks:
         assert served.end().watermark == 5
 
     def test_records_meet_the_watermark_before_their_frame(self) -> None:
-        served = serve_timed()
-        served.begin()
+        served = begun()
         served.at(NO_WATERMARK, OPEN)
         first = served.feed(("a", "tell"), time=FrameTime(0, 0, 4), timestamps=[5])
         second = served.feed(("a", "tell"), time=FrameTime(0, 0, 9), timestamps=[None])
@@ -518,8 +502,7 @@ class TestWatermarks:
         assert second.timestamps == [None]
 
     def test_an_idle_slot_says_so(self) -> None:
-        served = serve_timed(watermark=3)
-        served.begin()
+        served = begun(watermark=3)
         served.feed(time=FrameTime(0, 0, 3, OPEN, is_idle=True))
         assert served.feed(time=FrameTime(0, 0, 3, CLOSE_EMPTY, is_idle=True)) == ValuesFrame(
             [], [], 3, True, opening=3
@@ -539,8 +522,7 @@ class TestWatermarks:
 
     def test_a_slot_that_does_not_know_its_watermark_begins_with_that_of_its_input(self) -> None:
         """It was restored from the end of the input, and there is more of it now."""
-        served = serve_timed()
-        served.begin()
+        served = begun()
         for branch, opening in enumerate((9, 7)):
             served.at(opening, OPEN, branch)
         found = served.feed(("a", "tell"), time=FrameTime(0, 0, 9), timestamps=[2])
@@ -548,8 +530,7 @@ class TestWatermarks:
         assert served.end().watermark == 7
 
     def test_what_fires_when_the_input_opens_is_not_late_for_those_who_read_it(self) -> None:
-        served = serve_timed()
-        served.begin()
+        served = begun()
         served.feed(("a", "e", 5), time=FrameTime(0, 0, NO_WATERMARK))
         served.end()
         served.begin()
@@ -560,8 +541,7 @@ class TestWatermarks:
         )
 
     def test_without_event_time_frames_are_plain(self) -> None:
-        served = serve_timed(is_timed=False)
-        served.begin()
+        served = begun(is_timed=False)
         assert served.feed(("a", "tell")) == ValuesFrame([(("a", "tell"), None, NO_WATERMARK)])
         assert served.feed(("a", "e", 5)) is None
         assert served.finish() is None
@@ -570,13 +550,11 @@ class TestWatermarks:
 class TestEventTimeTimers:
     def test_a_late_timer_fires_at_the_next_advance(self) -> None:
         """F2 of Flink's behaviour: not at once."""
-        served = serve_timed(watermark=19)
-        served.begin()
+        served = begun(watermark=19)
         served.at(19, OPEN)
         assert values(served.feed(("a", "e", 3), time=FrameTime(0, 0, 19))) == []
         assert served.at(19) is None
-        fired = served.at(20)
-        assert fired == ValuesFrame([("a", "e", 3, 20)], [3], 20)
+        assert served.at(20) == ValuesFrame([("a", "e", 3, 20)], [3], 20)
 
     def test_timers_registered_in_on_timer_fire_in_the_same_advance(self) -> None:
         """F1."""
@@ -587,8 +565,7 @@ class TestEventTimeTimers:
                     ctx.timer_service().register_event_time_timer(timestamp - 100)
                 yield timestamp, ctx.timer_service().current_watermark()
 
-        served = serve_timed(Chained())
-        served.begin(is_final=True)
+        served = begun(Chained(), is_final=True)
         served.at(NO_WATERMARK, OPEN)
         served.feed(("a", "e", 10), time=FrameTime(0, 0, 5))
         assert values(served.at(MAX_WATERMARK, CLOSE)) == [
@@ -606,29 +583,25 @@ class TestEventTimeTimers:
                 for timestamp in (6, 7):
                     timers.delete_event_time_timer(timestamp)
 
-        served = serve_timed(Deletes())
-        served.begin(is_final=True)
+        served = begun(Deletes(), is_final=True)
         served.feed(("a",), time=FrameTime(0, 0, NO_WATERMARK))
         fired = values(served.at(MAX_WATERMARK, CLOSE))
         assert [result[2] for result in fired] == [-5, 5, MAX_WATERMARK]
 
     @pytest.mark.parametrize("is_timed", [True, False])
     def test_the_end_of_the_input_is_the_end_of_time(self, is_timed: bool) -> None:
-        served = serve_timed(is_timed=is_timed)
-        served.begin(is_final=True)
+        served = begun(is_timed=is_timed, is_final=True)
         served.feed(("a", "e", MAX_WATERMARK))
         served.feed(("a", "e", 7))
         assert values(served.finish()) == [("a", "e", at, MAX_WATERMARK) for at in (7, MAX_WATERMARK)]
 
     def test_an_epoch_that_is_not_the_last_ends_no_time(self) -> None:
-        served = serve_timed(is_timed=False)
-        served.begin()
+        served = begun(is_timed=False)
         served.feed(("a", "e", 7))
         assert served.finish() is None
 
     def test_results_have_the_timers_time_as_their_timestamp(self) -> None:
-        served = serve_timed()
-        served.begin()
+        served = begun()
         served.feed(("a", "e", 7), ("b", "e", 6), time=FrameTime(0, 0, NO_WATERMARK))
         fired = served.at(8)
         assert fired is not None
@@ -639,8 +612,7 @@ class TestEventTimeTimers:
             def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
                 raise LookupError("gone")
 
-        served = serve_timed(Broken())
-        served.begin()
+        served = begun(Broken())
         served.feed(("a", "e", 7), time=FrameTime(0, 0, NO_WATERMARK))
         with pytest.raises(UserFunctionError, match=r"gone[\s\S]*'count', key 'a',.*on_timer\(\) at 7"):
             served.at(8)
@@ -649,31 +621,27 @@ class TestEventTimeTimers:
 class TestProcessingTimeTimers:
     def test_one_in_the_past_fires_at_the_end_of_the_epoch_and_pending_ones_are_dropped(self) -> None:
         """F4, at the end of bounded input."""
-        served = serve_timed(is_timed=False)
-        served.begin(is_final=True)
+        served = begun(is_timed=False, is_final=True)
         served.feed(*(("a", "p", 1000 + delay) for delay in (-5, 50, 60_000)))
         assert values(served.finish()) == [("a", "p", 995, NO_WATERMARK)]
         assert served.end().next_timer_ms == 1050
 
     def test_both_kinds_in_one_operator_fire_by_their_own_time(self) -> None:
-        served = serve_timed()
-        served.begin()
+        served = begun()
         served.feed(("a", "e", 7), ("a", "p", 1007), time=FrameTime(0, 0, NO_WATERMARK))
         assert values(served.at(2000)) == [("a", "e", 7, 2000)]
         served.clock.time_ms = 1007
         assert values(served.at(2000)) == [("a", "p", 1007, 2000)]
 
     def test_their_results_have_no_timestamp(self) -> None:
-        served = serve_timed()
-        served.begin()
+        served = begun()
         served.feed(("a", "p", 3), time=FrameTime(0, 0, 5))
         fired = served.at(5)
         assert fired is not None
         assert (fired.values, fired.timestamps) == ([("a", "p", 3, 5)], [None])
 
     def test_they_fire_before_the_records_of_the_next_frame(self) -> None:
-        served = serve_timed(is_timed=False)
-        served.begin()
+        served = begun(is_timed=False)
         served.feed(("a", "p", 3))
         assert values(served.feed(("a", "tell"))) == [
             ("a", "p", 3, NO_WATERMARK),
@@ -683,8 +651,7 @@ class TestProcessingTimeTimers:
 
 class TestResults:
     def test_side_outputs_are_apart_and_counted(self) -> None:
-        served = serve_timed(is_timed=False)
-        served.begin()
+        served = begun(is_timed=False)
         found = served.feed(("a", "odd"), ("a", "tell"), ("b", "odd"))
         assert found is not None
         assert len(found.values) == 1
@@ -708,8 +675,7 @@ class TestResults:
         self, result: Callable[[], Any], given: list[Any], timestamp: int | None
     ) -> None:
         """F7: each element comes out."""
-        served = serve_timed(Gives(result), is_timed=False)
-        served.begin()
+        served = begun(Gives(result), is_timed=False)
         found = served.feed(("a",), timestamps=None if timestamp is None else [timestamp])
         assert ([] if found is None else list(found.values)) == given
 
@@ -725,8 +691,7 @@ class TestResults:
     def test_one_record_instead_of_a_list_of_them_fails(
         self, result: object, problem: str, timestamp: int | None
     ) -> None:
-        served = serve_timed(Gives(lambda: result), is_timed=False)
-        served.begin()
+        served = begun(Gives(lambda: result), is_timed=False)
         with pytest.raises(FunctionResultError, match=rf"returned {problem}[\s\S]*record \('a',\)"):
             served.feed(("a",), timestamps=None if timestamp is None else [timestamp])
 
@@ -875,12 +840,7 @@ def test_nothing_is_lost_if_there_are_no_results() -> None:
     assert shares.take() == (0, 0, 0)
 
 
-TIMESTAMP = b"1700000000000"
 OPERATOR_KEYS = [f"key-{number}" for number in range(10)]
-
-
-def barrier_of(storage: CheckpointFolders, checkpoint_id: int = 1) -> CheckpointTrigger:
-    return CheckpointTrigger(checkpoint_id, int(TIMESTAMP), storage.begin(JOB, checkpoint_id))
 
 
 @pytest.mark.parametrize("async_snapshots", [True, False])
@@ -892,7 +852,7 @@ def test_operator_state_of_one_slot_is_dealt_to_two(
         "state_backend": HashMapStateBackend(async_snapshots=async_snapshots),
     }
     slot = driver.start_slot(Ledger(), **settings)
-    results, _ = slot.feed(1, [(key, 0) for key in OPERATOR_KEYS], barrier_of=barrier_of(storage))
+    results, _ = slot.feed(1, [(key, 0) for key in OPERATOR_KEYS], barrier=barrier(storage))
     assert results[-1] == (None, [], OPERATOR_KEYS)
     slot.feed(2, [("late", 0)])
     made = next_event(driver.events, CheckpointAck)
@@ -916,7 +876,7 @@ def test_operator_state_of_one_slot_is_dealt_to_two(
         timestamps += first[1]
         found += first[2][:-1]  # the last one is the record's own
     assert found == OPERATOR_KEYS
-    assert timestamps == [TIMESTAMP]
+    assert timestamps == [str(TIMESTAMP_MS).encode()]
 
 
 def test_a_slot_restored_from_a_checkpoint_without_state_for_it_is_told_of_the_restore(
@@ -948,14 +908,14 @@ def test_a_snapshot_that_fails_declines_the_checkpoint_and_the_slot_goes_on(
 ) -> None:
     kind, text = TROUBLES[trouble]
     slot = driver.start_slot(Ledger(trouble), storage=storage.settings)
-    _, done = slot.feed(1, [("a", 0)], barrier_of=barrier_of(storage))
+    _, done = slot.feed(1, [("a", 0)], barrier=barrier(storage))
     assert done.records_in == 1
     declined = next_event(driver.events, CheckpointDecline)
     assert (declined.checkpoint_id, declined.slot) == (1, SLOT)
     with pytest.raises(kind, match=text):
         raise declined.error
     assert "operator 'count'" in str(declined.error)
-    assert slot.feed(2, [("b", 0)], barrier_of=barrier_of(storage, 2))[0] == [(None, [], ["a", "b"])]
+    assert slot.feed(2, [("b", 0)], barrier=barrier(storage, 2))[0] == [(None, [], ["a", "b"])]
     assert next_event(driver.events, CheckpointAck).checkpoint_id == 2
 
 

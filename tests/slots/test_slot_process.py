@@ -126,17 +126,14 @@ class TestSending:
         forwarder.flush()
         assert sent.batches == [lines]
 
-    def test_a_line_is_sent_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
-        forwarder.add(INFO, "one")
-        forwarder.flush()
-        forwarder.flush()
-        forwarder.add(INFO, "two")
-        forwarder.flush()
+    def test_a_line_is_sent_once_and_nothing_is_no_message(
+        self, forwarder: OutputForwarder, sent: Sent
+    ) -> None:
+        for lines in ([], ["one"], [], ["two"]):
+            for line in lines:
+                forwarder.add(INFO, line)
+            forwarder.flush()
         assert sent.batches == [((INFO, "one"),), ((INFO, "two"),)]
-
-    def test_nothing_is_no_message(self, forwarder: OutputForwarder, sent: Sent) -> None:
-        forwarder.flush()
-        assert sent.batches == []
 
     def test_threads_may_add_and_flush_at_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
         threads = [
@@ -187,25 +184,17 @@ class TestTooMany:
         for number in range(count):
             forwarder.add(INFO, str(number))
 
-    def test_as_many_as_may_wait_are_all_sent(self, forwarder: OutputForwarder, sent: Sent) -> None:
-        self.fill(forwarder, MAX_WAITING)
-        forwarder.flush()
-        assert [line for _, line in sent.lines] == [str(number) for number in range(MAX_WAITING)]
-
-    def test_the_oldest_are_dropped_and_their_number_is_told(
-        self, forwarder: OutputForwarder, sent: Sent
+    @pytest.mark.parametrize("too_many", [0, 3])
+    def test_the_oldest_are_dropped_and_their_number_is_told_once(
+        self, forwarder: OutputForwarder, sent: Sent, too_many: int
     ) -> None:
-        self.fill(forwarder, MAX_WAITING + 3)
+        self.fill(forwarder, MAX_WAITING + too_many)
         forwarder.flush()
-        assert sent.lines[0] == (WARNING, "(lines that were dropped: 3)")
-        assert [line for _, line in sent.lines[1:]] == [str(n) for n in range(3, MAX_WAITING + 3)]
-
-    def test_it_is_told_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
-        self.fill(forwarder, MAX_WAITING + 1)
+        told = [(WARNING, f"(lines that were dropped: {too_many})")] * bool(too_many)
+        assert sent.lines == [*told, *((INFO, str(too_many + number)) for number in range(MAX_WAITING))]
+        self.fill(forwarder, 1)
         forwarder.flush()
-        forwarder.add(INFO, "later")
-        forwarder.flush()
-        assert sent.batches[1] == ((INFO, "later"),)
+        assert sent.batches[1] == ((INFO, "0"),)
 
     def test_the_bound_holds_after_an_interruption(self, forwarder: OutputForwarder, sent: Sent) -> None:
         """A signal handler that adds a line just when another one is added may go beyond it by one."""
@@ -356,21 +345,23 @@ def installed(made: Process) -> Iterator[Process]:
 class TestInstalled:
     """The slot's standard streams and root logger; lines go out in the background."""
 
-    def test_what_is_printed_is_sent_and_still_printed(self) -> None:
+    @pytest.mark.parametrize(
+        ("parts", "lines"),
+        [
+            (["hello 5\n"], ["hello 5"]),
+            (["a", "b", "c\nd\n\ne", "\n"], ["abc", "d", "", "e"]),
+        ],
+    )
+    def test_a_line_is_sent_when_it_is_whole_and_still_printed(
+        self, parts: list[str], lines: list[str]
+    ) -> None:
         with installed(Process()) as process:
-            print("hello", 5)
-            print("oh no", file=sys.stderr)
-        assert process.lines(2) == [(INFO, "hello 5"), (WARNING, "oh no")]
-        assert process.text(process.stdout) == "hello 5\n"
-        assert process.text(process.stderr) == "oh no\n"
-
-    def test_a_line_is_sent_when_it_is_whole(self) -> None:
-        with installed(Process()) as process:
-            print("a", end="")
-            print("b", end="")
-            print("c\nd\n\ne", end="")
-            print()
-        assert process.lines(4) == [(INFO, line) for line in ("abc", "d", "", "e")]
+            for stream in (sys.stdout, sys.stderr):
+                for part in parts:
+                    print(part, end="", file=stream)
+        levels = [(level, line) for level in (INFO, WARNING) for line in lines]
+        assert process.lines(len(levels)) == levels
+        assert process.text(process.stdout) == process.text(process.stderr) == "".join(parts)
 
     def test_both_streams_have_their_own_lines(self) -> None:
         with installed(Process()) as process:
@@ -380,18 +371,13 @@ class TestInstalled:
             print("or", file=sys.stderr)
         assert process.lines(2) == [(INFO, "output"), (WARNING, "error")]
 
-    def test_what_is_logged_keeps_its_level(self) -> None:
-        with installed(Process()) as process:
-            process.log("half %d%%", 50, level=ERROR)
-        assert process.lines(1) == [(ERROR, "users.code: half 50%")]
-        assert process.text(process.stderr) == "users.code: half 50%\n"
-
-    def test_what_is_logged_is_sent_once(self) -> None:
+    def test_what_is_logged_keeps_its_level_and_is_sent_once(self) -> None:
         """It is written to standard error as well, which is listened to too."""
         with installed(Process()) as process:
-            process.log("once")
+            process.log("half %d%%", 50, level=ERROR)
             print("end")
-        assert process.lines(2) == [(INFO, "users.code: once"), (INFO, "end")]
+        assert process.lines(2) == [(ERROR, "users.code: half 50%"), (INFO, "end")]
+        assert process.text(process.stderr) == "users.code: half 50%\n"
 
     def test_the_root_logger_lets_information_through(self) -> None:
         with installed(Process()):
@@ -420,32 +406,20 @@ class TestInstalled:
             assert sys.stdout.writable()
             sys.stdout.flush()
             assert not sys.stdout.isatty()
-            assert sys.stdout.write("abc\nde") == 6
+            assert sys.stdout.write("abc\n") == 4
             assert sys.stdout.encoding == process.stdout.encoding
-
-    def test_bytes_can_still_be_written(self) -> None:
-        with installed(Process()) as process:
             sys.stdout.buffer.write(b"raw\n")
-        assert process.text(process.stdout) == "raw\n"
+            with pytest.raises(TypeError):
+                sys.stdout.write(b"raw")  # type: ignore[arg-type]
+        assert process.text(process.stdout) == "abc\nraw\n"
 
-    def test_what_is_no_text_is_refused_as_ever(self) -> None:
-        with installed(Process()) as process, pytest.raises(TypeError):
-            sys.stdout.write(b"raw")  # type: ignore[arg-type]
-        assert process.text(process.stdout) == ""
-
-    def test_flush_sends_at_once_what_waits(self) -> None:
+    @pytest.mark.parametrize("end", ["\n", ""])
+    def test_flush_sends_at_once_what_waits_also_without_an_end(self, end: str) -> None:
         with installed(Process()) as process:
-            print("closing")
+            print("closing", end=end)
             process.forwarder.flush()
             assert not process.messages.empty()
         assert process.lines(1) == [(INFO, "closing")]
-
-    def test_the_last_line_is_sent_although_nobody_ended_it(self) -> None:
-        with installed(Process()) as process:
-            print("almost done", end="")
-            process.forwarder.flush()
-        assert not process.messages.empty()
-        assert process.lines(1) == [(INFO, "almost done")]
 
     def test_a_line_without_end_is_sent_in_pieces(self) -> None:
         """As of a progress bar, which goes back to its beginning and never ends it."""
