@@ -109,9 +109,8 @@ def test_a_discarded_checkpoint_is_gone_with_all_its_files(storage: CheckpointFo
 
 
 def test_discarding_what_is_not_there_or_unfinished(storage: CheckpointFolders) -> None:
-    storage.discard(storage.uri_of(JOB, 1))
-    storage.begin(JOB, 1)
-    storage.discard(storage.uri_of(JOB, 1))
+    for begin in (storage.uri_of, storage.begin):
+        storage.discard(begin(JOB, 1))
     assert storage.checkpoint_ids(JOB) == []
 
 
@@ -141,12 +140,6 @@ def test_the_newest_checkpoint_of_a_name_is_found_over_all_jobs(storage: Checkpo
     assert storage.load_latest("other").job_id == "d" * 32
 
 
-def test_ids_are_compared_as_numbers(storage: CheckpointFolders) -> None:
-    for number in (9, 10):
-        publish(storage, metadata(number, timestamp_ms=number))
-    assert storage.load_latest("orders").checkpoint_id == 10
-
-
 def nothing(storage: CheckpointFolders) -> None:
     pass
 
@@ -168,16 +161,14 @@ def test_no_completed_checkpoint_of_that_name(
         storage.load_latest("orders")
 
 
-def test_a_damaged_newest_checkpoint_is_not_silently_passed_over(storage: CheckpointFolders) -> None:
-    publish(storage, metadata(1))
-    (publish(storage, metadata(2)) / "_metadata").write_bytes(b"")
+def test_a_damaged_newest_checkpoint_is_passed_over_only_if_that_is_wanted(
+    storage: CheckpointFolders,
+) -> None:
+    for number in (1, 2):
+        publish(storage, metadata(number))
+    (Path(storage.uri_of(JOB, 2)) / "_metadata").write_bytes(b"")
     with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged"):
         storage.load_latest("orders")
-
-
-def test_a_damaged_newest_checkpoint_is_passed_over_if_that_is_wanted(storage: CheckpointFolders) -> None:
-    publish(storage, metadata(1))
-    (publish(storage, metadata(2)) / "_metadata").write_bytes(b"")
     assert storage.load_latest("orders", fall_back=True) == metadata(1)
     (Path(storage.uri_of(JOB, 1)) / "_metadata").write_bytes(b"")
     with pytest.raises(CheckpointNotFoundError):
@@ -566,27 +557,6 @@ def folder(storage: CheckpointFolders) -> CheckpointFolder:
 # --- streams ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pieces", [[b"0123456789"], [b"01234", b"", b"56789"]])
-def test_state_of_exactly_the_threshold_stays_in_memory(
-    folder: CheckpointFolder, pieces: list[bytes]
-) -> None:
-    stream = folder.create()
-    for piece in pieces:
-        stream.write(piece)
-    assert stream.close_and_get_handle() == ByteStreamStateHandle(b"0123456789")
-
-
-@pytest.mark.parametrize("pieces", [[b"0123456789a"], [b"0123456789", b"a"], [b"0123456789", b"a", b""]])
-def test_one_byte_more_makes_a_file(folder: CheckpointFolder, pieces: list[bytes]) -> None:
-    stream = folder.create()
-    for piece in pieces:
-        stream.write(piece)
-    handle = stream.close_and_get_handle()
-    assert isinstance(handle, FileStateHandle)
-    assert handle.size_bytes == 11
-    assert tree(Path(folder.folder)) == {handle.path: b"0123456789a"}
-
-
 def test_what_follows_the_threshold_is_appended(folder: CheckpointFolder) -> None:
     stream = folder.create()
     for number in range(1_000):
@@ -603,12 +573,6 @@ def test_flinks_threshold_is_the_default(storage: CheckpointFolders) -> None:
         stream = streams.create()
         stream.write(bytes(size))
         assert type(stream.close_and_get_handle()) is kind
-
-
-def test_an_empty_stream_is_inline(folder: CheckpointFolder) -> None:
-    handle = folder.create().close_and_get_handle()
-    assert handle == ByteStreamStateHandle(b"")
-    assert folder.read(handle, 0, 0) == b""
 
 
 @pytest.mark.parametrize("size", [0, 10, 11, 100_000])
@@ -688,17 +652,6 @@ def test_a_file_appears_when_the_larger_of_threshold_and_write_buffer_overflows(
     assert tree(Path(folder.folder)) == {handle.path: bytes(100) + b"a"}
 
 
-def test_state_above_the_threshold_that_fits_the_write_buffer_is_a_file_when_closed(
-    folder: CheckpointFolder,
-) -> None:
-    stream = attrs.evolve(folder, write_buffer_bytes=100).create()
-    stream.write(bytes(11))
-    assert tree(Path(folder.folder)) == {}
-    handle = stream.close_and_get_handle()
-    assert handle == FileStateHandle(handle.path, 11)
-    assert tree(Path(folder.folder)) == {handle.path: bytes(11)}
-
-
 class CountedFile:
     """A file in memory that notes the size of each write."""
 
@@ -730,6 +683,9 @@ def test_small_writes_reach_the_file_together_and_large_ones_by_themselves() -> 
 @given(st.lists(st.binary(max_size=30), max_size=12), st.integers(0, 40), st.integers(0, 40))
 @example([], 0, 0)
 @example([b"a"], 0, 0)
+@example([b"01234", b"", b"56789"], 10, 0)
+@example([b"0123456789", b"a", b""], 10, 0)
+@example([bytes(11)], 10, 100)
 def test_whatever_the_sizes_the_bytes_come_in_order_and_the_threshold_decides_where(
     pieces: list[bytes], threshold: int, write_buffer: int
 ) -> None:
@@ -752,31 +708,33 @@ def test_the_settings_of_the_storage_are_those_of_its_streams(tmp_path: Path) ->
     assert (streams.inline_threshold_bytes, streams.write_buffer_bytes) == (5, 7)
 
 
-def test_flinks_settings_are_the_default(tmp_path: Path) -> None:
-    settings = CheckpointFolders(str(tmp_path)).settings
-    assert settings == FileSystemCheckpointStorage(str(tmp_path), 20 * 1024, 4096)
-    assert MAX_INLINE_THRESHOLD_BYTES == 1024 * 1024
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ((), (20 * 1024, 4096)),
+        ((-1, -1), (20 * 1024, 4096)),
+        ((0, 0), (0, 0)),
+        ((MAX_INLINE_THRESHOLD_BYTES, 1), (MAX_INLINE_THRESHOLD_BYTES, 1)),
+    ],
+)
+def test_sizes_within_flinks_bounds_are_taken(given: tuple[int, ...], sizes: tuple[int, int]) -> None:
+    made = FileSystemCheckpointStorage("/checkpoints", *given)
+    assert (made.file_state_size_threshold, made.write_buffer_size) == sizes
 
 
-@pytest.mark.parametrize("threshold", [0, 1, MAX_INLINE_THRESHOLD_BYTES])
-def test_thresholds_within_flinks_bounds_are_taken(tmp_path: Path, threshold: int) -> None:
-    assert FileSystemCheckpointStorage(str(tmp_path), threshold).file_state_size_threshold == threshold
-
-
-@pytest.mark.parametrize("threshold", [-2, MAX_INLINE_THRESHOLD_BYTES + 1])
-def test_a_threshold_out_of_bounds_is_refused(tmp_path: Path, threshold: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"file_state_size_threshold must be .*, not {threshold}"):
-        FileSystemCheckpointStorage(str(tmp_path), threshold)
-
-
-def test_a_write_buffer_may_be_0_and_not_less(tmp_path: Path) -> None:
-    assert FileSystemCheckpointStorage(str(tmp_path), write_buffer_size=0).write_buffer_size == 0
-    with pytest.raises(ConfigurationError, match=r"write_buffer_size must be .*, not -2"):
-        FileSystemCheckpointStorage(str(tmp_path), write_buffer_size=-2)
-
-
-def test_minus_one_stands_for_the_default_as_in_pyflink(tmp_path: Path) -> None:
-    assert FileSystemCheckpointStorage(str(tmp_path), -1, -1) == FileSystemCheckpointStorage(str(tmp_path))
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"file_state_size_threshold": -2},
+        {"file_state_size_threshold": MAX_INLINE_THRESHOLD_BYTES + 1},
+        {"write_buffer_size": -2},
+    ],
+    ids=str,
+)
+def test_a_size_out_of_bounds_is_refused(bad: dict[str, int]) -> None:
+    ((name, size),) = bad.items()
+    with pytest.raises(ConfigurationError, match=f"{name} must be .*, not {size}"):
+        FileSystemCheckpointStorage("/checkpoints", **bad)
 
 
 def test_a_relative_path_is_made_absolute_where_it_is_set(
