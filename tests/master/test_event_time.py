@@ -33,7 +33,6 @@ from pyflinkstate.api.watermark_strategy import WatermarkAlignment
 from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
 from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import loop as loop_module
 from pyflinkstate.runtime.master.planner import EventTimeTracker
 from pyflinkstate.runtime.plan import AlignedSource, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -263,7 +262,6 @@ KEYS = ("a", "b", "cc", "dd", "eee")
 @pytest.fixture(autouse=True)
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 3)
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 def records(seed: int, count: int, disorder: int) -> list[Record]:

@@ -115,11 +115,6 @@ def job_of(folder: Path, padding: int, out: list[Any]) -> JobRun:
 EXPECTED = sorted((number % 3, number // 3 + 1) for number in range(EPOCHS * 3))
 
 
-@pytest.fixture
-def out() -> list[Any]:
-    return []
-
-
 @pytest.mark.parametrize("padding", [10, 40_000], ids=["inline state", "state in files"])
 def test_failures_that_are_tolerated_cost_nothing_once_there_is_room(
     small: Path, out: list[Any], padding: int

@@ -21,7 +21,6 @@ from pyflinkstate.backends.format import CheckpointMetadata, KeyGroupsStateHandl
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
 from pyflinkstate.runtime.engine import EpochRequest
-from pyflinkstate.runtime.master import loop as loop_module
 from pyflinkstate.runtime.master.checkpoint_files import shared_files
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
@@ -32,11 +31,6 @@ from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.wire import CheckpointAck, StateMaterialized
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 @pytest.fixture

@@ -41,7 +41,6 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.engine import EpochEnded, EpochRequest
 from pyflinkstate.runtime.master import Job
-from pyflinkstate.runtime.master import loop as loop_module
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
@@ -53,11 +52,6 @@ from pyflinkstate.runtime.wire import AcquireSlot, Address, RegisterSlot, SlotUn
 pytestmark = pytest.mark.timeout(60)
 
 Done = Callable[[EpochEnded], None]
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 class SilentRunner(LocalRunner):
@@ -380,7 +374,6 @@ def named(line: tuple[CodeType, int]) -> str:
 def test_the_job_ends_wherever_its_engine_stops(
     storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch, code: CodeType, line: int
 ) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
     before = set(threading.enumerate())
     runner = Stops()
     end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")

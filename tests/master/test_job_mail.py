@@ -40,12 +40,6 @@ DELAY_MS = 600_000
 
 
 @pytest.fixture
-def out() -> list[Any]:
-    """What the sink has been given, in order."""
-    return []
-
-
-@pytest.fixture
 def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job with checkpoints, of 0..9, three an epoch, that waits ten minutes before a restart."""
     sink = DriverSink(lambda _, values: out.extend(values))

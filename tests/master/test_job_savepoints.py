@@ -37,7 +37,6 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master import Job, RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import loop as loop_module
 from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -52,21 +51,10 @@ pytestmark = pytest.mark.timeout(60)
 RARELY = CheckpointSettings(interval_ms=10**6)
 
 
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
-
-
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Where savepoints go; nobody has made it yet."""
     return tmp_path / "savepoints"
-
-
-@pytest.fixture
-def out() -> list[Any]:
-    """What the sink has been given, in order."""
-    return []
 
 
 @pytest.fixture

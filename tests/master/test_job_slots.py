@@ -37,13 +37,11 @@ from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.backends.types import OperatorStateMode
 from pyflinkstate.errors import (
     BadRecordError,
-    CheckpointFailuresExceededError,
     SlotLostError,
     SparkJobError,
 )
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master import RestorePoint
-from pyflinkstate.runtime.master import loop as loop_module
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -55,11 +53,6 @@ from pyflinkstate.runtime.tasks.slot_client import SLOT_MODULE
 from pyflinkstate.runtime.wire import AbortCheckpoint, CloseSlot, NotifyCheckpointComplete, TaskReport
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 def keyed(function: Any = None, **settings: Any) -> StatefulNode:
@@ -189,14 +182,6 @@ def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: Checkpoi
     barriers = [request.barrier is not None for request in run.runner.requests]
     assert barriers == [True, False, False, True], "one checkpoint at a time"
     assert [(s.checkpoint_id, s.epoch) for s in job.result().checkpoints] == [(1, 1), (2, 4)]
-
-
-def test_a_checkpoint_that_nobody_acknowledges_expires(storage: CheckpointFolders) -> None:
-    run = acted(storage, lambda *_: None, checkpoints=CheckpointSettings(interval_ms=10**9, timeout_ms=1_000))
-    run.clock.step_ms = 100
-    with pytest.raises(CheckpointFailuresExceededError, match=r"expired after 1000 ms, waiting for process"):
-        run.run()
-    assert storage.checkpoint_ids(run.runner.requests[0].barrier.folder.split("/")[-2]) == []
 
 
 # --- a source that must hear when an epoch is durable --------------------------------------------------

@@ -31,7 +31,6 @@ from pyflinkstate import (
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.engine import EpochRequest
-from pyflinkstate.runtime.master import loop as loop_module
 from pyflinkstate.runtime.plan import (
     ChainNode,
     Node,
@@ -61,7 +60,6 @@ EVEN, ODDS = ALL[::2], ALL[1::2]
 @pytest.fixture(autouse=True)
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 3)
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 class Environment(Program):

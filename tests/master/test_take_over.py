@@ -53,7 +53,6 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.master import Job, RestorePoint, SavepointRequest
 from pyflinkstate.runtime.master import actions as actions_module
-from pyflinkstate.runtime.master import loop as loop_module
 from pyflinkstate.runtime.master.checkpoint_files import CHECK_INTERVAL_MS, RunClaim
 from pyflinkstate.runtime.master.epochs import Epoch
 from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
@@ -69,11 +68,6 @@ pytestmark = pytest.mark.timeout(60)
 JOB = "0" * 32
 LOST = SparkJobError("an executor was lost")
 KEEP_ALL = CheckpointSettings(interval_ms=0, num_retained=100)
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 @pytest.fixture

@@ -162,23 +162,18 @@ class MonitorOfProgram(Protocol):
 
     def observe(self, directory: str | None) -> JobObserver:
         """Return a listener for one job; its journal is kept in ``directory``, if there is one."""
-        ...
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
         """Let the page steer the job of an observer."""
-        ...
 
     def serve(self, page: WebPageSettings | None) -> None:
         """Serve the page in another way from now on; None for no longer."""
-        ...
 
     def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
         """Tell a reporter the metrics of all jobs at an interval."""
-        ...
 
     def close(self) -> None:
         """Close the page and all reporters."""
-        ...
 
 
 def load_monitor() -> MonitorOfProgram:

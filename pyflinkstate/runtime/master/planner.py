@@ -63,16 +63,15 @@ class EventTimeTracker:
         for assigner, aligned in self._aligned.items():
             if aligned.source in self._held_back and assigner in self._last_record_ms:
                 self._last_record_ms[assigner] = now_ms
-        newest = self._at
         least: dict[str, int] = {}
         for assigner, aligned in self._aligned.items():
             if aligned.source not in ended and not self._is_idle(assigner, now_ms):
-                group, watermark = aligned.alignment.group, newest.get(assigner, NO_WATERMARK)
+                group, watermark = aligned.alignment.group, self._at.get(assigner, NO_WATERMARK)
                 least[group] = min(least.get(group, watermark), watermark)
         self._held_back = frozenset(
             aligned.source
             for assigner, aligned in self._aligned.items()
-            if newest.get(assigner, NO_WATERMARK)
+            if self._at.get(assigner, NO_WATERMARK)
             > least.get(aligned.alignment.group, MAX_WATERMARK) + aligned.alignment.max_drift_ms
         )
         return self._held_back
