@@ -563,21 +563,18 @@ class TestLife:
             "the executor is gone\n  as was said"
         )
 
-    def test_a_job_that_is_cancelled_did_not_fail(self, run: JobRun, logged: Logged) -> None:
+    @pytest.mark.parametrize(
+        ("by", "level", "told"), [("", "INFO", ""), ("SIGTERM", "WARNING", ", by SIGTERM")]
+    )
+    def test_a_job_that_is_cancelled_did_not_fail(
+        self, run: JobRun, logged: Logged, by: str, level: str, told: str
+    ) -> None:
         job = run.job()
-        run.runner.before = lambda request: job.cancel()
-        run.end = numbers(100, 3)
-        with pytest.raises(JobCancelledError):
+        run.runner.before = lambda request: job.cancel(by)
+        with pytest.raises(JobCancelledError, match="was cancelled" + (by and f" by {by}")):
             list(job.run())
-        assert logged("job")[-1] == ("INFO", f"job 'orders' ({job.job_id}) is CANCELED after epoch 0")
-
-    def test_the_signal_that_has_cancelled_it_is_told_as_a_warning(self, run: JobRun, logged: Logged) -> None:
-        job = run.job()
-        run.runner.before = lambda request: job.cancel(by="SIGTERM")
-        with pytest.raises(JobCancelledError, match="was cancelled by SIGTERM"):
-            list(job.run())
-        ended = f"job 'orders' ({job.job_id}) is CANCELED after epoch 0, by SIGTERM"
-        assert logged("job")[-1] == ("WARNING", ended)
+        ended = f"job 'orders' ({job.job_id}) is CANCELED after epoch 0{told}"
+        assert logged("job")[-1] == (level, ended)
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
     def test_what_ends_the_program_does_not_fail_the_job(

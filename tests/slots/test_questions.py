@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -233,11 +233,12 @@ def asked(slot: Slot, epoch: int, state: str = "count") -> Channel:
     return connection
 
 
-def answered(connection: Channel) -> dict[Any, Any]:
-    """Return the values by their keys."""
+def answered(connection: Channel, beside: Callable[[], object] = lambda: None) -> dict[Any, Any]:
+    """Return the values by their keys; something happens between the head of the answer and its batches."""
     head = receive(connection)
     assert isinstance(head, StateFrozen)
     assert head.meta is not None
+    beside()
     schema = StateCodec(Types.PICKLED_BYTE_ARRAY(), head.meta, None).schema
     found = {}
     while data := connection.recv_bytes():
@@ -245,6 +246,12 @@ def answered(connection: Channel) -> dict[Any, Any]:
         found.update(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
     assert receive(connection) == AnswerEnded()
     return found
+
+
+def is_late(connection: Channel) -> bool:
+    refused = receive(connection)
+    assert isinstance(refused, QuestionRefused)
+    return refused.is_late
 
 
 # --- after which epoch ---------------------------------------------------------------------------------
@@ -259,9 +266,7 @@ def test_a_slot_answers_for_the_end_of_the_epoch_and_for_no_other(driver: Driver
     slot.feed(2, RECORDS)
     assert sorted(answered(ahead).values()) == [2, 4]
     for epoch in (1, 4):
-        refused = receive(asked(slot, epoch))
-        assert isinstance(refused, QuestionRefused)
-        assert refused.is_late
+        assert is_late(asked(slot, epoch))
 
 
 def test_a_question_in_the_middle_of_an_epoch_is_answered_at_its_end(driver: Driver) -> None:
@@ -285,24 +290,14 @@ def test_a_question_about_an_epoch_that_fails_is_to_be_asked_again(driver: Drive
     assert not waiting.poll(0.3)
     with pytest.raises(BadRecordError):
         list(slot.run(1, [b"no frame"]))
-    refused = receive(waiting)
-    assert isinstance(refused, QuestionRefused)
-    assert refused.is_late
+    assert is_late(waiting)
 
 
 def test_an_answer_streams_while_records_are_processed(driver: Driver) -> None:
     slot = driver.start_slot(Padded())  # its state is far more than sockets hold
     slot.feed(1, [(f"k{n}", 0) for n in range(4)])
     first = asked(slot, 1, "padding")
-    head = receive(first)
-    assert isinstance(head, StateFrozen)
-    slot.feed(2, [(f"k{n}", 1) for n in range(8)])
-    assert head.meta is not None
-    schema = StateCodec(Types.PICKLED_BYTE_ARRAY(), head.meta, None).schema
-    values: list[str] = []
-    while data := first.recv_bytes():
-        values += pa.ipc.read_record_batch(pa.py_buffer(data), schema).column("value").to_pylist()
-    assert len(values) == 4
+    assert len(answered(first, lambda: slot.feed(2, [(f"k{n}", 1) for n in range(8)]))) == 4
 
 
 # --- askers that cost too much -------------------------------------------------------------------------
@@ -319,10 +314,6 @@ class Standing:
     def put(self, question: Question) -> None:
         self.questions.append(question)
         question.settle(lambda: freeze(self.backend, question.ask))
-
-    def open_snapshots(self) -> int:
-        maps: Any = self.backend.registered_kv_states["text"].maps
-        return sum(len(one._snapshot_versions) for one in maps)
 
 
 class Silent(Standing):
@@ -350,7 +341,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(standing: Standing) -> None:
     serving = in_thread(lambda: answer(standing, AskState(1, "text"), ours, AnswerLimits(message_s=0.2)))
     assert isinstance(receive(asker), StateFrozen)
     assert isinstance(outcome(serving), OSError)
-    assert standing.open_snapshots() == 0
+    assert open_snapshots(standing.backend, "text") == 0
     received = in_thread(lambda: [asker.recv_bytes() for _ in range(100)])
     assert isinstance(outcome(received), (EOFError, OSError))
 
@@ -363,10 +354,9 @@ def test_a_reader_that_takes_too_long_in_all_is_told(standing: Standing) -> None
     receive(asker)
     while asker.recv_bytes():
         pass
-    ended = receive(asker)
-    assert "took longer than 5 s" in str(ended.error)
+    assert "took longer than 5 s" in str(receive(asker).error)
     assert outcome(serving) is None
-    assert standing.open_snapshots() == 0
+    assert open_snapshots(standing.backend, "text") == 0
 
 
 def test_an_asker_that_leaves_lets_its_state_go(standing: Standing) -> None:
@@ -375,7 +365,7 @@ def test_an_asker_that_leaves_lets_its_state_go(standing: Standing) -> None:
     receive(asker)
     asker.close()
     assert isinstance(outcome(serving), OSError)
-    assert standing.open_snapshots() == 0
+    assert open_snapshots(standing.backend, "text") == 0
 
 
 def test_an_asker_that_leaves_before_the_end_of_the_epoch_gets_no_state(standing: Standing) -> None:
@@ -386,7 +376,7 @@ def test_an_asker_that_leaves_before_the_end_of_the_epoch_gets_no_state(standing
     assert outcome(serving) is None
     (question,) = silent.questions
     question.settle(lambda: freeze(standing.backend, question.ask))
-    assert standing.open_snapshots() == 0
+    assert open_snapshots(standing.backend, "text") == 0
 
 
 def test_the_reader_of_state_rests_only_while_records_are_processed(standing: Standing) -> None:
