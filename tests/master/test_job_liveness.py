@@ -544,7 +544,6 @@ class Crowd(JobListener):
     def on_epoch(self, stats: EpochStats) -> None:
         if self.connections:
             return
-        assert self.job is not None
         slots = self.job._slots
         addresses = [slots.control.address, *slots.registry.addresses().values()]
         assert len(addresses) == 2

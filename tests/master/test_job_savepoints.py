@@ -765,7 +765,6 @@ def history(storage: CheckpointFolders, output: Output, tmp_path: Path) -> Histo
 
 def test_nothing_before_a_savepoint_is_lost_in_a_crash_loop_after_it(history: History) -> None:
     savepoint = history.crash(history.start(), epoch=12, savepoint_at=8, restarts=3)
-    assert savepoint is not None
     assert savepoint.metadata.epoch == 8
     assert latest(history.storage).metadata.epoch == 8, "behind it the job cannot go any more"
     history.start(savepoint).run()

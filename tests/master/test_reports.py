@@ -678,7 +678,6 @@ class TestCheckpoints:
         run.storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path)))
         job = run.job()
         checkpoints = job._actions.checkpoints
-        assert checkpoints is not None
         checkpoints.trigger(Epoch(1), 0)
         checkpoints.abort_pending(CheckpointError("the job ended"))
         assert logged("checkpoints")[-1] == (

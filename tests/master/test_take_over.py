@@ -474,7 +474,6 @@ def test_a_driver_deletes_at_last_what_its_subtasks_wrote_after_another_one_had_
     job_id, storage = shop.first(), shop.storage
     older = shop.run(restore=newest(storage), retention=retention).job()
     takeover = older._actions.takeover
-    assert takeover is not None
     takeover.claim()
     takeover.take_over()
     takeover.begin_attempt()
@@ -487,8 +486,6 @@ def test_a_driver_deletes_at_last_what_its_subtasks_wrote_after_another_one_had_
     epoch = Epoch(9)
     assert takeover.checkpoints.trigger_savepoint(request, epoch, 0) == []
     trigger = epoch.trigger
-    assert trigger is not None
-    assert trigger.savepoint is not None
     for made in trigger.all():
         write_state(storage, made.folder, None, made.writer)
     write_state(storage, trigger.folder, trigger.checkpoint_id, trigger.writer)
@@ -506,7 +503,6 @@ def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Sho
     shop.first()
     older = shop.run(restore=newest(shop.storage)).job()
     takeover = older._actions.takeover
-    assert takeover is not None
     takeover.claim()
     takeover.take_over()
     newer = claim(shop.storage)
@@ -515,7 +511,6 @@ def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Sho
     epoch = Epoch(9)
     takeover.checkpoints.trigger(epoch, 0)
     trigger = epoch.trigger
-    assert trigger is not None
     theirs = write_state(shop.storage, trigger.folder, None, newer.token)
     write_state(shop.storage, trigger.folder, None, trigger.writer)
     older._end_checkpoints(JobStatus.FAILED, True, JobStatus.FAILED)
@@ -583,7 +578,6 @@ def test_a_checkpoint_that_an_older_driver_still_deletes_is_none_to_keep(
     job = shop.run(restore=restore_point(shop.storage, job_id, 8)).job()
     list(job.run())
     checkpoints = job._actions.checkpoints
-    assert checkpoints is not None
     assert checkpoints.coordinator.retained == (1, 2, 4, 5, 6, 7, 8)
     assert "cannot be read" not in caplog.text
 

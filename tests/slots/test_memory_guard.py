@@ -161,7 +161,6 @@ def test_a_limit_of_the_address_space_counts_too(monkeypatch: pytest.MonkeyPatch
     assert available_room() == Room(10**12, 10**12), "most of its address space is only reserved"
     monkeypatch.setattr(memory, "_memory_of_process", lambda: (limit - MIB, limit // 2))
     found = available_room()
-    assert found is not None
     assert found.total_bytes == limit
     assert 0 < found.left_bytes < limit
     assert "spark.executor.pyspark.memory" in found.of
@@ -284,6 +283,5 @@ class TestRealReaders:
 
     def test_room_is_plausible(self) -> None:
         room = available_room()
-        assert room is not None
         assert 0 < room.left_bytes <= room.total_bytes
         assert room.total_bytes > resident_bytes()

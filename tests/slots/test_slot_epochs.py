@@ -468,7 +468,6 @@ def begun(*arguments: Any, is_final: bool = False, **options: Any) -> Served:
 
 
 def values(frame: ValuesFrame | None) -> list[Any]:
-    assert frame is not None
     return list(frame.values)
 
 
@@ -498,7 +497,6 @@ class TestWatermarks:
         second = served.feed(("a", "tell"), time=FrameTime(0, 0, 9), timestamps=[None])
         assert values(first) == [(("a", "tell"), 5, NO_WATERMARK)]
         assert values(second) == [(("a", "tell"), None, 4)]
-        assert second is not None
         assert second.timestamps == [None]
 
     def test_an_idle_slot_says_so(self) -> None:
@@ -604,7 +602,6 @@ class TestEventTimeTimers:
         served = begun()
         served.feed(("a", "e", 7), ("b", "e", 6), time=FrameTime(0, 0, NO_WATERMARK))
         fired = served.at(8)
-        assert fired is not None
         assert (fired.values, fired.timestamps) == ([("b", "e", 6, 8), ("a", "e", 7, 8)], [6, 7])
 
     def test_a_timer_that_raises_names_key_and_time(self) -> None:
@@ -637,7 +634,6 @@ class TestProcessingTimeTimers:
         served = begun()
         served.feed(("a", "p", 3), time=FrameTime(0, 0, 5))
         fired = served.at(5)
-        assert fired is not None
         assert (fired.values, fired.timestamps) == ([("a", "p", 3, 5)], [None])
 
     def test_they_fire_before_the_records_of_the_next_frame(self) -> None:
@@ -653,7 +649,6 @@ class TestResults:
     def test_side_outputs_are_apart_and_counted(self) -> None:
         served = begun(is_timed=False)
         found = served.feed(("a", "odd"), ("a", "tell"), ("b", "odd"))
-        assert found is not None
         assert len(found.values) == 1
         assert found.output("odd") == ([("a", "odd"), ("b", "odd")], [None, None])
         assert served.end().records_out == 3

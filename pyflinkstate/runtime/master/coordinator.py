@@ -156,7 +156,8 @@ class CheckpointCoordinator:
 
     def __init__(self, settings: CheckpointSettings, last_id: int = 0, completed: Iterable[int] = ()) -> None:
         self._settings = settings
-        self._last_id = last_id
+        #: The highest id used so far.
+        self.last_id = last_id
         self._completed = list(completed)
         self._savepoints: set[int] = set()
         self._pending: dict[int, PendingCheckpoint] = {}
@@ -164,11 +165,6 @@ class CheckpointCoordinator:
         self._last_completion_ms: int | None = None
         self._committed_epoch = 0
         self._failures = 0
-
-    @property
-    def last_id(self) -> int:
-        """The highest id used so far."""
-        return self._last_id
 
     @property
     def latest_completed(self) -> int | None:
@@ -212,12 +208,12 @@ class CheckpointCoordinator:
         timestamp_ms: int = 0,
     ) -> PendingCheckpoint:
         """Begin a checkpoint or a savepoint at the barrier of ``epoch``; ``timestamp_ms`` is kept with it."""
-        self._last_id += 1
+        self.last_id += 1
         if savepoint is None:
             self._last_trigger_ms = now_ms
-        pending = PendingCheckpoint(self._last_id, epoch, now_ms, set(subtasks), savepoint)
+        pending = PendingCheckpoint(self.last_id, epoch, now_ms, set(subtasks), savepoint)
         pending.timestamp_ms = timestamp_ms
-        self._pending[self._last_id] = pending
+        self._pending[self.last_id] = pending
         return pending
 
     def aligned(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:

@@ -97,12 +97,8 @@ class NoRestart(RestartStrategy):
 
 
 @attrs.frozen
-class FallbackRestart(RestartStrategy):
+class FallbackRestart(NoRestart):
     """What is the default where nothing is set: 3 restarts with checkpoints, none without."""
-
-    def tracker(self) -> RestartTracker:
-        """See :class:`RestartStrategy`; an environment takes the default in its place."""
-        return NoRestart().tracker()
 
     def get_description(self) -> str:
         """See :class:`RestartStrategy`."""
@@ -151,10 +147,10 @@ class FixedDelayRestart(RestartStrategy):
         return f"Restart with fixed delay ({self.delay_ms} ms). #{self.attempts} restart attempts."
 
 
+@attrs.define
 class _FixedDelay(RestartTracker):
-    def __init__(self, strategy: FixedDelayRestart) -> None:
-        self._strategy = strategy
-        self._failures = 0
+    _strategy: FixedDelayRestart
+    _failures: int = 0
 
     def notify_failure(self, now_ms: int) -> int | None:
         self._failures += 1
@@ -177,6 +173,7 @@ class DefaultRestart(FixedDelayRestart):
         return _Default(self)
 
 
+@attrs.define
 class _Default(_FixedDelay):
     _last: str | None = None
 
@@ -243,10 +240,10 @@ class FailureRateRestart(RestartStrategy):
         )
 
 
+@attrs.define
 class _FailureRate(RestartTracker):
-    def __init__(self, strategy: FailureRateRestart) -> None:
-        self._strategy = strategy
-        self._failed_ms: deque[int] = deque()
+    _strategy: FailureRateRestart
+    _failed_ms: deque[int] = attrs.Factory(deque)
 
     def notify_failure(self, now_ms: int) -> int | None:
         self._failed_ms.append(now_ms)

@@ -60,9 +60,8 @@ class Deploys(Protocol):
 class Control(Protocol):
     """The driver's end of all connections of one job."""
 
-    @property
-    def address(self) -> Address:
-        """The address to which tasks and slots connect."""
+    #: The address to which tasks and slots connect.
+    address: Address
 
     def new_attempt(self, attempt: int) -> SlotRegistry:
         """End the slots of the previous attempt, and return a registry for the new one."""
@@ -315,17 +314,12 @@ class ControlServer:
                 f"the driver cannot listen on {endpoint.bind_host}, port {endpoint.port}: {error}; set "
                 f"spark.driver.bindAddress, spark.driver.host or spark.pyflinkstate.port"
             ) from error
-        self._address = Address(endpoint.host, listener.getsockname()[1])
-        self._server = Server([listener], self._address, DRIVER, secret, self._serve)
+        self.address = Address(endpoint.host, listener.getsockname()[1])
+        self._server = Server([listener], self.address, DRIVER, secret, self._serve)
         self._server.start()
         self._closed = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
-
-    @property
-    def address(self) -> Address:
-        """See :class:`Control`."""
-        return self._address
 
     def is_alive(self) -> bool:
         """See :class:`Control`."""

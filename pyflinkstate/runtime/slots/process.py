@@ -32,7 +32,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 #: Where a worker leaves the folders for the slots that it starts.
 _VARIABLE = "PYFLINKSTATE_PATH"
@@ -139,17 +139,13 @@ class OutputForwarder:
             lost = dropped + len(lines)
             if dropped:
                 lines.appendleft((logging.WARNING, f"(lines that were dropped: {dropped})"))
-            if lines:
-                self._send_or_count(tuple(lines), lost)
-
-    def _send_or_count(self, lines: Lines, lost: int) -> None:
-        """Send lines; if that fails, ``lost`` lines are dropped."""
-        try:
-            self._send(lines)
-        except BaseException:
-            with self._lock:
-                self._dropped += lost
-            raise
+            try:
+                if lines:
+                    self._send(tuple(lines))
+            except BaseException:
+                with self._lock:
+                    self._dropped += lost
+                raise
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -242,13 +238,6 @@ class _Handler(logging.Handler):
             self._stream.write(line + "\n")
 
 
-class Watchdog(Protocol):
-    """Ends the process if it is not fed again in time."""
-
-    def feed(self, timeout_ms: int) -> None:
-        """Let the process live for ``timeout_ms`` from now on."""
-
-
 class _Value(ctypes.Union):
     _fields_ = (("number", ctypes.c_int), ("pointer", ctypes.c_void_p))
 
@@ -279,25 +268,21 @@ class KernelWatchdog:
     """A timer of the kernel. Raises ``OSError`` or ``AttributeError`` if the system has no such timer."""
 
     def __init__(self) -> None:
-        self._set_time, self._timer = _make_timer()
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "timer_create"):  # glibc before 2.34
+            library = ctypes.CDLL("librt.so.1", use_errno=True)
+        event = _SignalEvent(signal=signal.SIGKILL, notify=_SEND_SIGNAL)
+        self._timer = ctypes.c_void_p()
+        if library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)) != 0:
+            raise OSError(ctypes.get_errno(), "timer_create failed")
+        self._set_time = library.timer_settime
 
     def feed(self, timeout_ms: int) -> None:
-        """See :class:`Watchdog`."""
+        """Let the process live for ``timeout_ms`` from now on."""
         seconds, milliseconds = divmod(max(1, timeout_ms), 1000)
         spec = _TimerSpec(0, 0, seconds, milliseconds * 1_000_000)
         if self._set_time(self._timer, 0, ctypes.byref(spec), None) != 0:
             raise OSError(ctypes.get_errno(), "timer_settime failed")
-
-
-def _make_timer() -> tuple[Callable[..., int], Any]:
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "timer_create"):  # glibc before 2.34
-        library = ctypes.CDLL("librt.so.1", use_errno=True)
-    event = _SignalEvent(signal=signal.SIGKILL, notify=_SEND_SIGNAL)
-    timer = ctypes.c_void_p()
-    if library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) != 0:
-        raise OSError(ctypes.get_errno(), "timer_create failed")
-    return library.timer_settime, timer
 
 
 class ThreadWatchdog:
@@ -315,7 +300,7 @@ class ThreadWatchdog:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def feed(self, timeout_ms: int) -> None:
-        """See :class:`Watchdog`."""
+        """Let the process live for ``timeout_ms`` from now on."""
         with self._fed:
             self._until_s = self._now_s() + timeout_ms / 1000
             self._fed.notify()
@@ -327,7 +312,7 @@ class ThreadWatchdog:
         self._end()
 
 
-def watchdog() -> Watchdog:
+def watchdog() -> KernelWatchdog | ThreadWatchdog:
     """Return the best watchdog that this system offers."""
     if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
         try:

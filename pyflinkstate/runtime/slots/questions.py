@@ -350,7 +350,11 @@ def _send_entries(
         for batch in _rested(service, state.batches(), limits):
             asker.send_bytes(batch.serialize().to_pybytes())
             if limits.now_s() > until_s:
-                return AnswerEnded(_too_slow(limits.answer_s))
+                too_slow = StateQueryError(
+                    f"the answer took longer than {limits.answer_s:g} s, and what was frozen for it has been "
+                    f"released: read it faster, or ask for fewer keys"
+                )
+                return AnswerEnded(too_slow)
     except PyFlinkStateError as error:
         if isinstance(error, OSError):
             raise
@@ -368,10 +372,3 @@ def _rested(
         if service.is_fed:
             limits.rest(limits.rest_ratio * spent_s)
         began_s = time.thread_time()
-
-
-def _too_slow(answer_s: float) -> StateQueryError:
-    return StateQueryError(
-        f"the answer took longer than {answer_s:g} s, and what was frozen for it has been released: read it "
-        f"faster, or ask for fewer keys"
-    )

@@ -72,8 +72,6 @@ from pyflinkstate.runtime.wire import (
     user_failure,
 )
 
-Spawn = Callable[[Callable[[], None]], None]
-
 
 @attrs.frozen
 class SlotHost:
@@ -90,7 +88,7 @@ class SlotHost:
     """
 
     tell: Callable[[object], None]
-    spawn: Spawn
+    spawn: Callable[[Callable[[], None]], None]
     now_ms: Callable[[], int]
     open_storage: Callable[..., CheckpointFolders] = CheckpointFolders
     open_folder: Callable[[str], StateReader] = open_folder
