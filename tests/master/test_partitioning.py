@@ -10,7 +10,6 @@ import attrs
 import pytest
 import support_job
 from event_time_functions import Contents, Third, key_of
-from simulation_storage import Place
 from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Places, Twice, Where, same
 from support_job import JobRun, LocalGraph, LocalRunner, latest, numbers
 from support_programs import Program
@@ -30,6 +29,7 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
+from pyflinkstate.monitor.dead_jobs import Place
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.plan import (
     ChainNode,
