@@ -171,7 +171,7 @@ class TestCountTrigger:
 
     @pytest.mark.parametrize("size", [0, -1, 1.5, True])
     def test_the_size_is_a_positive_number(self, size):
-        with pytest.raises(ConfigurationError, match="positive number of elements"):
+        with pytest.raises(ConfigurationError, match="whole number, at least 1"):
             CountTrigger.of(size)
 
 
