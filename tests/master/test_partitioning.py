@@ -10,7 +10,7 @@ import attrs
 import pytest
 import support_job
 from event_time_functions import Contents, Third, key_of
-from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Places, Twice, Where, same
+from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Place, Places, Twice, Where, same
 from support_job import JobRun, LocalGraph, LocalRunner, latest, numbers
 from support_programs import Program
 from support_runtime import PICKLED
@@ -29,7 +29,6 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
-from pyflinkstate.monitor.dead_jobs import Place
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.plan import (
     ChainNode,

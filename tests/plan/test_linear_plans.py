@@ -11,8 +11,7 @@ import pytest
 from support_job import JobRun
 
 from pyflinkstate.api import MapFunction
-from pyflinkstate.runtime.engine import CodeBook
-from pyflinkstate.runtime.engine.epochs import CodeBook
+from pyflinkstate.runtime.engine import CodeBook, epochs
 from pyflinkstate.runtime.plan import (
     ChainNode,
     JobPlan,

@@ -34,7 +34,14 @@ from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner, python_files, row_schema, sessions
+from pyflinkstate.runtime.spark import (
+    epoch_rdds,
+    epoch_runner,
+    python_files,
+    row_columns,
+    row_schema,
+    sessions,
+)
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
     FileSystemCheckpointStorage,
