@@ -196,7 +196,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "StreamFormat",
         "check_position",
     ),
-    "runtime.spark.own_package": ("ship",),
+    "runtime.spark.workers": ("ship",),
     "runtime.storage": (
         "FileSystemCheckpointStorage",
         "JobManagerCheckpointStorage",

@@ -177,7 +177,7 @@ from pyflinkstate.runtime.sources import Source as Source
 from pyflinkstate.runtime.sources import SplitEpoch as SplitEpoch
 from pyflinkstate.runtime.sources import StreamFormat as StreamFormat
 from pyflinkstate.runtime.sources import check_position as check_position
-from pyflinkstate.runtime.spark.own_package import ship as ship
+from pyflinkstate.runtime.spark.workers import ship as ship
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage as FileSystemCheckpointStorage
 from pyflinkstate.runtime.storage import JobManagerCheckpointStorage as JobManagerCheckpointStorage
 from pyflinkstate.runtime.storage import RunHistory as RunHistory

@@ -14,8 +14,8 @@ from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateM
 from pyflinkstate.backends.heap.state_map import ABSENT
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable
 from pyflinkstate.backends.heap.timer_queue import MIN_STALE_TIMESTAMPS, Timer, TimerQueue
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta, RegisteredStateMeta
 
 PICKLED, STRING = Types.PICKLED_BYTE_ARRAY(), Types.STRING()

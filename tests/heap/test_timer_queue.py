@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError
 
 UTC = datetime.timezone.utc

@@ -35,10 +35,10 @@ from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     RegisteredStateMeta,
-    pickles,
+    internal_types,
 )
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 OTHER_JOB = "f" * 32
 
@@ -57,7 +57,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The program has declared all of its state."""
     loaded: list[Any] = []
-    monkeypatch.setattr(pickles.pickle, "loads", loaded.append)
+    monkeypatch.setattr(internal_types.pickle, "loads", loaded.append)
     yield
     monkeypatch.undo()
     assert loaded == []

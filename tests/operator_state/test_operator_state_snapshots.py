@@ -16,7 +16,7 @@ from pyflinkstate import ListStateDescriptor, MapStateDescriptor, TypeInformatio
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, OperatorStateHandle
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.snapshots import SnapshotCancelledError
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
 from pyflinkstate.testing.harness import MemoryCheckpoint

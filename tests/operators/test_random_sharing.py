@@ -26,7 +26,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.runtime.wire.messages import CheckpointTrigger
+from pyflinkstate.runtime.wire import CheckpointTrigger
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, OneInputOperatorHarness, OperatorSnapshot
 from pyflinkstate.testing.harness import MemoryCheckpoint
 

@@ -13,8 +13,8 @@ from pyflinkstate import (
     SlidingEventTimeWindows,
     TimeWindow,
 )
-from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
+from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK
 
 LATE = OutputTag("late")
 

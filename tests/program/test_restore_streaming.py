@@ -10,7 +10,7 @@ from support_runtime import metadata
 
 from pyflinkstate.runtime.program.jobs import restore_streaming
 from pyflinkstate.runtime.sources import StreamingSource
-from pyflinkstate.runtime.sources.query_log import NextBatch, position_of
+from pyflinkstate.runtime.sources.spark_sources import NextBatch, position_of
 from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 
 JOB, QUERY = "0" * 32, "8b1f"

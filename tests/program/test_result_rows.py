@@ -17,7 +17,7 @@ from pyspark.sql import Row, types as sql
 
 from pyflinkstate.api import Row as OwnRow
 from pyflinkstate.errors import RowError
-from pyflinkstate.runtime.spark.arrow.row_columns import RowColumns
+from pyflinkstate.runtime.spark.row_columns import RowColumns
 from pyflinkstate.runtime.spark.row_schema import RowCheck
 
 pandas = pytest.importorskip("pandas")

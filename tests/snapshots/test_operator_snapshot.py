@@ -24,10 +24,9 @@ from pyflinkstate.backends.format.state_handles import (
     FileStateHandle,
     OperatorSubtaskState,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFutures
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
+from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder

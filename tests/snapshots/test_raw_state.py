@@ -21,15 +21,16 @@ from pyflinkstate.backends.format.state_handles import (
     OperatorSubtaskState,
     RawOperatorStateHandle,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.snapshots.raw_state import (
+from pyflinkstate.backends.snapshots import (
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,
+    SnapshotCancelledError,
+    SnapshotTask,
     read_raw_keyed_state,
     read_raw_operator_state,
 )
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, CorruptCheckpointError
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
 from pyflinkstate.testing.harness import MemoryCheckpoint

@@ -21,7 +21,7 @@ from pyflinkstate.backends.format.state_handles import (
     Section,
     StateAssignment,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state, deal_out
 

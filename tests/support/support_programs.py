@@ -9,7 +9,7 @@ from event_time_functions import Third
 
 from pyflinkstate import Available, DataStream, Epoch, Source, SplitEpoch
 from pyflinkstate.api.time import WatermarkAlignment, WatermarkStrategy
-from pyflinkstate.runtime.plan.nodes import SourceNode
+from pyflinkstate.runtime.plan import SourceNode
 
 
 @attrs.define

@@ -17,8 +17,7 @@ from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY, AsyncRetryStrate
 from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, UserFunctionError
 from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
-from pyflinkstate.runtime.tasks import async_wait
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks import Chain, TaskInfo, async_wait
 from pyflinkstate.testing.harness import JumpingEventLoop
 
 MODES = AsyncFunctionDescriptor.OutputMode

@@ -10,8 +10,7 @@ from ttl_contract import CONTEXTS, TTL_MS, Arena, ClockedBackend, ttl_config
 
 from pyflinkstate.api.state import StateKind, ValueStateDescriptor
 from pyflinkstate.api.ttl import UpdateType
-from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup
+from pyflinkstate.backends.ttl.rules import TtlIncrementalCleanup, TtlRules
 from pyflinkstate.testing import ManualClock
 
 CLEANUP_SIZE = 5

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, OutputTag, Row, RowKind, TypeInformation, Types
-from pyflinkstate.backends.types.copies import rebuilds
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.types.internal_types import TtlTypeInfo
+from pyflinkstate.backends.types.table import rebuilds
 from pyflinkstate.backends.values.isolation import (
     is_immutable,
     isolated,

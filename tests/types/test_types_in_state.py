@@ -31,8 +31,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
-from pyflinkstate.backends.types.copies import value_copier
+from pyflinkstate.backends.types.table import arrow_type, decode_column, encode_column, value_copier
 from pyflinkstate.errors import DescriptorTypeError, StateMigrationError, StateValueError
 
 LONG, STRING, INT = Types.LONG(), Types.STRING(), Types.INT()

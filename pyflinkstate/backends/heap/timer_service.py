@@ -15,8 +15,8 @@ from pyflinkstate.api.context import TimerService
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 

@@ -60,7 +60,7 @@ from pyflinkstate.runtime.sources import (
     StreamFormat,
     type_of_source,
 )
-from pyflinkstate.runtime.spark import arrow, epoch_rdds, python_files, sessions, worker_python
+from pyflinkstate.runtime.spark import epoch_rdds, python_files, row_batches, sessions, workers
 from pyflinkstate.runtime.storage import (
     AnyPath,
 )
@@ -85,7 +85,7 @@ class StreamExecutionEnvironment:
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = sessions.local_session() if spark is None else spark
         self._context = sessions.context_of(self._spark)
-        worker_python.check_workers(self._context)
+        workers.check_workers(self._context)
         self._python_files = python_files.PythonFiles(self._context)
         self._settings = EnvironmentSettings(
             lambda: int(self._context.defaultParallelism), code_shipper=self._python_files
@@ -531,7 +531,7 @@ class StreamExecutionEnvironment:
             raise ConfigurationError(
                 "from_dataframe() takes a batch DataFrame, and this is a streaming one: use from_streaming()"
             )
-        rdd, read = arrow.rows_of(df)
+        rdd, read = row_batches.rows_of(df)
         return self._from_rdd(rdd, partitions_per_epoch, True, read).name("dataframe")
 
     def from_files(
@@ -595,7 +595,7 @@ class StreamExecutionEnvironment:
             max_records_per_epoch = positive("max_records_per_epoch", max_records_per_epoch)
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
-        return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")
+        return self._stream(BatchReaderSource(load, latest, row_batches.epoch_of), "batch reader")
 
     def from_streaming(
         self,

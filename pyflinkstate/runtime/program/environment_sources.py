@@ -29,7 +29,7 @@ from pyflinkstate.runtime.sources import (
     QueryLog,
     StreamingSource,
 )
-from pyflinkstate.runtime.spark import arrow, query_batches, sessions
+from pyflinkstate.runtime.spark import row_batches, sessions, streaming_queries
 from pyflinkstate.runtime.storage import AnyPath, check_spark_reaches, path_in_spark
 
 if TYPE_CHECKING:
@@ -120,14 +120,14 @@ def query_source(
         )
 
     def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-        handle = query_batches.batch_handler(process_batch)
+        handle = streaming_queries.batch_handler(process_batch)
         writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def open_log() -> QueryLog:
-        return QueryLog(query_batches.SparkQueryFiles(sdf.sparkSession, location()))
+        return QueryLog(streaming_queries.SparkQueryFiles(sdf.sparkSession, location()))
 
-    return StreamingSource(start, open_log, arrow.epoch_of, partial(sessions.gone, sdf.sparkSession))
+    return StreamingSource(start, open_log, row_batches.epoch_of, partial(sessions.gone, sdf.sparkSession))
 
 
 def query_location(chosen: str | None, checkpoints: CheckpointConfig, jobs: Jobs) -> str:

@@ -34,7 +34,14 @@ from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import arrow, epoch_rdds, epoch_runner, python_files, row_schema, sessions
+from pyflinkstate.runtime.spark import (
+    epoch_rdds,
+    epoch_runner,
+    python_files,
+    row_columns,
+    row_schema,
+    sessions,
+)
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
     FileSystemCheckpointStorage,
@@ -303,7 +310,9 @@ class Jobs:
     ) -> list[DataFrame]:
         """Run one job up to several nodes and return the records of each as a DataFrame; sinks wait."""
         prepared = [self._rows_for_frames(node, schema) for node, schema in outputs]
-        sinks = [RddSink(None if columns is None else arrow.ArrowWriter(columns)) for _, columns in prepared]
+        sinks = [
+            RddSink(None if columns is None else row_columns.ArrowWriter(columns)) for _, columns in prepared
+        ]
         nodes = [SinkNode(node, sink, "dataframe") for (node, _), sink in zip(prepared, sinks, strict=True)]
         run_to_end(self._job(nodes, job_name))
         frames: list[DataFrame] = []
@@ -311,21 +320,21 @@ class Jobs:
             if columns is None:
                 frames.append(self._dataframe(self._values_of(sink.committed), schema))
             else:
-                frames.append(arrow.dataframe_of(self._spark, sink.committed, columns))
+                frames.append(row_columns.dataframe_of(self._spark, sink.committed, columns))
         return frames
 
-    def _rows_for_frames(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
-        if arrow.can_make_dataframes():
+    def _rows_for_frames(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
+        if row_columns.can_make_dataframes():
             return self.rows_for_files(node, schema)
         return self.checked_rows(node, schema), None
 
-    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
+    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
         """Return the results of ``node``, and what makes Arrow batches of them.
 
         If a column does not travel as Arrow there is none, and the results are checked as rows of ``schema``.
         """
         kind = row_schema.schema_of(schema)
-        columns = None if kind is None else arrow.RowColumns.of(kind, node.name)
+        columns = None if kind is None else row_columns.RowColumns.of(kind, node.name)
         return (node if columns is not None else self.checked_rows(node, schema)), columns
 
     def checked_rows(self, node: Node, schema: SparkSchema, for_spark: bool = True) -> Node:

@@ -45,7 +45,7 @@ from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.keyed_stream import WindowedStream
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.settings import RestartStrategy
-from pyflinkstate.runtime.spark import arrow, row_schema
+from pyflinkstate.runtime.spark import row_batches, row_schema
 from pyflinkstate.runtime.storage import (
     AnyPath,
     absolute,
@@ -194,7 +194,7 @@ class _Named:
     names: tuple[str, ...]
 
     def __call__(self, values: Record) -> Record:
-        return arrow.row_maker(self.names)(values)
+        return row_batches.row_maker(self.names)(values)
 
 
 #: Rows are appended in both: what a function yields is never taken back.

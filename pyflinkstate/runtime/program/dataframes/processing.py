@@ -37,7 +37,7 @@ from pyflinkstate.runtime.program.dataframes.rows import KeyColumns, check_frame
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.sinks import FileSink
-from pyflinkstate.runtime.spark import job_failure
+from pyflinkstate.runtime.spark import streaming_queries
 from pyflinkstate.runtime.storage import AnyPath, open_file_system, path_in_spark
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _streaming(
         frames.append(reader.option("recursiveFileLookup", "true").parquet(path_in_spark(folder)))
     read = [path_in_spark(folder) for folder in folders.values()]
     until = options.until_results()
-    readers = [(path, job_failure.ResultQueries(df.sparkSession, path, until)) for path in read]
+    readers = [(path, streaming_queries.ResultQueries(df.sparkSession, path, until)) for path in read]
     if not options.ends_by_itself():
         env.add_listener(_FirstResults(readers))
         if _has_results(folders[""]):
@@ -332,10 +332,10 @@ def _has_results(folder: str) -> bool:
 
 
 #: By directory of results: the queries that read what the newest job there commits.
-_readers: dict[str, job_failure.ResultQueries] = {}
+_readers: dict[str, streaming_queries.ResultQueries] = {}
 
 
-_Readers = list[tuple[str, job_failure.ResultQueries]]
+_Readers = list[tuple[str, streaming_queries.ResultQueries]]
 
 
 @attrs.define

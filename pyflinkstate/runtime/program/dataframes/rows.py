@@ -31,7 +31,7 @@ from pyflinkstate.runtime.operators import awaits
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sources import InitialRows
-from pyflinkstate.runtime.spark import arrow
+from pyflinkstate.runtime.spark import row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,7 +106,7 @@ def selector(key: KeyColumns, columns: list[str] | None, of: str = "") -> Select
         raise ConfigurationError(
             f"{where}there is no column {missing[0]!r}; the columns are {', '.join(columns or ())}"
         )
-    return arrow.ColumnKey(tuple(names))
+    return row_batches.ColumnKey(tuple(names))
 
 
 #: A column, or a function of the row that returns a moment, a day or milliseconds since 1970.
@@ -163,7 +163,7 @@ class _FunctionTimestamps(TimestampAssigner):
     function: Callable[[Record], object]
 
     def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
-        found: int = arrow.as_milliseconds(self.function(value))
+        found: int = row_batches.as_milliseconds(self.function(value))
         return found
 
 
@@ -203,7 +203,7 @@ def _assigner(columns: list[str], timestamp: Timestamp) -> TimestampAssigner:
     check_name("timestamp=", timestamp)
     if timestamp not in columns:
         raise ConfigurationError(f"there is no column {timestamp!r}; the columns are {', '.join(columns)}")
-    return arrow.ColumnTimestamps(timestamp)
+    return row_batches.ColumnTimestamps(timestamp)
 
 
 #: Under this name the rows are counted and shown.
@@ -267,4 +267,4 @@ def check_method(function: object) -> None:
 
 def rows_of(env: StreamExecutionEnvironment, initial_state: DataFrame) -> DataStream:
     """Return the rows of a DataFrame, which a job reads first if it does not go on from a checkpoint."""
-    return DataStream(env, SourceNode(InitialRows(partial(arrow.epoch_of, initial_state)), SOURCE_NAME))
+    return DataStream(env, SourceNode(InitialRows(partial(row_batches.epoch_of, initial_state)), SOURCE_NAME))
