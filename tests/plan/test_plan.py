@@ -76,7 +76,10 @@ SOURCES = {
     # A source that has none could be taken for it.
     "a uid is no place": ([("files", "files-1"), ("files", None)], ["uid:files-1", "files-1"]),
     # Otherwise the second source would take the place of the first one.
-    "a name that begins like a uid is none": ([("files", "b-1"), ("uid:b", None)], ["uid:b-1", "name:uid:b-1"]),
+    "a name that begins like a uid is none": (
+        [("files", "b-1"), ("uid:b", None)],
+        ["uid:b-1", "name:uid:b-1"],
+    ),
 }
 
 

@@ -143,16 +143,25 @@ def test_a_source_has_a_uid_also_with_watermarks_of_its_own(method: str) -> None
     assert [(type(node), node.uid) for node in nodes] == [(SourceNode, "orders")] * 2
 
 
-def test_the_operator_before_keeps_its_uid_and_its_parallelism() -> None:
+@pytest.mark.parametrize(
+    "next_stream", [lambda a: a.key_by(same), lambda a: a.union(source())], ids=["keyed", "union"]
+)
+def test_the_operator_before_keeps_its_name_its_uid_and_its_parallelism(
+    next_stream: Callable[[DataStream], DataStream],
+) -> None:
     a = source().key_by(same).process(KeyedProcess()).name("a").uid("a")
     a.set_parallelism(2).set_max_parallelism(8)
-    keyed = a.key_by(same)
+    after = next_stream(a)
     for call, arguments in SETTINGS.items():
         with pytest.raises(ConfigurationError):
-            getattr(keyed, call)(*arguments)
-    b = keyed.process(KeyedProcess()).uid("b").set_parallelism(1)
-    assert settings_of(a) == ("a", "a", 2, 8)
-    assert settings_of(b) == ("KeyedProcess", "b", 1, None)
+            getattr(after, call)(*arguments)
+    b = after.key_by(same).process(KeyedProcess()).uid("b").set_parallelism(1)
+    other = a.key_by(same).process(KeyedProcess()).uid("other").set_parallelism(3)
+    assert [settings_of(one) for one in (a, b, other)] == [
+        ("a", "a", 2, 8),
+        ("KeyedProcess", "b", 1, None),
+        ("KeyedProcess", "other", 3, None),
+    ]
     plan = make_plan([SinkNode(b.node, DriverSink(print), "sink")], 4, None)
     assert [operator.operator_id for operator in plan.operators] == ["a", "b"]
 
@@ -166,18 +175,6 @@ def test_the_message_says_where_to_put_it() -> None:
     )
     with pytest.raises(ConfigurationError, match=r"call name\(\) on the operator before union\(\)"):
         source().union(source()).name("both")
-
-
-def test_settings_of_a_union_change_none_of_its_inputs() -> None:
-    a, b = source().map(same).name("a"), source().key_by(same).process(KeyedProcess()).name("b").uid("b")
-    both = a.union(b)
-    with pytest.raises(ConfigurationError):
-        both.uid("both")
-    with pytest.raises(ConfigurationError):
-        both.name("both")
-    assert isinstance(a.node, ChainNode)
-    assert a.node.name == "a"
-    assert settings_of(b) == ("b", "b", None, None)
 
 
 def test_windows_and_connected_streams_have_no_settings_as_in_pyflink() -> None:
@@ -203,18 +200,6 @@ def test_what_is_set_on_a_source_with_watermarks_is_the_sources() -> None:
 def test_the_type_is_that_of_what_was_sent_on() -> None:
     typed = source().map(same, Types.LONG())
     assert typed.rebalance().get_type() == typed.broadcast().forward().get_type() == Types.LONG()
-
-
-def test_a_stream_that_two_read_is_set_by_its_own_name_alone() -> None:
-    root = source().map(same).name("root")
-    first, second = root.key_by(same).process(KeyedProcess()), root.key_by(same).process(KeyedProcess())
-    first.uid("first").set_parallelism(1)
-    second.uid("second").set_parallelism(3)
-    assert (root.get_name(), settings_of(first)[1:3], settings_of(second)[1:3]) == (
-        "root",
-        ("first", 1),
-        ("second", 3),
-    )
 
 
 class RunningJob:
