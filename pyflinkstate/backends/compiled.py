@@ -13,16 +13,12 @@ COMPILED_MODULES = (
     "heap.copy_on_write_state_map",
     "heap.heap_state",
     "heap.map_state",
-    "heap.nested_state_map",
     "heap.record_loop",
     "heap.state_map",
-    "heap.state_visitor",
     "heap.states",
     "heap.timer_queue",
     "heap.timer_service",
-    "keys.key_context",
-    "ttl.access",
-    "ttl.cleanup",
+    "ttl.rules",
     "ttl.states",
     "values.isolation",
     "values.list_iterator",
@@ -33,9 +29,7 @@ COMPILED_MODULES = (
 #: Modules outside of the backends through which every record of a window goes, from the package on.
 COMPILED_ELSEWHERE = (
     "api.interval",
-    "runtime.operators.windows.aligned_windows",
-    "runtime.operators.windows.session_windows",
-    "runtime.operators.windows.window_results",
+    "runtime.operators.windows.fast_windows",
 )
 
 #: All of them, from the package on.

@@ -14,14 +14,14 @@ from pyspark import SparkFiles
 
 from pyflinkstate.errors import UnsupportedSessionError
 from pyflinkstate.runtime.slots import path_without_brought, put_on_path
-from pyflinkstate.runtime.spark import worker_python
+from pyflinkstate.runtime.spark import workers
 from pyflinkstate.runtime.spark.python_files import PythonFiles
-from pyflinkstate.runtime.spark.worker_python import check_workers
+from pyflinkstate.runtime.spark.workers import check_workers
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(worker_python, "_suitable", set())
+    monkeypatch.setattr(workers, "_suitable", set())
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return
 
@@ -45,7 +45,7 @@ def times_asked(folder: Path) -> int:
     return len((folder / "asked").read_text().splitlines())
 
 
-SUITS = f"echo {worker_python._VERSION}"
+SUITS = f"echo {workers._VERSION}"
 
 
 def test_one_that_was_mended_is_no_longer_refused(tmp_path: Path) -> None:

@@ -29,8 +29,7 @@ from support_programs import Program, Splits
 from tiers import cases
 
 from pyflinkstate import MAX_WATERMARK, DataStream, JobClient, TumblingEventTimeWindows, WatermarkStrategy
-from pyflinkstate.api.watermark_strategy import WatermarkAlignment
-from pyflinkstate.api.watermarks import NO_WATERMARK
+from pyflinkstate.api.time import NO_WATERMARK, WatermarkAlignment
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
 from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.master.planner import EventTimeTracker
@@ -38,8 +37,7 @@ from pyflinkstate.runtime.plan import AlignedSource, SinkNode, SourceNode, make_
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointFolders
-from pyflinkstate.runtime.wire import TaskReport
-from pyflinkstate.runtime.wire import frames as frames_module
+from pyflinkstate.runtime.wire import TaskReport, frames as frames_module
 
 
 class Clock:

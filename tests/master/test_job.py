@@ -15,9 +15,9 @@ import pytest
 from answered_programs import SEEDS, answers, found_for
 from local_environment import local_environment
 from random_programs import program_of
-from support_acted import ActingRunner, ServedSlot, acknowledge
 from support_job import JobRun, LocalRunner, counts, latest, numbers, once
 from support_runtime import PICKLED, ManualClock, tree
+from support_slots import ActingRunner, ServedSlot, acknowledge
 from tiers import cases
 
 from pyflinkstate import CheckpointStats, FileSink, ReplacingSink

@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Basket, Poisoned
-from support_acted import SLOTS, ActingRunner, ServedSlot
 from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
 from support_runtime import PICKLED, decline, wait_for_exit
+from support_slots import SLOTS, ActingRunner, ServedSlot
 
 from pyflinkstate import ExternalizedCheckpointRetention, FileSystemCheckpointStorage
 from pyflinkstate.backends.format import CheckpointMetadata, KeyGroupsStateHandle, OperatorSubtaskState

@@ -10,15 +10,14 @@ from typing import Any
 import attrs
 import pytest
 from event_time_functions import Third
-from initial_state_functions import Reminded, SeededSums
 from operators import running_sums
-from slot_functions import Echo
+from slot_functions import Echo, Reminded, SeededSums
 from support_job import JobRun, counts, latest, numbers, once, restore_point
 from support_runtime import PICKLED, ManualClock, handle, metadata
 from test_job import RARELY, Table
 
 from pyflinkstate import FileSink, SplitEpoch, TypeInformation, Types, WatermarkStrategy
-from pyflinkstate.api.watermarks import NO_WATERMARK
+from pyflinkstate.api.time import NO_WATERMARK
 from pyflinkstate.backends.format import (
     RAW_KEYED_STATE,
     ByteStreamStateHandle,

@@ -14,9 +14,9 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Count
-from support_acted import ActingRunner, ServedSlot, acknowledge
 from support_job import GrowingSource, JobRun, LocalRunner, StubbornSink, latest, numbers, once
 from support_runtime import PICKLED, ack, decline
+from support_slots import ActingRunner, ServedSlot, acknowledge
 
 from pyflinkstate import (
     Available,

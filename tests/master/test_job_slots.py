@@ -15,10 +15,9 @@ import attrs
 import pytest
 import slot_nursery
 from slot_functions import Count, Echo, TellOfClose, TellOfCollector
-from support_acted import SLOTS, ActingRunner, ServedSlot, acknowledge
 from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
-from support_slots import Driver
+from support_slots import SLOTS, ActingRunner, Driver, ServedSlot, acknowledge
 
 from pyflinkstate import Available
 from pyflinkstate.backends.format import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
-from live_functions import CountRecords, EveryKind, Late, Padded
+from slot_functions import CountRecords, EveryKind, Late, Padded
 from support_job import NO_RESTART, GrowingSource, JobRun, numbers, once
 from support_runtime import PATIENCE_S, ManualClock
 from support_slots import in_thread, outcome

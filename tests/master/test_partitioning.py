@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 import support_job
-from checkpointed_functions import Buffer, Where
 from event_time_functions import Contents, Third, key_of
-from partition_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, same
+from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Place, Places, Twice, Where, same
 from support_job import JobRun, LocalGraph, LocalRunner, latest, numbers
 from support_programs import Program
 from support_runtime import PICKLED
@@ -46,8 +45,7 @@ from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.tasks import EventTimeSettings, MergeTask, Router, TaskLink
-from pyflinkstate.runtime.wire import NO_WATERMARK, TaskTime, ValuesFrame
-from pyflinkstate.runtime.wire import frames as frames_module
+from pyflinkstate.runtime.wire import NO_WATERMARK, TaskTime, ValuesFrame, frames as frames_module
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from slot_functions import Count, Echo
-from support_acted import SLOTS, ActingRunner, acknowledge
 from support_job import JobRun, numbers, once
 from support_runtime import PICKLED, ManualClock, raising
+from support_slots import SLOTS, ActingRunner, acknowledge
 
 import pyflinkstate
 from pyflinkstate import (

@@ -51,8 +51,7 @@ from pyflinkstate.errors import (
     StateMigrationError,
 )
 from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.master import Job, RestorePoint, SavepointRequest
-from pyflinkstate.runtime.master import actions as actions_module
+from pyflinkstate.runtime.master import Job, RestorePoint, SavepointRequest, actions as actions_module
 from pyflinkstate.runtime.master.checkpoint_files import CHECK_INTERVAL_MS, RunClaim
 from pyflinkstate.runtime.master.epochs import Epoch
 from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
@@ -60,8 +59,7 @@ from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.storage import CheckpointFolders
-from pyflinkstate.runtime.storage import checkpoints as storage_module
+from pyflinkstate.runtime.storage import CheckpointFolders, checkpoints as storage_module
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -257,10 +255,15 @@ def test_no_id_of_a_checkpoint_comes_again_when_it_was_set_aside(shop: Shop) -> 
     assert shop.storage.ids_in_use(job_id)[-1] == 8
 
 
-def test_what_is_set_aside_goes_when_the_job_discards_its_checkpoints(shop: Shop) -> None:
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_what_is_set_aside_goes_when_the_job_discards_its_checkpoints(shop: Shop, is_restored: bool) -> None:
     job_id = shop.first()
-    retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
-    shop.run(restore=restore_point(shop.storage, job_id, 2), retention=retention).run()
+    restore = restore_point(shop.storage, job_id, 2)
+    if is_restored:
+        shop.run(restore=restore).run()
+        (uri,) = [found for found in shop.storage.superseded(job_id) if shop.storage.load(found).epoch == 5]
+        restore = RestorePoint(shop.storage.load(uri), uri)
+    shop.run(restore=restore, retention=ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION).run()
     assert shop.storage.superseded(job_id) == []
     assert shop.storage.shared_paths(job_id) == set()
 

@@ -12,7 +12,7 @@ import pytest
 from support_slots import in_thread, opened, outcome
 
 from pyflinkstate import Types
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.backends.format import KeyGroupEntries, StateCodec
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import StateQueryError, StateQueryTimeoutError, StateValueError
@@ -27,7 +27,7 @@ from pyflinkstate.runtime.wire import (
     SlotId,
     new_secret,
 )
-from pyflinkstate.runtime.wire.strangers import LIMITS
+from pyflinkstate.runtime.wire.handshake import LIMITS
 from pyflinkstate.runtime.wire.tls import TlsSocket
 
 META = RegisteredStateMeta("count", StateKind.VALUE, Types.LONG())

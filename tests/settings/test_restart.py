@@ -13,8 +13,7 @@ import attrs
 import numpy as np
 import pytest
 from event_time_functions import Contents
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support_job import JobRun, numbers, once
 
 from pyflinkstate import (

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, state_of
-from live_functions import CountRecords, Padded
+from slot_functions import CountRecords, Padded
 from support_runtime import receive
 from support_slots import Driver, Slot, frames_for, in_thread, opened, outcome
 

@@ -73,7 +73,7 @@ from pyflinkstate.runtime.wire import (
     SubtaskStatus,
     ValuesFrame,
 )
-from pyflinkstate.runtime.wire.frame_sizes import CHUNK
+from pyflinkstate.runtime.wire.frames import CHUNK
 
 
 @pytest.fixture

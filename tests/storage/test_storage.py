@@ -13,8 +13,7 @@ from typing import Any
 import attrs
 import pytest
 from golden_metadata import GOLDEN, METADATA
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from support_runtime import metadata, tree
 
 from pyflinkstate.backends.format import ByteStreamStateHandle, CheckpointMetadata, FileStateHandle

@@ -17,8 +17,8 @@ import attrs
 from slot_functions import BacktrackForEver
 from support_slots import SLOT, Driver
 
-from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
-from pyflinkstate.runtime.wire.messages import HeartbeatSettings
+from pyflinkstate.runtime.slots import ControlServer, Endpoint
+from pyflinkstate.runtime.wire import HeartbeatSettings
 
 
 def fork_as_python_does() -> int:

@@ -79,7 +79,6 @@ class Takeover:
         self.files.last_id_before_run = last_id
         settings = self.checkpoints.settings
         self.checkpoints.coordinator = CheckpointCoordinator(settings, last_id, before)
-        self.files.registry.register_restored(restore.metadata)
 
     def _is_kept(self, checkpoint_id: int, restored: int) -> bool:
         """Return whether a checkpoint belongs to the history of the restored one; record its shared files.

@@ -13,8 +13,8 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.checkpoint_storage import CheckpointStorage
 from pyflinkstate.api.checks import at_least, positive
+from pyflinkstate.api.state_backend import CheckpointStorage
 from pyflinkstate.api.values import ArrowObject
 from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
