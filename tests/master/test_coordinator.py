@@ -360,7 +360,7 @@ def follow(made: CheckpointCoordinator, script: str) -> None:
     """Tell a coordinator what happens, step by step: ``what<checkpoint>@<time>=<instructions>``.
 
     Checkpoints have one subtask. ``begin`` triggers one and aligns it; ``done`` is all that completes it;
-    ``save`` and ``stop`` begin savepoints. ``due``: one is due, ``undue``: none is, ``first``: none was before.
+    ``save`` and ``stop`` begin savepoints. ``due``: one is due; ``first``: none was before.
     """
     now = 0
     for step in script.split():
