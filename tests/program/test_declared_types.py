@@ -53,9 +53,11 @@ CALLS: dict[str, Callable[[DataStream, Any], DataStream]] = {
 NO_TYPES = [int, "LONG", [int], [Types.LONG(), None], (Types.LONG(),)]
 
 
+NO_ENV: Any = None
+
+
 def stream() -> DataStream:
-    env: Any = None
-    return DataStream(env, SourceNode(CollectionSource([]), "source"))
+    return DataStream(NO_ENV, SourceNode(CollectionSource([]), "source"))
 
 
 class TestOutputTypes:
@@ -65,21 +67,36 @@ class TestOutputTypes:
         assert CALLS[call](stream(), ROW).get_type() == ROW
         assert CALLS[call](stream(), None).get_type() == Types.PICKLED_BYTE_ARRAY()
 
-    @pytest.mark.parametrize("declared", NO_TYPES)
-    @pytest.mark.parametrize("call", CALLS)
-    def test_what_is_neither_is_refused(self, call: str, declared: Any) -> None:
-        with pytest.raises(ConfigurationError, match=f"^output_type {MUST_BE}"):
-            CALLS[call](stream(), declared)
-
     def test_results_are_rows(self) -> None:
         declared: Any = FIELDS
         harness = OneInputOperatorHarness(Process(), output_type=declared)
         assert harness.process_element(("a", 1)) == [Row(f0="a", f1=1)]
 
-    def test_a_harness_refuses_what_is_no_type(self) -> None:
-        declared: Any = int
-        with pytest.raises(ConfigurationError, match=f"^output_type {MUST_BE}<class 'int'>"):
-            OneInputOperatorHarness(Process(), output_type=declared)
+
+#: What takes a declared type, under which name, and what is none there.
+TAKES: list[tuple[Callable[[Any], Any], str, list[Any]]] = [
+    *(
+        (lambda declared, call=call: call(stream(), declared), "output_type", NO_TYPES)
+        for call in CALLS.values()
+    ),
+    (lambda declared: OneInputOperatorHarness(Process(), output_type=declared), "output_type", NO_TYPES),
+    (lambda declared: OutputTag("late", declared), "OutputTag 'late': type_info", NO_TYPES),
+    (
+        lambda declared: StreamExecutionEnvironment.from_source(
+            NO_ENV, CollectionSource([1]), type_info=declared
+        ),
+        "type_info",
+        [int, "LONG", FIELDS],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("take", "name", "declared"), [(take, name, one) for take, name, no_types in TAKES for one in no_types]
+)
+def test_what_is_no_type_is_refused(take: Callable[[Any], Any], name: str, declared: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} {MUST_BE}"):
+        take(declared)
 
 
 class TestSideOutputs:
@@ -88,11 +105,6 @@ class TestSideOutputs:
         tag = OutputTag("late", declared)
         assert tag.type_info == ROW
         assert stream().process(Process()).get_side_output(tag).get_type() == ROW
-
-    @pytest.mark.parametrize("declared", NO_TYPES)
-    def test_what_is_neither_is_refused(self, declared: Any) -> None:
-        with pytest.raises(ConfigurationError, match=f"^OutputTag 'late': type_info {MUST_BE}"):
-            OutputTag("late", declared)
 
 
 class TestSources:
@@ -137,8 +149,3 @@ class TestSources:
         node = stream.node
         assert isinstance(node, SourceNode)
         assert [operator.kind for operator in node.operators()] == kinds
-
-    @pytest.mark.parametrize("declared", [int, "LONG", FIELDS])
-    def test_what_is_no_type_is_refused(self, env: StreamExecutionEnvironment, declared: Any) -> None:
-        with pytest.raises(ConfigurationError, match=f"^type_info {MUST_BE}"):
-            env.from_source(CollectionSource([1]), type_info=declared)
