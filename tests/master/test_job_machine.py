@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
@@ -252,17 +253,6 @@ class TestEpochs:
         driven.tell(OVER)
         assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FINISHED)
 
-    def test_a_barrier_that_fails_the_job_ends_the_attempt_before_the_epoch_runs(self) -> None:
-        driven = idle({"SetBarrier": [Failed(BROKEN)]})
-        driven.answers["SetBarrier"] = [[Failed(BROKEN)]]
-        assert names(driven.tell(OVER)) == ["AskSource", "SetBarrier"]
-        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
-
-    def test_what_is_committed_is_not_committed_again(self) -> None:
-        driven = running()
-        driven.tell(driven.ended(), DONE)
-        assert driven.tell(CheckpointCompleted(2, 1)) == [ConfirmCheckpoint(2)]
-
     def test_a_commit_that_fails_ends_the_attempt_but_what_follows_is_done(self) -> None:
         driven = running()
         driven.tell(driven.ended())
@@ -361,35 +351,175 @@ class TestSavepoints:
         assert isinstance(request.done.exception(), ConfigurationError)
 
 
+def told_to_restore() -> Driven:
+    driven = restoring()
+    driven.tell(OVER)
+    return driven
+
+
+ENDED = "the engine has ended the epoch that runs"
+AWAY, GONE = CheckpointStorageError("the storage is away"), SparkUnavailableError("gone")
+CANCELLED = EpochEnded(None, SparkJobError("cancelled"), 1)
+ASKED, AGAIN = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
+ASKED_OTHER, DONE_A = TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")
+LATE, REAL = (TaskReport(0, epoch, "a", error=BROKEN) for epoch in (1, 2))
+#: By what they show: how the job is, answers from then on, the events with what the script asks for because
+#: of each (a tuple: at first, None: anything), and how the job is in the end.
+Story = tuple[Callable[[], Driven], dict[str, Any], list[tuple[Any, Any]], dict[str, Any]]
+STORIES: dict[str, Story] = {
+    "a barrier that fails the job ends the attempt before the epoch runs": (
+        idle,
+        {"SetBarrier": [[Failed(BROKEN)]]},
+        [(OVER, None), (OVER, (EndAttempt(BROKEN),))],
+        {"phase": Phase.PAUSED, "epoch": 0},
+    ),
+    "what is committed is not committed again": (
+        running,
+        {},
+        [(ENDED, None), (DONE, None), (CheckpointCompleted(2, 1), [ConfirmCheckpoint(2)])],
+        {"phase": Phase.IDLE},
+    ),
+    "what runs is cancelled and its end awaited; that of another run is none": (
+        running,
+        {},
+        [
+            (Failed(BROKEN), [CancelEpoch()]),
+            (EpochEnded(None, None, 0), []),
+            (CANCELLED, []),
+            (OVER, [EndAttempt(BROKEN), Pause(1, 50, BROKEN)]),
+            (OVER, [BeginAttempt(1, is_final=True), GoBack(0)]),
+        ],
+        {"phase": Phase.IDLE, "status": JobStatus.RUNNING},
+    ),
+    **{
+        f"an attempt whose {name} fails is followed by a pause, and its own failure counts": (
+            lambda: idle(restarts=2),
+            {name: [AWAY]},
+            [
+                (Failed(BROKEN), []),
+                (OVER, None),
+                (OVER, None),
+                (OVER, [EndAttempt(AWAY), Pause(2, 50, AWAY)]),
+            ],
+            {"phase": Phase.PAUSED},
+        )
+        for name in ("BeginAttempt", "GoBack")
+    },
+    "what going back commits is told of": (
+        idle,
+        {"BeginAttempt": Epoch(3)},
+        [
+            (Failed(BROKEN), []),
+            (OVER, None),
+            (OVER, [BeginAttempt(1, is_final=True), GoBack(3)]),
+            (OVER, (Announce(range(1, 4)),)),
+        ],
+        {},
+    ),
+    "the first failure counts": (
+        running,
+        {},
+        [
+            (Failed(BROKEN), [CancelEpoch()]),
+            (Failed(SlotLostError("a slot died of it")), []),
+            (ENDED, []),
+            (OVER, (EndAttempt(BROKEN),)),
+        ],
+        {},
+    ),
+    "that nothing could be cancelled does not count": (
+        running,
+        {"CancelEpoch": GONE},
+        [(Failed(BROKEN), [CancelEpoch()]), (ENDED, []), (OVER, (EndAttempt(BROKEN),))],
+        {},
+    ),
+    "one who was followed ends as failed, also when cancelled": (
+        idle,
+        {"EndAttempt": AttemptEnded(JobSupersededError("newer"))},
+        [(CancelJob(), []), (OVER, None)],
+        {"phase": Phase.ENDED, "status": JobStatus.FAILED},
+    ),
+    "without a restart the failure is told as it is": (
+        lambda: idle(restarts=0),
+        {},
+        [(Failed(BROKEN), []), (OVER, [EndAttempt(BROKEN)])],
+        {"phase": Phase.ENDED, "error": BROKEN},
+    ),
+    "the end of an attempt may fail itself": (
+        idle,
+        {"EndAttempt": GONE},
+        [(Failed(BROKEN), []), (OVER, None)],
+        {"phase": Phase.ENDED, "error": GONE},
+    ),
+    "functions that cannot be closed fail the job": (
+        idle,
+        {"AskSource": Found(None, is_over=True), "CloseSlots": BROKEN},
+        [(OVER, None)],
+        {"phase": Phase.ENDED, "error": BROKEN},
+    ),
+    "reports of other attempts count for nothing": (
+        running,
+        {},
+        [(TaskReport(5, 1, "a", error=BROKEN), []), (TaskReport(5, 1, "a"), [])],
+        {"phase": Phase.RUNNING},
+    ),
+    "a task that asked others may not end twice in an epoch": (
+        running,
+        {},
+        [
+            *((report, [CountReport(report)]) for report in (ASKED, ASKED_OTHER, DONE_A, DONE_A)),
+            (ASKED, [CancelEpoch()]),
+        ],
+        {"phase": Phase.STOPPING},
+    ),
+    "such a copy may end once more after its epoch, and counts for nothing": (
+        running,
+        {},
+        [
+            (ASKED, [CountReport(ASKED)]),
+            (ENDED, None),
+            (ASKED, []),
+            (OVER, None),
+            (ASKED, []),
+            (AGAIN, [CountReport(AGAIN)]),
+        ],
+        {"phase": Phase.RUNNING},
+    ),
+    "what a task does after its epoch changes nothing": (
+        running,
+        {},
+        [(ENDED, None), (LATE, []), (OVER, None), (LATE, []), (REAL, [CancelEpoch()])],
+        {"phase": Phase.STOPPING},
+    ),
+    "a task that starts a slot fails the attempt": (
+        told_to_restore,
+        {},
+        [(TaskReport(0, 7, "count-1[0]", error=BROKEN), [CancelEpoch()])],
+        {"phase": Phase.STOPPING},
+    ),
+    "a slot of another attempt is no loss": (
+        running,
+        {},
+        [(SlotLost(5, SlotId("a", 0), BROKEN), []), (SlotLost(0, SlotId("a", 0), BROKEN), [CancelEpoch()])],
+        {"phase": Phase.STOPPING},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_what_the_script_asks_for(name: str) -> None:
+    start, answers, events, end = STORIES[name]
+    driven = start()
+    driven.answers |= {name: [*one] if isinstance(one, list) else one for name, one in answers.items()}
+    for event, expected in events:
+        asked = driven.tell(driven.ended() if event is ENDED else event)
+        if expected is not None:
+            assert asked[: len(expected)] == [*expected], event
+            assert isinstance(expected, tuple) or len(asked) == len(expected), event
+    assert {field: getattr(driven.job, field) for field in end} == end
+
+
 class TestFailures:
-    def test_what_runs_is_cancelled_and_its_end_awaited(self) -> None:
-        driven = running()
-        assert driven.tell(Failed(BROKEN)) == [CancelEpoch()]
-        assert driven.job.status is JobStatus.RESTARTING
-        assert driven.tell(EpochEnded(None, None, driven.run - 1)) == [], "of another run"
-        assert driven.flight.is_busy
-        driven.tell(driven.ended(SparkJobError("cancelled")))
-        assert driven.tell(OVER) == [EndAttempt(BROKEN), Pause(1, 50, BROKEN)]
-        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(0)]
-        assert driven.job.phase is Phase.IDLE
-
-    @pytest.mark.parametrize("name", ["BeginAttempt", "GoBack"])
-    def test_an_attempt_that_fails_while_it_begins_is_followed_by_a_pause(self, name: str) -> None:
-        driven = idle(restarts=2)
-        driven.tell(Failed(BROKEN), OVER)
-        away = CheckpointStorageError("the storage is away")
-        driven.answers[name] = away
-        driven.tell(OVER)
-        assert driven.job.phase is Phase.STOPPING
-        assert driven.tell(OVER) == [EndAttempt(away), Pause(2, 50, away)], "its own failure counts"
-
-    def test_what_going_back_commits_is_told_of(self) -> None:
-        driven = idle()
-        driven.tell(Failed(BROKEN), OVER)
-        driven.answers["BeginAttempt"] = Epoch(3)
-        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(3)]
-        assert driven.tell(OVER)[0] == Announce(range(1, 4))
-
     def test_before_the_job_is_taken_over_nothing_is_committed_and_told_of(self) -> None:
         driven = restoring()
         driven.tell(OVER)
@@ -397,19 +527,6 @@ class TestFailures:
         driven.tell(OVER)
         driven.tell(driven.ended())
         assert not any(isinstance(instruction, Announce) for instruction in driven.tell(OVER))
-
-    def test_the_first_failure_counts(self) -> None:
-        driven = running()
-        driven.tell(Failed(BROKEN), Failed(SlotLostError("a slot died of it")), driven.ended())
-        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
-
-    def test_that_nothing_could_be_cancelled_does_not_count(self) -> None:
-        driven = running()
-        driven.answers["CancelEpoch"] = SparkUnavailableError("gone")
-        driven.tell(Failed(BROKEN))
-        assert driven.job.phase is Phase.STOPPING
-        driven.tell(driven.ended())
-        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
 
     @pytest.mark.parametrize("is_running", [False, True])
     def test_who_cancels_is_heard_before_it(self, is_running: bool) -> None:
@@ -423,11 +540,6 @@ class TestFailures:
         assert isinstance(driven.job.error, JobCancelledError)
         assert driven.job.error.context["by"] == "a signal"
 
-    def test_one_who_was_followed_ends_as_failed_also_when_cancelled(self) -> None:
-        driven = idle({"EndAttempt": AttemptEnded(JobSupersededError("newer"))})
-        driven.tell(CancelJob(), OVER)
-        assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FAILED)
-
     def test_when_no_restart_is_left_the_job_says_how_often_it_was_tried(self) -> None:
         driven = idle(restarts=1)
         driven.tell(Failed(BROKEN), OVER, OVER, Failed(BROKEN), OVER)
@@ -435,62 +547,11 @@ class TestFailures:
         assert driven.job.error.__cause__ is BROKEN
         assert "after 1 restarts" in str(driven.job.error)
 
-    def test_without_a_restart_the_failure_is_told_as_it_is(self) -> None:
-        driven = idle(restarts=0)
-        driven.tell(Failed(BROKEN), OVER)
-        assert driven.job.error is BROKEN
-
-    def test_the_end_of_an_attempt_may_fail_itself(self) -> None:
-        driven = idle({"EndAttempt": SparkUnavailableError("gone")})
-        driven.tell(Failed(BROKEN), OVER)
-        assert driven.job.phase is Phase.ENDED
-        assert isinstance(driven.job.error, SparkUnavailableError)
-
     def test_what_came_before_the_end_of_an_epoch_ends_the_attempt(self) -> None:
         driven = running()
         driven.tell(CancelJob(), driven.ended())
         end = driven.tell(OVER)[0]
         assert isinstance(end.error, JobCancelledError)
-
-    @pytest.mark.parametrize("report", [TaskReport(5, 1, "a", error=BROKEN), TaskReport(5, 1, "a")])
-    def test_reports_of_other_attempts_count_for_nothing(self, report: TaskReport) -> None:
-        assert running().tell(report) == []
-
-    def test_a_task_that_asked_others_may_not_end_twice_in_an_epoch(self) -> None:
-        driven = running()
-        asked = TaskReport(0, 1, "ask to sums[3]", is_only_run=True)
-        for report in (asked, TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")):
-            assert driven.tell(report) == [CountReport(report)]
-        assert driven.tell(TaskReport(0, 1, "a")) == [CountReport(TaskReport(0, 1, "a"))]
-        assert driven.tell(asked) == [CancelEpoch()]
-
-    def test_what_a_task_does_after_its_epoch_changes_nothing(self) -> None:
-        driven = running()
-        late, real = TaskReport(0, 1, "a", error=BROKEN), TaskReport(0, 2, "a", error=BROKEN)
-        driven.tell(driven.ended())
-        assert driven.tell(late) == []
-        driven.tell(OVER)
-        assert driven.tell(late) == []
-        assert driven.tell(real) == [CancelEpoch()]
-
-    def test_such_a_copy_may_end_once_more_and_counts_for_nothing(self) -> None:
-        driven = running()
-        asked, again = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
-        driven.tell(asked, driven.ended())
-        assert driven.tell(asked) == []
-        driven.tell(OVER)
-        assert driven.tell(asked) == []
-        assert driven.tell(again) == [CountReport(again)]
-
-    def test_a_task_that_starts_a_slot_fails_the_attempt(self) -> None:
-        driven = restoring()
-        driven.tell(OVER)
-        assert driven.tell(TaskReport(0, 7, "count-1[0]", error=BROKEN)) == [CancelEpoch()]
-
-    def test_a_slot_of_another_attempt_is_no_loss(self) -> None:
-        driven = running()
-        assert driven.tell(SlotLost(5, SlotId("a", 0), BROKEN)) == []
-        assert driven.tell(SlotLost(0, SlotId("a", 0), BROKEN)) == [CancelEpoch()]
 
     def test_while_it_waits_for_its_restart(self) -> None:
         driven = idle()
@@ -529,11 +590,6 @@ class TestFailures:
         with pytest.raises(StopIteration):
             script.send(OVER)
         assert (driven.job.status, driven.job.error) == (JobStatus.CANCELED, None)
-
-    def test_functions_that_cannot_be_closed_fail_the_job(self) -> None:
-        driven = idle({"AskSource": Found(None, is_over=True), "CloseSlots": BROKEN})
-        driven.tell(OVER)
-        assert (driven.job.phase, driven.job.error) == (Phase.ENDED, BROKEN)
 
     def test_that_the_slots_of_a_cancelled_job_are_gone_is_not_logged(self) -> None:
         """What the functions raise when they are closed still is."""
