@@ -185,33 +185,6 @@ class TestTheBeginning:
         assert driven.tell(driven.ended()) == [TakeOver(8)]
         assert (driven.job.phase, driven.job.status) == (Phase.IDLE, JobStatus.RUNNING)
 
-    def test_slots_that_cannot_restore_end_the_attempt_and_nothing_was_touched(self) -> None:
-        driven = restoring(restarts=0)
-        driven.tell(OVER)
-        error = CorruptCheckpointError("damaged")
-        driven.tell(driven.ended(error))
-        assert driven.tell(OVER) == [EndAttempt(error)]
-        job = driven.job
-        assert not job.has_taken_over
-        assert (job.phase, job.status, job.error) == (Phase.ENDED, JobStatus.FAILED, error)
-        assert not job.has_begun
-
-    def test_after_falling_back_the_job_is_claimed_anew(self) -> None:
-        driven = restoring()
-        error = CorruptCheckpointError("damaged")
-        driven.answers["EndAttempt"] = AttemptEnded(error, falls_back=True)
-        driven.tell(OVER)
-        driven.tell(driven.ended(error))
-        assert driven.tell(OVER) == [EndAttempt(error), Pause(1, 0, error)]
-        assert names(driven.tell(OVER))[:2] == ["BeginAttempt", "ClaimJob"]
-
-    def test_slots_that_do_not_start_are_not_waited_for(self) -> None:
-        driven = restoring()
-        driven.answers["StartSlots"] = BROKEN
-        driven.tell(OVER)
-        assert driven.job.phase is Phase.STOPPING
-        assert not driven.flight.is_busy
-
 
 class TestEpochs:
     def test_the_way_of_an_epoch(self) -> None:
@@ -291,15 +264,6 @@ class TestEpochs:
         assert script.send(TaskReport(5, 1, "of another attempt")) == Wait(rests=False)
         assert script.send(OVER) == AskSource(driven.flight.last)
 
-    def test_timers_fire_once_more_at_the_end(self) -> None:
-        driven = idle({"AskSource": Found(None, is_over=True)}, uses_timers=True)
-        driven.tell(OVER)
-        assert driven.job.phase is Phase.DRAINING
-        driven.tell(OVER)
-        assert driven.flight.newest.step == Step(None, is_last=True)
-        driven.tell(driven.ended(), DONE, OVER)
-        assert driven.tell(OVER)[-1] == CloseSlots()
-
 
 class TestSavepoints:
     def test_one_goes_with_the_next_barrier(self) -> None:
@@ -336,16 +300,6 @@ class TestSavepoints:
         assert isinstance(end, EndAttempt)
         assert "event time had ended" in str(end.error)
 
-    def test_where_its_commit_fails_the_next_attempt_ends_the_job(self) -> None:
-        driven = idle()
-        driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
-        driven.tell(driven.ended())
-        driven.answers["CommitOutput"] = BROKEN
-        driven.tell(CheckpointCompleted(1, 1, stops_job=True))
-        driven.answers["BeginAttempt"] = Epoch(1)
-        assert names(driven.tell(OVER, OVER)) == ["BeginAttempt", "GoBack"]
-        assert driven.tell(OVER) == [Announce(range(1, 2)), CloseSlots()]
-
     def test_without_checkpoints_it_is_refused(self) -> None:
         request = SavepointRequest("somewhere", stops_job=False)
         idle(has_checkpoints=False).tell(request)
@@ -365,6 +319,8 @@ def told_to_restore() -> Driven:
 
 ENDED = "the engine has ended the epoch that runs"
 AWAY, GONE = CheckpointStorageError("the storage is away"), SparkUnavailableError("gone")
+DAMAGED = CorruptCheckpointError("damaged")
+NOT_RESTORED = EpochEnded(None, DAMAGED, 1)
 CANCELLED = EpochEnded(None, SparkJobError("cancelled"), 1)
 ASKED, AGAIN = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
 ASKED_OTHER, DONE_A = TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")
@@ -373,6 +329,60 @@ LATE, REAL = (TaskReport(0, epoch, "a", error=BROKEN) for epoch in (1, 2))
 #: of each (a tuple: at first, a string: names of the last, None: anything), and how the job is in the end.
 Story = tuple[Callable[[], Driven], dict[str, Any], list[tuple[Any, Any]], dict[str, Any]]
 STORIES: dict[str, Story] = {
+    "slots that cannot restore end the attempt, and nothing was touched": (
+        lambda: restoring(restarts=0),
+        {},
+        [(OVER, None), (NOT_RESTORED, None), (OVER, [EndAttempt(DAMAGED)])],
+        {
+            "phase": Phase.ENDED,
+            "status": JobStatus.FAILED,
+            "error": DAMAGED,
+            "has_taken_over": False,
+            "has_begun": False,
+        },
+    ),
+    "after falling back the job is claimed anew": (
+        restoring,
+        {"EndAttempt": AttemptEnded(DAMAGED, falls_back=True)},
+        [
+            (OVER, None),
+            (NOT_RESTORED, None),
+            (OVER, [EndAttempt(DAMAGED), Pause(1, 0, DAMAGED)]),
+            (OVER, "BeginAttempt ClaimJob StartSlots"),
+        ],
+        {"phase": Phase.RESTORING},
+    ),
+    "slots that do not start are not waited for": (
+        restoring,
+        {"StartSlots": BROKEN},
+        [(OVER, None)],
+        {"phase": Phase.STOPPING, "flight.is_busy": False},
+    ),
+    "timers fire once more at the end": (
+        lambda: idle({"AskSource": Found(None, is_over=True)}, uses_timers=True),
+        {},
+        [
+            (OVER, "AskSource"),
+            (OVER, "SetBarrier RunEpoch"),
+            *((event, None) for event in (ENDED, DONE, OVER)),
+            (OVER, "CloseSlots"),
+        ],
+        {"flight.newest.step": Step(None, is_last=True)},
+    ),
+    "where the commit of the savepoint that stops the job fails, the next attempt ends the job": (
+        idle,
+        {"CommitOutput": BROKEN, "BeginAttempt": Epoch(1)},
+        [
+            (SavepointRequest("somewhere", stops_job=True), []),
+            (OVER, None),
+            (ENDED, None),
+            (CheckpointCompleted(1, 1, stops_job=True), None),
+            (OVER, None),
+            (OVER, "BeginAttempt GoBack"),
+            (OVER, [Announce(range(1, 2)), CloseSlots()]),
+        ],
+        {"phase": Phase.CLOSING},
+    ),
     "a barrier that fails the job ends the attempt before the epoch runs": (
         idle,
         {"SetBarrier": [[Failed(BROKEN)]]},
