@@ -34,7 +34,7 @@ from pyflinkstate.backends.heap import InternalTimerService, Timer, UserTimerSer
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import FunctionResultError, NoCurrentKeyError, StateAccessError
-from pyflinkstate.runtime.operators.context import KeylessTimerService, close_function, open_function
+from pyflinkstate.runtime.operators.context import KeylessTimerService, close_functions, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 
 #: Flink's name for the timer service of user functions.
@@ -121,7 +121,7 @@ class FunctionOperator(StatefulOperator):
         return self.function.process_element
 
     def close(self) -> None:
-        close_function(self.function)
+        close_functions(self.function)
 
     def process_of(self, number: int) -> Process:
         """Return the function that processes the records of input ``number``, from 0, with the context.

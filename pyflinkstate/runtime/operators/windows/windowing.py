@@ -43,13 +43,14 @@ from pyflinkstate.runtime.operators.windows.fast_windows import (
     FastWindows,
     SessionWindows,
 )
-from pyflinkstate.runtime.operators.windows.window_contexts import (
+from pyflinkstate.runtime.operators.windows.window_state import (
     AssignerContext,
+    MergingWindowSet,
     NamespacedStates,
     OperatorTriggerContext,
+    WindowContents,
     WindowContext,
 )
-from pyflinkstate.runtime.operators.windows.window_state import MergingWindowSet, WindowContents
 
 #: Flink's names.
 WINDOW_TIMERS = "window-timers"
