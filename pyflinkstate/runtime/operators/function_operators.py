@@ -123,10 +123,11 @@ class FunctionOperator(StatefulOperator):
     def close(self) -> None:
         close_functions(self.function)
 
-    def process_of(self, number: int) -> Process:
+    def process_of(self, number: int) -> Process | None:
         """Return the function that processes the records of input ``number``, from 0, with the context.
 
-        A function with one input has a second one for the rows of its initial state.
+        A function with one input has a second one for the rows of its initial state. If it is None, records
+        of the second input go to :meth:`process_element2`.
         """
         return self._take_initial_row if number else self._first
 
@@ -138,10 +139,6 @@ class FunctionOperator(StatefulOperator):
                 f"nothing",
                 function=told_function(take),
             )
-
-    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
-        self.context.current_timestamp = timestamp
-        output.collect(self._first(value, self.context), timestamp, self._first)
 
     def on_event_time(self, timer: Timer, output: Output) -> None:
         self._fire(timer, TimeDomain.EVENT_TIME, timer.timestamp_ms, output)
@@ -205,10 +202,6 @@ class TwoInputOperator(FunctionOperator):
     def process_of(self, number: int) -> Process:
         return self._second if number else self._first
 
-    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
-        self.context.current_timestamp = timestamp
-        output.collect(self._second(value, self.context), timestamp, self._second)
-
 
 def _with_context(function: UserFunction, number: int) -> UserFunction:
     """Return the method that processes a record of input ``number``, 1 or 2."""
@@ -254,6 +247,9 @@ class BroadcastOperator(FunctionOperator):
         }
         self._writable = _WritableContext(setup, self.timers, states)
         return _ReadOnlyContext(setup, self.timers, states)
+
+    def process_of(self, number: int) -> Process | None:
+        return None if number else self._first
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         self._writable.current_timestamp = timestamp
