@@ -30,7 +30,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.common import Row
 from pyflinkstate.common.typeinfo import TypeInformation
 from pyflinkstate.datastream.window import TumblingEventTimeWindows

@@ -18,7 +18,7 @@ from typing import Any
 import pyflinkstate
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_of_hash
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_of_hash
 from pyflinkstate.backends.types.hashes import java_hashes_of_strings
 
 KEY_GROUPS = 64

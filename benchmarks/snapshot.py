@@ -40,8 +40,7 @@ from pyarrow import fs
 
 from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy, snapshot_runner
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy, snapshot_runner
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyflinkstate import Types
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.backends.format import StateCodec, arrow_stream
 from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message, uncompressed_bytes
 from pyflinkstate.backends.types import RegisteredStateMeta

@@ -11,7 +11,7 @@ from backend_support import PICKLED, make_backend, restore, state_of, take_snaps
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
 from pyflinkstate.backends.heap.snapshot import MIN_ENTRIES_TO_HAND_OVER
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 
 #: The only key group of a backend.
 ONLY_GROUP = KeyGroupRange(0, 0)

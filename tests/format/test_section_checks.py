@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from pyflinkstate.backends.format.section_checks import SectionChecks
+from pyflinkstate.backends.format.sections import SectionChecks
 from pyflinkstate.backends.format.state_handles import Section
 from pyflinkstate.errors import CorruptCheckpointError
 

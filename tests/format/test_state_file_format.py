@@ -35,7 +35,7 @@ from golden_content import (
     windowed,
 )
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateKind,
@@ -44,11 +44,10 @@ from pyflinkstate.api.descriptors import (
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import framing
 from pyflinkstate.backends.format.state_file import STATE_FILE_VERSIONS, VERSION, StateFileHead
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.types.columns import arrow_type
-from pyflinkstate.backends.types.names import type_from_json, type_to_json
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types.internal_types import TtlTypeInfo
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta, RegisteredStateMeta
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.types.table import arrow_type, type_from_json, type_to_json
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,

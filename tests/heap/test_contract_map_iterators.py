@@ -8,10 +8,9 @@ import random
 import pytest
 from backend_support import prepare
 from contract_backends import EVERYWHERE, LONG, STRING, opened
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.api.state import MapStateDescriptor
 from pyflinkstate.errors import ConcurrentModificationError
 
 COUNTS = MapStateDescriptor("counts", STRING, LONG)

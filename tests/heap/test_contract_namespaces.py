@@ -7,7 +7,7 @@ import pytest
 from contract_backends import KINDS, LONG, PICKLED, STRING, lives
 
 from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import (
     PyFlinkStateError,
     StateMigrationError,

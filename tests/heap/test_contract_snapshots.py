@@ -18,11 +18,11 @@ from backend_support import (
 from contract_backends import KINDS, LONG, STRING, ScriptFunction, lives
 from tiers import cases
 
-from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.state import ValueStateDescriptor
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range, operator_index
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range, operator_index
+from pyflinkstate.backends.snapshots import SnapshotCancelledError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 SPEND = ValueStateDescriptor("spend", LONG)

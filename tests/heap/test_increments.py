@@ -10,10 +10,9 @@ import threading
 from copy import deepcopy
 
 import attrs
-from backend_support import PICKLED, make_backend, rescale, restore
+from backend_support import PICKLED, Snapshot, chained, contents, make_backend, rescale, restore, rows_of
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from increment_support import Snapshot, chained, contents, rows_of
 from test_state_machines import Concatenate, extended, keys, lists, namespaces, numbers
 from tiers import runs_of
 from ttl_contract import ttl_config, with_ttl
@@ -27,9 +26,9 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import SnapshotCancelledError
 
 LONG, STRING = Types.LONG(), Types.STRING()

@@ -16,7 +16,7 @@ from state_map_support import (
 )
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
+from pyflinkstate.backends.heap.state_map import NestedStateMap
 from pyflinkstate.errors import StateAccessError
 
 

@@ -1,8 +1,7 @@
 """Iteration over state maps: ``items()`` fails fast, visitors tolerate every change and miss nothing."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from state_map_support import (
     COPY_ON_WRITE_MAKERS,
     MAKERS,
@@ -16,7 +15,7 @@ from state_map_support import (
 )
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
+from pyflinkstate.backends.heap.state_map import NestedStateMap
 from pyflinkstate.errors import ConcurrentModificationError
 
 

@@ -13,7 +13,7 @@ from state_map_support import entries_of, next_entries
 from tiers import runs_of
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
+from pyflinkstate.backends.heap.state_map import NestedStateMap
 
 MAX_OPEN_SNAPSHOTS = 4
 

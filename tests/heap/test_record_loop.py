@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
-from pyflinkstate.backends.keys.key_context import KeyContext
 
 
 def test_each_record_is_processed_under_its_key() -> None:

@@ -16,8 +16,8 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
 LONGS = Types.LIST(Types.LONG())

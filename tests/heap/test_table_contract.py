@@ -5,10 +5,10 @@ import gc
 import attrs
 import pytest
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.codec import unchanged
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
 from pyflinkstate.errors import StateMigrationError

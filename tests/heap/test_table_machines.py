@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tiers import runs_of
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.codec import unchanged
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
 
 RANGE = KeyGroupRange(3, 4)

@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate.api.types import Types
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.keys.key_context import KeyContext
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
 
 GROUPS = KeyGroupRange(2, 5)

@@ -5,14 +5,13 @@ import pickle
 
 import pytest
 from backend_support import make_backend, prepare, restore, take_snapshot, write
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
 

@@ -3,13 +3,13 @@
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.keys.key_groups import (
+from pyflinkstate.backends.keys import (
     UPPER_BOUND_MAX_PARALLELISM,
     KeyGroupRange,
+    KeyHasher,
     check_max_parallelism,
     check_parallelism,
     default_max_parallelism,
@@ -18,7 +18,6 @@ from pyflinkstate.backends.keys.key_groups import (
     murmur_hash,
     operator_index,
 )
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 
 #: name: (Java hash code, murmur, key group of 128, subtask of 4), printed by Flink 2.3.0.

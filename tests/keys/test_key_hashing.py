@@ -9,13 +9,11 @@ import textwrap
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api.types import ExternalTypeInfo, Types
-from pyflinkstate.backends.keys.key_groups import key_group_of_hash
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.hashes import (
     java_hash,
@@ -351,7 +349,7 @@ def hashes_in_another_process(hash_seed):
         import datetime, decimal, enum, fractions, json, uuid
         import attrs, dataclasses
         from pyflinkstate.api.types import Types
-        from pyflinkstate.backends.keys.key_hashing import KeyHasher
+        from pyflinkstate.backends.keys import KeyHasher
 
         class Color(enum.Enum):
             RED = object()

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from backend_support import MemoryReader, MemoryStreams, make_backend
+from backend_support import MemoryReader, MemoryStreams, contents, make_backend
 from golden_tuple_keys import (
     CHANGED,
     COUNT,
@@ -19,17 +19,14 @@ from golden_tuple_keys import (
     REMOVED,
     expected,
 )
-from increment_support import contents
 from tiers import cases
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.keys.key_groups import key_group_range
-from pyflinkstate.backends.keys.key_hashing import KEY_HASH_VERSION, hash_has_changed
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy
+from pyflinkstate.backends.keys import KEY_HASH_VERSION, hash_has_changed, key_group_range
 from pyflinkstate.backends.operator_state.repartition import assign_state
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])

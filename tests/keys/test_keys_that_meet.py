@@ -14,11 +14,10 @@ from collections import namedtuple
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError
 
 UTC = datetime.timezone.utc

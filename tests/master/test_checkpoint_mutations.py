@@ -28,17 +28,17 @@ from support_runtime import tree
 from tiers import cases
 
 from pyflinkstate import Types
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.backends.format import END_OF_STREAM, OperatorStateCodec, StateCodec
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     RegisteredStateMeta,
-    pickles,
+    internal_types,
 )
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 OTHER_JOB = "f" * 32
 
@@ -57,7 +57,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The program has declared all of its state."""
     loaded: list[Any] = []
-    monkeypatch.setattr(pickles.pickle, "loads", loaded.append)
+    monkeypatch.setattr(internal_types.pickle, "loads", loaded.append)
     yield
     monkeypatch.undo()
     assert loaded == []

@@ -16,10 +16,10 @@ from pyflinkstate import ListStateDescriptor, MapStateDescriptor, TypeInformatio
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, OperatorStateHandle
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.snapshots import SnapshotCancelledError
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
 LIST_OF_LONGS = Types.LIST(Types.LONG())

@@ -33,7 +33,6 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
@@ -41,6 +40,7 @@ from pyflinkstate.errors import (
     KeyGroupRangeError,
     NoCurrentKeyError,
     NotKeyedStreamError,
+    SnapshotCancelledError,
     StateAccessError,
     StateRegistrationError,
     UnsupportedFeatureError,
@@ -58,7 +58,7 @@ from pyflinkstate.testing import (
     harness_of,
     split,
 )
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 SEEN = ListStateDescriptor("seen", Types.STRING())
 TOTAL = ValueStateDescriptor("total", Types.LONG())

@@ -28,7 +28,7 @@ from pyflinkstate import (
 )
 from pyflinkstate.runtime.wire import CheckpointTrigger
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, OneInputOperatorHarness, OperatorSnapshot
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 SIDE = OutputTag("side")
 KEYS = "abc"

@@ -1,8 +1,7 @@
 """Random elements, watermarks, snapshots and restores, against models that keep everything and search it."""
 
 import attrs
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support_windows import Collect, WindowHarness
 
 from pyflinkstate import (

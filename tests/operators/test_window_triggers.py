@@ -24,7 +24,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.continuous_triggers import (
+from pyflinkstate.api.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     Min,
@@ -99,7 +99,7 @@ class TestContinuousProcessingTimeTrigger:
 class TestCountTrigger:
     @pytest.mark.parametrize("size", [0, -1, 1.5, True])
     def test_the_size_is_a_positive_number(self, size):
-        with pytest.raises(ConfigurationError, match="positive number of elements"):
+        with pytest.raises(ConfigurationError, match="whole number, at least 1"):
             CountTrigger.of(size)
 
 

@@ -10,8 +10,7 @@ import traceback
 
 import attrs
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from support_windows import Collect, WindowHarness
 
 from pyflinkstate import (
@@ -41,7 +40,7 @@ from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows
 from pyflinkstate.runtime.wire import NO_WATERMARK
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 LATE = OutputTag("late")
 SIDE = OutputTag("side")

@@ -31,12 +31,11 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import JobListener
+from pyflinkstate.runtime.master.observe import CheckpointStats, JobListener
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 import pytest
+from backend_support import rows_of
 from changed_types import (
     AB,
     BYTE,
@@ -35,7 +36,6 @@ from changed_types import (
     named,
     row,
 )
-from increment_support import rows_of
 from tiers import FULL
 from ttl_contract import with_ttl
 
@@ -47,9 +47,8 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.types.common_type import common_type
-from pyflinkstate.backends.types.migration import keys_may_become, type_migration
-from pyflinkstate.backends.types.pickles import sealed
+from pyflinkstate.backends.types.internal_types import sealed
+from pyflinkstate.backends.types.migration import common_type, keys_may_become, type_migration
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 
 KEYS = range(24)

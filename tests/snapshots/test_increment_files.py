@@ -5,25 +5,28 @@ import threading
 import pytest
 from backend_support import (
     MemoryStreams,
+    Snapshot,
+    chained,
+    contents,
     fill,
     make_backend,
     one_of_each_kind,
     read,
     rescale,
     restore,
+    rows_of,
     state_of,
     take_snapshot,
 )
-from increment_support import Snapshot, chained, contents, rows_of
 from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.format.state_handles import FileStateHandle, KeyGroupsStateHandle
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys.key_groups import key_group_range
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 from pyflinkstate.errors import CheckpointStorageError, SnapshotCancelledError
 
 LONG = Types.LONG()

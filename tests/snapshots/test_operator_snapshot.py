@@ -24,14 +24,13 @@ from pyflinkstate.backends.format.state_handles import (
     FileStateHandle,
     OperatorSubtaskState,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFutures
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
+from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 KINDS = ("managed_keyed", "raw_keyed", "managed_operator", "raw_operator")
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from operator_support import HookedStreams, finish
 from pyarrow import fs
 
@@ -22,18 +21,19 @@ from pyflinkstate.backends.format.state_handles import (
     OperatorSubtaskState,
     RawOperatorStateHandle,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.snapshots.raw_state import (
+from pyflinkstate.backends.snapshots import (
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,
+    SnapshotCancelledError,
+    SnapshotTask,
     read_raw_keyed_state,
     read_raw_operator_state,
 )
-from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, CorruptCheckpointError
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 OWN = KeyGroupRange(4, 7)
 

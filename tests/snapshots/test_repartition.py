@@ -9,8 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from operator_support import NUMBERS, RULES, Handles, rescale, snapshot
 
 from pyflinkstate import ListStateDescriptor, Types
@@ -22,7 +21,7 @@ from pyflinkstate.backends.format.state_handles import (
     Section,
     StateAssignment,
 )
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state, deal_out
 

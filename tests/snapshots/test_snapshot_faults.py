@@ -19,7 +19,7 @@ from backend_support import (
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointStorageError,

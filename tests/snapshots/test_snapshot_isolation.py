@@ -17,7 +17,7 @@ from backend_support import (
 )
 
 from pyflinkstate import Types, ValueStateDescriptor
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys import KeyGroupRange
 
 LONGS = Types.LIST(Types.LONG())
 

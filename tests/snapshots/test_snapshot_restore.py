@@ -17,8 +17,7 @@ from backend_support import (
     state_of,
     take_snapshot,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyflinkstate import (
     ListStateDescriptor,

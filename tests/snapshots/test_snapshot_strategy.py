@@ -14,11 +14,10 @@ from operator_support import NUMBERS, HookedStreams, Pause, finish, in_thread, j
 
 from pyflinkstate import HashMapStateBackend, Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import snapshot_runner
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, snapshot_runner
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshots.snapshot_strategy import (
+from pyflinkstate.backends.snapshots import (
     RunningSnapshots,
     SnapshotCancelledError,
     SnapshotExecutionType,
@@ -26,7 +25,7 @@ from pyflinkstate.backends.snapshots.snapshot_strategy import (
     SnapshotTask,
 )
 from pyflinkstate.errors import CheckpointStorageError
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 ASYNCHRONOUS, SYNCHRONOUS = SnapshotExecutionType.ASYNCHRONOUS, SnapshotExecutionType.SYNCHRONOUS
 

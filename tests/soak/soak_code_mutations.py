@@ -47,10 +47,9 @@ FILES = [
     "runtime/sinks/two_phase_files.py",
     "runtime/sinks/text_file_sink.py",
     "runtime/storage/checkpoints.py",
-    "runtime/storage/durable.py",
+    "runtime/storage/own_folders.py",
     "backends/heap/copy_on_write_state_map.py",
-    "backends/ttl/access.py",
-    "backends/ttl/cleanup.py",
+    "backends/ttl/rules.py",
     "backends/ttl/states.py",
 ]
 #: A test that runs for so long hangs, one on Spark after more; a run of tests that does not end at all, too.

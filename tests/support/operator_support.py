@@ -9,19 +9,15 @@ from typing import Any
 import attrs
 
 from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
-from pyflinkstate.backends.format.state_handles import OperatorStateHandle, OperatorSubtaskState
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.operator_state.snapshot import (
+from pyflinkstate.backends.format import OperatorStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.operator_state import (
+    DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
+    assign_state,
 )
-from pyflinkstate.backends.snapshots.snapshot_strategy import (
-    SnapshotExecutionType,
-    SnapshotStrategyRunner,
-    SnapshotTask,
-)
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.backends.snapshots import SnapshotExecutionType, SnapshotStrategyRunner, SnapshotTask
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: Nothing that a test waits for takes so long; it is only there so that a broken test ends.
 PATIENCE_S = 20.0

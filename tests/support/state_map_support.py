@@ -4,7 +4,7 @@ from copy import deepcopy
 from itertools import count, islice
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
+from pyflinkstate.backends.heap.state_map import NestedStateMap
 
 
 class CountingCopier:

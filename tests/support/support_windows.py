@@ -7,19 +7,18 @@ The operator is pickled by value first, as it is on its way to a state slot, so 
 import threading
 
 import cloudpickle
+from slot_functions import Mean as Mean
 
-from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
-from pyflinkstate.backends.heap import SubtaskTime
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
+from pyflinkstate import ProcessWindowFunction, TimeWindow, Types, WindowFunction
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.backends.snapshots.increments import ChangeHistory
-from pyflinkstate.runtime.operators.context import OperatorContext
+from pyflinkstate.backends.heap.timer_service import SubtaskTime
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.runtime.operators import OperatorContext, window_operator
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
-from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: The number of key groups; few, as each is a map of its own in every backend.
 MAX_PARALLELISM = 16
@@ -153,24 +152,6 @@ class CollectInContext(ProcessWindowFunction):
 
     def process(self, key, context, elements):
         return [(key, context.window(), list(elements))]
-
-
-class Mean(AggregateFunction):
-    """The mean of numbers; the accumulator is changed in place."""
-
-    def create_accumulator(self):
-        return [0, 0]
-
-    def add(self, value, accumulator):
-        accumulator[0] += value
-        accumulator[1] += 1
-        return accumulator
-
-    def get_result(self, accumulator):
-        return accumulator[0] / accumulator[1]
-
-    def merge(self, acc_a, acc_b):
-        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
 
 
 def collecting(assigner, **options):

@@ -16,7 +16,7 @@ import numpy as np
 
 from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api.types import LocalTimeTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import ConfigurationError
 
 UTC = datetime.timezone.utc

@@ -15,13 +15,14 @@ from support_runtime import PICKLED
 
 from pyflinkstate import TimestampAssigner, WatermarkStrategy, errors
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator, Partitioning
-from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
-from pyflinkstate.runtime.spark.arrow.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
-from pyflinkstate.runtime.tasks import Chain, EventTimeSettings, Router, TaskInfo
+from pyflinkstate.runtime.spark.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
+from pyflinkstate.runtime.spark.row_columns import arrow_schema
+from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.records import BatchedRecords
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import MOST_RECORDS, of_batch, sampled
-from pyflinkstate.runtime.wire import FrameCutter, InputFrame
-from pyflinkstate.runtime.wire import frames as frames_module
+from pyflinkstate.runtime.wire import InputFrame, frames as frames_module
+from pyflinkstate.runtime.wire.frames import FrameCutter
 
 SCHEMA = sql.StructType().add("key", "string").add("at", "timestamp").add("n", "long")
 KIND = RowType(SCHEMA.json())

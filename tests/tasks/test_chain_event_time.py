@@ -10,12 +10,16 @@ import attrs
 import pytest
 
 from pyflinkstate import Duration, OutputTag, ProcessFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api.time import (
+    MAX_WATERMARK,
+    NO_TIMESTAMP,
+    NO_WATERMARK,
+    TimestampAssigner,
+    WatermarkStrategy,
+)
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator, KeptTimestamp
-from pyflinkstate.runtime.tasks import Chain, TaskInfo
-from pyflinkstate.runtime.tasks import chain as chain_module
+from pyflinkstate.runtime.tasks import Chain, TaskInfo, chain as chain_module
 from pyflinkstate.runtime.wire import OperatorMetrics
 
 LATE = OutputTag("late")

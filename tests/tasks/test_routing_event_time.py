@@ -22,8 +22,8 @@ from pyflinkstate.runtime.wire import (
     InputFrame,
     TaskTime,
     WatermarkMerger,
+    frames as frames_module,
 )
-from pyflinkstate.runtime.wire import frames as frames_module
 
 PARALLELISMS = [1, 2, 3, 7]
 OPEN, RECORDS, CLOSE, CLOSE_EMPTY = ChannelEvent

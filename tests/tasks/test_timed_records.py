@@ -8,12 +8,16 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import MapFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api.time import (
+    MAX_WATERMARK,
+    NO_TIMESTAMP,
+    NO_WATERMARK,
+    TimestampAssigner,
+    WatermarkStrategy,
+)
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo

@@ -4,15 +4,13 @@ from copy import deepcopy
 
 import pytest
 from backend_support import entries
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from ttl_contract import CONTEXTS, TTL_MS, Arena, ClockedBackend, ttl_config
 
-from pyflinkstate.api.descriptors import StateKind, ValueStateDescriptor
+from pyflinkstate.api.state import StateKind, ValueStateDescriptor
 from pyflinkstate.api.ttl import UpdateType
-from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup
+from pyflinkstate.backends.ttl.rules import TtlIncrementalCleanup, TtlRules
 from pyflinkstate.testing import ManualClock
 
 CLEANUP_SIZE = 5

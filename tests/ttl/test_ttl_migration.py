@@ -3,7 +3,6 @@
 import pytest
 from backend_support import (
     ALL_KEY_GROUPS,
-    Mean,
     MemoryReader,
     entries,
     make_backend,
@@ -12,6 +11,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
+from slot_functions import Mean
 from tiers import cases
 from ttl_contract import ClockedBackend, ttl_config, with_ttl
 
@@ -25,8 +25,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.ttl import UpdateType
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 

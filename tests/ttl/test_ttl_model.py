@@ -24,8 +24,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.testing import ManualClock
 
 MAX_OPEN_SNAPSHOTS = 3

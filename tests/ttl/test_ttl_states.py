@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from backend_support import (
     PICKLED,
-    Mean,
     entries,
     make_backend,
     one_of_each_kind,
@@ -15,6 +14,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
+from slot_functions import Mean
 from ttl_contract import CONTEXTS, ClockedBackend, FromThree, ttl_config, with_ttl
 
 from pyflinkstate import (
@@ -26,9 +26,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
-from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE, TtlTypeInfo
+from pyflinkstate.backends.types.table import arrow_type, decode_column, encode_column
 from pyflinkstate.errors import StateRegistrationError, StateValueError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock, split
 

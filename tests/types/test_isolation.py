@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, OutputTag, Row, RowKind, TypeInformation, Types
-from pyflinkstate.backends.types.copies import rebuilds
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.types.internal_types import TtlTypeInfo
+from pyflinkstate.backends.types.table import rebuilds
 from pyflinkstate.backends.values.isolation import (
     is_immutable,
     isolated,

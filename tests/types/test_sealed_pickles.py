@@ -15,13 +15,13 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.snapshot import (
+from pyflinkstate.backends.operator_state.backend import (
+    DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
 )
-from pyflinkstate.backends.types.names import type_from_json, type_to_json
-from pyflinkstate.backends.types.pickles import sealed
+from pyflinkstate.backends.types.internal_types import sealed
+from pyflinkstate.backends.types.table import type_from_json, type_to_json
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()

@@ -12,17 +12,24 @@ import pytest
 from type_samples import ALL_SAMPLES, SAMPLES, Samples
 
 from pyflinkstate.api import basic_types, composite_types, windows
-from pyflinkstate.api.type_information import TypeInformation
-from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, Types
+from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.codec import walk
-from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.composites import COMPOSITES
 from pyflinkstate.backends.types.hashes import cannot_be_key
-from pyflinkstate.backends.types.names import type_from_json, type_to_json
-from pyflinkstate.backends.types.pickles import SEALED, SealedPickles
-from pyflinkstate.backends.types.table import OF_NAME, codec_of, find_codec, has_own_codec
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.types.internal_types import SEALED, SealedPickles, TtlTypeInfo
+from pyflinkstate.backends.types.table import (
+    OF_NAME,
+    USER_DEFINED,
+    arrow_type,
+    codec_of,
+    decode_column,
+    encode_column,
+    find_codec,
+    has_own_codec,
+    type_from_json,
+    type_to_json,
+)
 
 LONG, STRING = Types.LONG(), Types.STRING()
 
@@ -172,7 +179,7 @@ def test_what_is_derived_from_a_type_has_its_row_but_not_as_its_own() -> None:
 
     assert codec_of(Numbers(LONG)) is codec_of(Types.LIST(LONG))
     assert not has_own_codec(Numbers(LONG))
-    assert find_codec(Own()) is None
+    assert find_codec(Own()) is USER_DEFINED
 
 
 def test_sealed_pickles_have_no_name_of_their_own() -> None:

@@ -14,8 +14,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from type_samples import ALL_SAMPLES, GREATEST_INSTANT, KEY_SAMPLES, LEAST_INSTANT
 
 from pyflinkstate import (
@@ -32,8 +31,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
-from pyflinkstate.backends.types.copies import value_copier
+from pyflinkstate.backends.types.table import arrow_type, decode_column, encode_column, value_copier
 from pyflinkstate.errors import DescriptorTypeError, StateMigrationError, StateValueError
 
 LONG, STRING, INT = Types.LONG(), Types.STRING(), Types.INT()

@@ -13,9 +13,14 @@ from pyflinkstate.api.windows import (
     TimeWindow,
     TimeWindowSerializer,
 )
-from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
-from pyflinkstate.backends.types.copies import value_copier
-from pyflinkstate.backends.types.names import type_from_json, type_to_json
+from pyflinkstate.backends.types.table import (
+    arrow_type,
+    decode_column,
+    encode_column,
+    type_from_json,
+    type_to_json,
+    value_copier,
+)
 from pyflinkstate.errors import StateValueError
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate.errors import UntrustedConnectionError
 from pyflinkstate.runtime.wire.handshake import (

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from slot_functions import Echo, KeyedMeasured
 from support_job import JobRun, numbers
 from support_runtime import PICKLED, ManualClock, raising
@@ -24,8 +23,8 @@ from pyflinkstate import (
     RuntimeContext,
 )
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.master.reports.observe import Accumulators
-from pyflinkstate.runtime.plan import ChainedOperator, ChainNode, StatefulNode
+from pyflinkstate.runtime.master.job_reporter import Accumulators
+from pyflinkstate.runtime.plan.nodes import ChainedOperator, ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
 from pyflinkstate.runtime.slots import SlotHost, SlotService
 from pyflinkstate.runtime.tasks import ChainTask, Router, RouteTask, SinkTask, SlotTask, TaskLink

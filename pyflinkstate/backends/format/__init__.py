@@ -5,33 +5,31 @@ These are pure codecs: they open no files and read no clock.
 
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.format.operator_file import (
+from pyflinkstate.backends.format.sections import (
+    CheckpointStreamFactory,
+    SectionChecks,
+    SectionWriter,
+    StateReader,
+    read_head,
+    read_section,
+    read_sections,
+    write_file,
+)
+from pyflinkstate.backends.format.state_file import (
     OPERATOR_FILE_MAGIC,
+    STATE_FILE_MAGIC,
+    KeyedStateSnapshot,
+    KeyGroupEntries,
     OperatorStateCodec,
+    StateCodec,
+    StateFileHead,
     decode_metas,
     encode_metas,
     float_type_of,
 )
-from pyflinkstate.backends.format.paths import (
-    SHARED_PREFIX,
-    is_file_name,
-    is_job_id,
-    is_state_path,
-    state_file_name,
-    written_at,
-    written_by,
-)
-from pyflinkstate.backends.format.section_checks import SectionChecks
-from pyflinkstate.backends.format.section_reader import read_head, read_section, read_sections
-from pyflinkstate.backends.format.section_writer import SectionWriter, write_file
-from pyflinkstate.backends.format.state_entries import KeyedStateSnapshot, KeyGroupEntries
-from pyflinkstate.backends.format.state_file import (
-    STATE_FILE_MAGIC,
-    StateCodec,
-    StateFileHead,
-)
 from pyflinkstate.backends.format.state_handles import (
     RAW_KEYED_STATE,
+    SHARED_PREFIX,
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
@@ -42,8 +40,13 @@ from pyflinkstate.backends.format.state_handles import (
     Section,
     StateAssignment,
     StreamStateHandle,
+    is_file_name,
+    is_job_id,
+    is_state_path,
+    state_file_name,
+    written_at,
+    written_by,
 )
-from pyflinkstate.backends.format.streams import CheckpointStreamFactory, StateReader
 
 __all__ = [
     "END_OF_STREAM",

@@ -14,7 +14,6 @@ import attrs
 from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.values import Json, JsonObject, Offset
 from pyflinkstate.backends.format.framing import decode_head, encode_head, making_sense
-from pyflinkstate.backends.format.paths import is_job_id, is_state_path
 from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
@@ -25,6 +24,8 @@ from pyflinkstate.backends.format.state_handles import (
     RawOperatorStateHandle,
     Section,
     StreamStateHandle,
+    is_job_id,
+    is_state_path,
 )
 from pyflinkstate.backends.keys import KEY_HASH_VERSION, UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange
 from pyflinkstate.backends.types import OperatorStateMode

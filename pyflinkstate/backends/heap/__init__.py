@@ -2,8 +2,7 @@
 
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.record_loop import RecordLoop
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import snapshot_runner, to_batch
+from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, snapshot_runner, to_batch
 from pyflinkstate.backends.heap.state_map import ABSENT, StateMapSnapshot
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue

@@ -6,18 +6,17 @@ import logging
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import StateDescriptor
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import AnyState, Key
+from pyflinkstate.backends.bound_state import KeyContext, KeySelectionListener
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, TimerQueue
 from pyflinkstate.backends.keys import (
-    KeyContext,
     KeyGroupRange,
     KeyHasher,
-    KeySelectionListener,
     key_group_of_hash,
 )
 from pyflinkstate.backends.snapshots import RunningSnapshots

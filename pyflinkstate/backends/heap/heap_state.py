@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Stored
-from pyflinkstate.backends.bound_state import BoundState
+from pyflinkstate.backends.bound_state import BoundState, KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE, may_hold_nan
 from pyflinkstate.backends.values.nan import refuse_nan
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import MapStateDescriptor
 from pyflinkstate.api.values import Reduced, StateValue
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import may_hold_nan, rebuilds, rechecker, value_copier
 from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
 from pyflinkstate.backends.values.nan import refuse_nan

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.timer_queue import TimerQueue, Timestamp
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.values.isolation import take_isolated
 
 

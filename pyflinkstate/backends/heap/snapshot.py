@@ -1,17 +1,24 @@
-"""Snapshot of a heap backend: a short synchronous prepare, and a detached asynchronous write."""
+"""Snapshot and restore of a heap backend.
+
+A snapshot is a short synchronous prepare and a detached asynchronous write. A restore reads the backend's own
+key groups from any number of state handles.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
+    STATE_FILE_MAGIC,
     CheckpointStreamFactory,
     KeyedStateSnapshot,
     KeyGroupEntries,
@@ -20,18 +27,36 @@ from pyflinkstate.backends.format import (
     SectionWriter,
     StateCodec,
     StateFileHead,
+    StateReader,
+    read_head,
+    read_sections,
     write_file,
 )
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import StateTable
-from pyflinkstate.backends.heap.timer_queue import TimerQueue
-from pyflinkstate.backends.snapshots import (
-    Changes,
-    SnapshotExecutionType,
-    SnapshotStrategyRunner,
+from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
+from pyflinkstate.backends.keys import KeyHasher, hash_has_changed, key_group_of_hash
+from pyflinkstate.backends.snapshots import Changes, SnapshotExecutionType, SnapshotStrategyRunner
+from pyflinkstate.backends.types import (
+    MISFITS,
+    VOID_NAMESPACE,
+    Convert,
+    RegisteredQueueMeta,
+    RegisteredStateMeta,
+    StateMeta,
+    common_meta,
+    keys_may_become,
+    sealed,
+    state_migration,
+    unchanged,
 )
-from pyflinkstate.backends.types import MISFITS, StateMeta
-from pyflinkstate.errors import StateValueError
+from pyflinkstate.errors import (
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
+    StateMigrationError,
+    StateValueError,
+)
 
 #: Number of key groups that may wait for the compressor.
 MAX_COMPRESSING = 2
@@ -196,3 +221,177 @@ def snapshot_runner(
         backend.snapshots,
         SnapshotExecutionType.ASYNCHRONOUS if backend.async_snapshots else SnapshotExecutionType.SYNCHRONOUS,
     )
+
+
+@attrs.frozen
+class HeapRestoreOperation:
+    """Fills a new backend with state (Flink: ``HeapRestoreOperation``).
+
+    Attributes:
+        backend: is filled.
+        reader: reads the files.
+    """
+
+    backend: HeapKeyedStateBackend
+    reader: StateReader
+
+    def restore(self, handles: Iterable[KeyGroupsStateHandle | None]) -> None:
+        """Load the backend's own key groups from ``handles``, which may have any ranges.
+
+        A handle that is None stands for the snapshot of a subtask without state.
+
+        Raises:
+            CorruptCheckpointError: a file is missing, truncated or altered.
+            IncompatibleCheckpointError: key type, max parallelism or a state's type differ.
+        """
+        for handle in handles:
+            if handle is not None and self._is_needed(handle):
+                for written in (handle, *handle.increments):
+                    self._restore_handle(written)
+
+    def _is_needed(self, handle: KeyGroupsStateHandle) -> bool:
+        owned = handle.key_group_range.intersection(self.backend.key_group_range)
+        return len(owned) > 0 or self._is_spread_anew(handle)
+
+    def _is_spread_anew(self, handle: KeyGroupsStateHandle) -> bool:
+        """Return whether keys may have been in other key groups when the handle was written."""
+        return hash_has_changed(self.backend.key_type, handle.key_hash_version)
+
+    def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
+        head = self._read_head(handle)
+        what = self.reader.describe(handle.stream)
+        self._check_head(head, what)
+        spread_anew = self._is_spread_anew(handle)
+        for meta in (self._sealed(meta, what) for meta in head.states):
+            if meta.name not in handle.sections:
+                raise CorruptCheckpointError(
+                    f"{what} is damaged: it does not say where its state {meta.name!r} is", file=what
+                )
+            codec = head.codec(meta)
+            owned = {
+                key_group: section
+                for key_group, section in handle.sections[meta.name].items()
+                if spread_anew or key_group in self.backend.key_group_range
+            }
+            entries = self._entries(handle, codec, owned, f"{what}, state {meta.name!r}")
+            if spread_anew:
+                entries = self._own(entries)
+            if isinstance(meta, RegisteredQueueMeta):
+                self._load_queue(meta, entries)
+            else:
+                self._load_table(meta, entries)
+
+    def _read_head(self, handle: KeyGroupsStateHandle) -> StateFileHead:
+        head = read_head(self.reader, handle.stream, STATE_FILE_MAGIC)
+        return StateFileHead.decode(head, self.reader.describe(handle.stream))
+
+    def _check_head(self, head: StateFileHead, what: str) -> None:
+        backend = self.backend
+        if not keys_may_become(head.key_type, backend.key_type):
+            raise IncompatibleCheckpointError(
+                f"{what} has keys of {head.key_type}, and the program declares {backend.key_type}: the type "
+                f"of keys decides where their state lies, so it cannot change, but BYTE to SHORT to INT",
+                file=what,
+            )
+        if head.max_parallelism != backend.max_parallelism:
+            raise IncompatibleCheckpointError(
+                f"{what} has max parallelism {head.max_parallelism}, and the program declares "
+                f"{backend.max_parallelism}: it cannot change once there is state",
+                file=what,
+            )
+
+    def _sealed(self, meta: StateMeta, what: str) -> StateMeta:
+        """Return ``meta`` with its pickles sealed, except namespaces, by which entries are looked up."""
+        if _has_pickles(meta.namespace_type) and not _has_pickles(self.backend.key_type):
+            raise IncompatibleCheckpointError(
+                f"{what}: state {meta.name!r} has pickled namespaces, and the program declares its keys, "
+                f"{self.backend.key_type}: the file does not belong to this program",
+                file=what,
+            )
+        if isinstance(meta, RegisteredQueueMeta):
+            return meta
+        return attrs.evolve(meta, stored_type=sealed(meta.stored_type))
+
+    def _entries(
+        self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
+    ) -> Iterator[KeyGroupEntries]:
+        for key_group, data in read_sections(self.reader, handle.stream, sections):
+            yield codec.decode(key_group, data, sections[key_group].checksum, what)
+
+    def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
+        """Regroup entries by the key groups that their keys have now, and yield those of this subtask."""
+        hasher = KeyHasher(self.backend.key_type)
+        for group in entries:
+            rows: dict[int, list[int]] = {}
+            for row, code in enumerate(hasher.hashes(group.keys)):
+                key_group = key_group_of_hash(code, self.backend.max_parallelism)
+                if key_group in self.backend.key_group_range:
+                    rows.setdefault(key_group, []).append(row)
+            for key_group, picked in rows.items():
+                yield group.picked(key_group, picked)
+
+    def _load_table(self, meta: RegisteredStateMeta, entries: Iterator[KeyGroupEntries]) -> None:
+        table = self.backend.registered_kv_states.get(meta.name)
+        if table is None:
+            table = self.backend.create_table(meta)
+        convert = self._conversion(table, meta)
+        for group in entries:
+            if group.removed is not None:
+                _apply(table.map_of(group.key_group), group, convert)
+                continue
+            values = group.values if convert is unchanged else list(map(convert, group.values))
+            table.map_of(group.key_group).load(group.entry_keys(), values)
+
+    def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert:
+        """Return the conversion if one subtask migrated the state before the checkpoint and another did not.
+
+        Both get the type that loses nothing, which then becomes the type that the program asks for.
+        """
+        if table.meta == meta:
+            return unchanged
+        try:
+            both = common_meta(table.meta, meta)
+            table.set_meta(both, state_migration(table.meta, both, self.backend.clock).convert)
+            return state_migration(meta, both, self.backend.clock).convert
+        except StateMigrationError as error:
+            raise IncompatibleCheckpointError(
+                f"state {meta.name!r} is {meta} in one subtask's file and {table.meta} in another's",
+                state=meta.name,
+            ) from error
+
+    def _load_queue(self, meta: RegisteredQueueMeta, entries: Iterator[KeyGroupEntries]) -> None:
+        queue = self._queue_of(meta)
+        for group in entries:
+            namespaces = group.namespaces or [VOID_NAMESPACE] * len(group)
+            timers = map(Timer, group.values, group.keys, namespaces)
+            if group.removed is None:
+                queue.load(group.key_group, timers)
+                continue
+            for timer, gone in zip(timers, group.removed, strict=True):
+                queue.remove(timer, group.key_group)  # a timer that was added again has a new place
+                if not gone:
+                    queue.add(timer, group.key_group)
+
+    def _queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
+        queue = self.backend.registered_queues.get(meta.name)
+        if queue is not None and queue.meta != meta:
+            raise IncompatibleCheckpointError(
+                f"timers {meta.name!r} have namespaces of {meta.namespace_type} in one subtask's file and "
+                f"of {queue.meta.namespace_type} in another's",
+                state=meta.name,
+            )
+        return self.backend.create_queue(meta) if queue is None else queue
+
+
+def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert) -> None:
+    """Apply an increment to the contents of the map."""
+    assert group.removed is not None
+    for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
+        if gone:
+            state_map.remove(key)
+        else:
+            state_map.put(key, convert(value))
+
+
+def _has_pickles(type_info: TypeInformation) -> bool:
+    return sealed(type_info) != type_info

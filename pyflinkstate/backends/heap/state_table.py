@@ -9,14 +9,14 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
+    NestedStateMap,
     StateMap,
     StateMapSnapshot,
     StateSnapshotTransformer,
+    StateTableVisitor,
 )
-from pyflinkstate.backends.heap.state_visitor import StateTableVisitor
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (
     VOID_NAMESPACE,

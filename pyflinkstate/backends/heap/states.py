@@ -2,7 +2,7 @@
 
 They behave as the classes of ``pyflinkstate.api.state`` say, and are registered as their subclasses below.
 They do not inherit from them, which would make compiled code slow. Besides the user's methods each has those
-of :class:`~pyflinkstate.backends.internal_state.InternalState`.
+of ``HeapState``, for the runtime and for time to live.
 """
 
 from __future__ import annotations
@@ -10,22 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import (
+    AggregatingState,
     AggregatingStateDescriptor,
+    ListState,
     ListStateDescriptor,
+    MapState,
+    ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
+    ValueState,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import TypeInformation, integer_bounds
 from pyflinkstate.api.values import AnyState, StateValue, Stored
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.map_state import HeapMapState
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import rebuilds, rechecker
+from pyflinkstate.backends.values.checked import StateList
 from pyflinkstate.backends.values.isolation import (
     is_immutable,
     isolated,
@@ -33,7 +38,6 @@ from pyflinkstate.backends.values.isolation import (
     isolated_from,
     own_copy,
 )
-from pyflinkstate.backends.values.state_list import StateList
 
 if TYPE_CHECKING:
     from pyflinkstate.backends.heap.state_table import StateTable

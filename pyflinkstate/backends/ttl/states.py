@@ -21,8 +21,7 @@ from pyflinkstate.api.type_information import TypeInformation
 from pyflinkstate.api.types import integer_bounds
 from pyflinkstate.api.values import AnyState, Reduced, StateValue, Stored
 from pyflinkstate.backends.bound_state import BoundState
-from pyflinkstate.backends.ttl.access import UNKNOWN, TtlRules
-from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup
+from pyflinkstate.backends.ttl.rules import UNKNOWN, TtlIncrementalCleanup, TtlRules
 from pyflinkstate.backends.types import value_copier
 from pyflinkstate.backends.values.list_iterator import ListIterator
 from pyflinkstate.errors import NoCurrentKeyError

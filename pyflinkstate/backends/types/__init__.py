@@ -6,19 +6,26 @@ and decides to which types they may migrate. The metadata of a state that outliv
 
 from pyflinkstate.backends.types.atoms import NARROW_FLOAT, WIDE_FLOAT
 from pyflinkstate.backends.types.codec import Convert, JavaHash, WrittenForm, unchanged
-from pyflinkstate.backends.types.columns import MISFITS, arrow_type, decode_column, encode_column
-from pyflinkstate.backends.types.common_type import common_meta, common_type
-from pyflinkstate.backends.types.copies import rebuilds, rechecker, value_copier
 from pyflinkstate.backends.types.hashes import java_hashes_of_strings
+from pyflinkstate.backends.types.internal_types import (
+    PICKLE_PROTOCOL,
+    VOID_NAMESPACE,
+    VOID_NAMESPACE_TYPE,
+    TtlTypeInfo,
+    TtlValue,
+    dump_pickle,
+    load_pickle,
+    sealed,
+    unsealed,
+)
 from pyflinkstate.backends.types.migration import (
     Migration,
+    common_meta,
+    common_type,
     keys_may_become,
     state_migration,
     type_migration,
 )
-from pyflinkstate.backends.types.names import type_from_json, type_to_json
-from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.types.pickles import PICKLE_PROTOCOL, dump_pickle, load_pickle, sealed, unsealed
 from pyflinkstate.backends.types.state_meta import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
@@ -27,15 +34,23 @@ from pyflinkstate.backends.types.state_meta import (
     StateMeta,
 )
 from pyflinkstate.backends.types.table import (
+    MISFITS,
+    arrow_type,
+    decode_column,
+    encode_column,
     exact_class,
     hash_version,
     java_hash_of_type,
     may_hold_nan,
+    rebuilds,
+    rechecker,
     text_of_type,
+    type_from_json,
+    type_to_json,
+    value_copier,
     value_of_cell,
     written_form,
 )
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo, TtlValue
 
 __all__ = [
     "MISFITS",

@@ -34,9 +34,8 @@ from pyflinkstate.backends.types.codec import (
     unchanged,
 )
 from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, java_hash_of_tuple
-from pyflinkstate.backends.types.pickles import dump_pickle
+from pyflinkstate.backends.types.internal_types import TtlTypeInfo, dump_pickle
 from pyflinkstate.backends.types.texts import show_row
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.backends.values import (
     NOTED_FROM,
     CheckedDict,

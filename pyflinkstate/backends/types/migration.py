@@ -10,10 +10,15 @@ the two are compatible. A type and its parts may change in these ways:
 * Time to live is turned on: values get the time of the migration. Or it is turned off: the timestamps are
   dropped, and expired values come back, as in Flink.
 * A declared type becomes a pickled one. A pickled one becomes a declared one if the program allows it; the
-  module :mod:`pyflinkstate.backends.types.pickles` explains why it has to.
+  module :mod:`pyflinkstate.backends.types.internal_types` explains why it has to.
 
 The keys of maps, by which values are looked up, may change only if equal keys stay equal and different keys
 stay different.
+
+Subtasks may change the type of a state at different times, and the files of an incremental checkpoint may
+have been written before and after that. A restore does not know yet which type the next program asks for. So
+it gives all values their *common type*, which both others can become and which can become both: it has the
+fields of both rows, the wider of two numbers, the time to live, the pickle.
 """
 
 from __future__ import annotations
@@ -22,14 +27,27 @@ from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.api.types import ExternalTypeInfo, PickledBytesTypeInfo, RowTypeInfo, TypeInformation
+from pyflinkstate.api.types import (
+    ExternalTypeInfo,
+    ObjectArrayTypeInfo,
+    PickledBytesTypeInfo,
+    RowTypeInfo,
+    TypeInformation,
+)
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.codec import Codec, Convert, in_order, unchanged, walk
-from pyflinkstate.backends.types.pickles import Enclosed, SealedPickles, dump_pickle, load_pickle, unsealed
+from pyflinkstate.backends.types.composites import names_under
+from pyflinkstate.backends.types.internal_types import (
+    Enclosed,
+    SealedPickles,
+    TtlTypeInfo,
+    dump_pickle,
+    load_pickle,
+    unsealed,
+)
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
-from pyflinkstate.backends.types.table import codec_of, find_codec
-from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
-from pyflinkstate.errors import StateMigrationError
+from pyflinkstate.backends.types.table import USER_DEFINED, codec_of, find_codec
+from pyflinkstate.errors import ConfigurationError, StateMigrationError
 
 #: Java gives equal numbers of these types the same hash, so keys stay in their key groups.
 _HASHED_ALIKE = ("BYTE", "SHORT", "INT")
@@ -210,13 +228,10 @@ class _Conversions:
 def _changeable(was: TypeInformation, now: TypeInformation) -> Codec:
     """Return the codec of ``was``; raise ``ValueError`` if no value of ``was`` can become one of ``now``."""
     before, after = find_codec(was), find_codec(now)
-    if before is None or after is None or not _may_become(before, after):
+    has_other_parts = before.converted is not None and after.name == before.name
+    if not has_other_parts and after.name not in before.may_become:
         raise ValueError(f"{was} cannot become {now}")
     return before
-
-
-def _may_become(was: Codec, now: Codec) -> bool:
-    return now.name in was.may_become or (was.converted is not None and now.name == was.name)
 
 
 def _sealing(was: TypeInformation) -> Convert:
@@ -251,3 +266,68 @@ def _incompatible(was: RegisteredStateMeta, now: RegisteredStateMeta, rule: str)
         f"or what the checkpoint has",
         state=was.name,
     )
+
+
+def common_meta(one: RegisteredStateMeta, other: RegisteredStateMeta) -> RegisteredStateMeta:
+    """Return the metadata with the common type of both; raise ``StateMigrationError`` if they have none."""
+    stored_type = common_type(one.stored_type, other.stored_type)
+    if stored_type is None:
+        raise StateMigrationError(f"{one} and {other} have nothing in common", state=one.name)
+    return attrs.evolve(one, stored_type=stored_type)
+
+
+def common_type(one: TypeInformation, other: TypeInformation) -> TypeInformation | None:
+    """Return a type to which values of both can be converted without loss, or None.
+
+    >>> from pyflinkstate.api.types import Types
+    >>> rows = (Types.ROW_NAMED(["a", "b"], [Types.INT()] * 2), Types.ROW_NAMED(["b"], [Types.LONG()]))
+    >>> print(common_type(*rows))
+    ROW(a: INT, b: LONG)
+    """
+    one, other = bare(one), bare(other)
+    if one == other:
+        return one
+    if isinstance(one, TtlTypeInfo) or isinstance(other, TtlTypeInfo):
+        return _expiring(one, other)
+    if isinstance(one, SealedPickles) or isinstance(other, SealedPickles):
+        return SealedPickles()
+    if isinstance(one, RowTypeInfo) and isinstance(other, RowTypeInfo):
+        return _row_of_both(one, other)
+    return _of_same_shape(one, other) or _of_same_shape(other, one)
+
+
+def _expiring(one: TypeInformation, other: TypeInformation) -> TypeInformation | None:
+    values = [part.value_type if isinstance(part, TtlTypeInfo) else part for part in (one, other)]
+    value_type = common_type(*values)
+    return None if value_type is None else TtlTypeInfo(value_type)
+
+
+def _row_of_both(one: RowTypeInfo, other: RowTypeInfo) -> TypeInformation | None:
+    fields: dict[str, TypeInformation | None] = dict(zip(names_under(one, other), one.parts(), strict=True))
+    for name, part in zip(other.field_names, other.parts(), strict=True):
+        known = fields.get(name)
+        fields[name] = part if known is None else common_type(known, part)
+    found = [part for part in fields.values() if part is not None]
+    return RowTypeInfo(found, fields) if len(found) == len(fields) else None
+
+
+def _of_same_shape(one: TypeInformation, other: TypeInformation) -> TypeInformation | None:
+    """Return ``other`` with the common types of the parts, if ``one`` may become a type of its name."""
+    narrow, wide = find_codec(one), find_codec(other)
+    if wide is USER_DEFINED or wide.name not in {*narrow.may_become, narrow.name}:
+        return None
+    if one.kind:
+        return other
+    if len(one.parts()) != len(other.parts()):
+        return None
+    parts = [common_type(*pair) for pair in zip(one.parts(), other.parts(), strict=True)]
+    found = [part for part in parts if part is not None]
+    return _made_of(other, found) if len(found) == len(parts) else None
+
+
+def _made_of(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
+    """Return the type with these parts. Only an array of objects accepts elements of every type."""
+    try:
+        return type_info.with_parts(parts)
+    except ConfigurationError:
+        return ObjectArrayTypeInfo(*parts)

@@ -1,4 +1,4 @@
-"""Lists and dicts in state that know which of their elements have been checked.
+"""The lists and dicts in state: some know which of their elements have been checked.
 
 Theory of operation
 ===================
@@ -23,6 +23,7 @@ A short list is always checked as a whole, which costs less than recording, unle
 lists or dicts themselves.
 
 A copy or a pickle of such a list is a plain list, and that of such a dict a plain dict.
+So is that of a :class:`StateList`, the live list that a list state hands out.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from collections.abc import ItemsView, Iterable, Iterator, Sequence, ValuesView
 from typing import Any, SupportsIndex
 
 from pyflinkstate.api.values import Reduced, StateValue
+from pyflinkstate.backends.values.list_iterator import ListIterator
 
 #: Shorter lists and dicts are checked as a whole.
 NOTED_FROM = 64
@@ -350,3 +352,19 @@ class WatchedDict(CheckedDict):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
         return dict, (self.copy(),)
+
+
+class StateList(list[StateValue]):
+    """The live list of the state called ``name``. A copy or a pickle of it is a plain list."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, elements: list[StateValue], name: str) -> None:
+        super().__init__(elements)
+        self.name = name
+
+    def __iter__(self) -> ListIterator:
+        return ListIterator(self, self.name)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
+        return list, (list.copy(self),)

@@ -32,9 +32,8 @@ from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.api.windows import CountWindow, GlobalWindow, TimeWindow
-from pyflinkstate.backends.values.checked import CheckedDict, CheckedList, WatchedDict, WatchedList
+from pyflinkstate.backends.values.checked import CheckedDict, CheckedList, StateList, WatchedDict, WatchedList
 from pyflinkstate.backends.values.results import check_results
-from pyflinkstate.backends.values.state_list import StateList
 
 #: Values of exactly these types, not of their subclasses, cannot change in place.
 IMMUTABLE_TYPES: Final = frozenset(

@@ -29,11 +29,9 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.timers import TimeDomain
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.values import Key, Record
+from pyflinkstate.api import Key, Record, T, TimeDomain
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap import InternalTimerService, Timer
-from pyflinkstate.backends.keys import KeyContext
 from pyflinkstate.backends.values import isolated, take_isolated
 from pyflinkstate.runtime.operators.context import awaits, close_all
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, KeyedContext

@@ -11,20 +11,25 @@ from typing import cast
 
 import attrs
 
-from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api import (
+    AggregatingState,
     AggregatingStateDescriptor,
+    AnyState,
+    Function,
+    KeyedStateStore,
+    ListState,
     ListStateDescriptor,
+    MapState,
     MapStateDescriptor,
+    MetricGroup,
+    ReducingState,
     ReducingStateDescriptor,
+    RuntimeContext,
     StateDescriptor,
+    TimerService,
+    ValueState,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import Function
-from pyflinkstate.api.metrics import MetricGroup
-from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.timers import TimerService
-from pyflinkstate.api.values import AnyState
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, SubtaskTime
 from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
 from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock, TaskTime

@@ -13,23 +13,30 @@ from typing import cast
 
 import attrs
 
-from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.api.connected import (
+from pyflinkstate.api import (
+    AnyState,
+    BroadcastState,
+    CheckpointedFunction,
+    CheckpointListener,
     CoFlatMapFunction,
     CoMapFunction,
-)
-from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
-from pyflinkstate.api.functions import (
     FilterFunction,
     FlatMapFunction,
+    FunctionContext,
+    Key,
+    KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     MapFunction,
+    MapStateDescriptor,
     ProcessFunction,
+    ReadOnlyBroadcastState,
+    Record,
+    StateDescriptor,
+    StateValue,
+    TimeDomain,
+    TimerService,
+    UserFunction,
 )
-from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
-from pyflinkstate.api.timers import TimeDomain, TimerService
-from pyflinkstate.api.values import AnyState, FunctionContext, Key, Record, StateValue, UserFunction
 from pyflinkstate.backends.heap import InternalTimerService, Timer, UserTimerService
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.values import told_function

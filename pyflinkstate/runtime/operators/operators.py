@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.values import Key, Record, UserFunction
+from pyflinkstate.api import Key, OutputTag, Record, UserFunction, is_side_output
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, InternalTimerService, SubtaskTime, Timer
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.values import take_isolated

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, cast
 import attrs
 import numpy as np
 
-from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.api.connected import (
+from pyflinkstate.api import (
+    CheckpointedFunction,
+    CheckpointListener,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    Function,
+    FunctionContext,
+    Key,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    TimeDomain,
+    UserFunction,
 )
-from pyflinkstate.api.functions import Function, KeyedProcessFunction
-from pyflinkstate.api.timers import TimeDomain
-from pyflinkstate.api.values import FunctionContext, Key, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
 from pyflinkstate.backends.heap import RecordLoop, SubtaskTime, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask

@@ -20,9 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
-from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import AsyncFunctionDescriptor, Record, safe_repr
 from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.errors import BadRecordError, RuntimeFailure
 from pyflinkstate.runtime.operators import async_operator

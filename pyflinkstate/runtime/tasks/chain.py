@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from pyflinkstate.api.functions import ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.timers import TimerService
-from pyflinkstate.api.values import Record, UserFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
+from pyflinkstate.api import (
+    NO_TIMESTAMP,
+    OutputTag,
+    ProcessFunction,
+    Record,
+    TimerService,
+    UserFunction,
+    WatermarkStrategy,
+    is_side_output,
+)
 from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.runtime.operators import (
     KeylessTimerService,

@@ -13,9 +13,15 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pyflinkstate.api.functions import KeySelector
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Key, Record, SelectKey, TypedValue
+from pyflinkstate.api import (
+    Key,
+    KeySelector,
+    PickledBytesTypeInfo,
+    Record,
+    SelectKey,
+    TypedValue,
+    TypeInformation,
+)
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, operator_index
 from pyflinkstate.backends.types import exact_class
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError

@@ -18,9 +18,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.values import Record, Reported, Split
+from pyflinkstate.api import Record, Reported, Split, T, safe_repr
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator

@@ -1,6 +1,6 @@
 """Everything that travels between processes: frames, messages, watermarks, metrics, and their channels."""
 
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import (
     LOOK_EVERY_S,

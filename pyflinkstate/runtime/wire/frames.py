@@ -23,10 +23,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Key, Record, SelectKey
-from pyflinkstate.api.watermark_strategy import TimestampAssigner
-from pyflinkstate.api.watermarks import NO_WATERMARK
+from pyflinkstate.api import NO_WATERMARK, Key, Record, SelectKey, TimestampAssigner, safe_repr
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire.pickling import dumps, loads
 from pyflinkstate.runtime.wire.watermarks import FrameTime, TaskTime

@@ -13,7 +13,7 @@ import enum
 
 import attrs
 
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
 
 
 @attrs.define

@@ -17,9 +17,9 @@ from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.values import AnyWindow
 from pyflinkstate.api.windows import MAX_LONG_VALUE
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.timer_service import InternalTimerService, KindOfTimers
-from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.values.isolation import isolated
 
 #: Times and lengths beyond these take the general way, so that a time plus a length is a 64-bit integer.

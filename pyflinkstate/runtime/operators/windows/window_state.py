@@ -10,23 +10,35 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api import (
+    AggregateFunction,
     AggregatingStateDescriptor,
+    AnyState,
+    AnyWindow,
+    Function,
+    KeyedStateStore,
+    ListState,
     ListStateDescriptor,
+    MergeCallback,
+    MergingWindowAssigner,
+    MetricGroup,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    Record,
+    ReduceFunction,
     ReducingStateDescriptor,
+    RuntimeContext,
     StateDescriptor,
     StateKind,
+    Stored,
+    Trigger,
+    TriggerResult,
+    TypeInformation,
+    Types,
+    UserFunction,
+    Window,
+    WindowAssigner,
 )
-from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
-from pyflinkstate.api.metrics import MetricGroup
-from pyflinkstate.api.state import ListState
-from pyflinkstate.api.triggers import Trigger, TriggerResult
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, AnyWindow, Record, Stored, UserFunction
-from pyflinkstate.api.window_assigners import MergingWindowAssigner, WindowAssigner
-from pyflinkstate.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
-from pyflinkstate.api.windows import MergeCallback, Window
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, InternalTimerService
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError, StateValueError

@@ -14,24 +14,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from pyflinkstate.api.checks import at_least
-from pyflinkstate.api.descriptors import ListStateDescriptor
-from pyflinkstate.api.functions import Function
-from pyflinkstate.api.metrics import Counter
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.session_windows import session_gap_of
-from pyflinkstate.api.state import ListState
-from pyflinkstate.api.triggers import Trigger, TriggerResult, purges_at_end
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, AnyWindow, Key, Record, UserFunction
-from pyflinkstate.api.window_assigners import MergingWindowAssigner, WindowAssigner, alignment_of
-from pyflinkstate.api.window_functions import (
+from pyflinkstate.api import (
+    MAX_LONG_VALUE,
     AllWindowFunction,
+    AnyState,
+    AnyWindow,
+    Counter,
+    Function,
+    Key,
+    ListState,
+    ListStateDescriptor,
+    MergingWindowAssigner,
+    OutputTag,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
+    Record,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    TypeInformation,
+    Types,
+    UserFunction,
+    WindowAssigner,
     WindowFunction,
+    alignment_of,
+    at_least,
+    purges_at_end,
+    session_gap_of,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, TimeWindow
 from pyflinkstate.backends.heap import InternalTimerService, Timer
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError

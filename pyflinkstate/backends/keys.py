@@ -1,0 +1,185 @@
+"""Keys: the Java hash code of each, and the key group that it belongs to for ever.
+
+Key groups are the unit in which keyed state is spread, stored and moved between subtasks. A key belongs to
+one of ``max_parallelism`` key groups; a subtask owns a contiguous range of them. Formulas and constants are
+those of Flink's ``KeyGroupRangeAssignment`` and ``MathUtils``, so that state can move between the two.
+
+Keys are checked against their declared type and hashed as Java does. None and NaN are refused: None is
+Flink's rule, and NaN does not equal itself. The hash of a key must not change, as checkpoints keep state by
+key group. ``KEY_HASH_VERSION`` counts the changes that were made all the same: state of an earlier version is
+assigned to key groups again on a restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import TypedValue
+from pyflinkstate.backends.types import JavaHash, hash_version, java_hash_of_type, java_hashes_of_strings
+from pyflinkstate.backends.values import refuse_nan
+from pyflinkstate.errors import InvalidKeyError, ParallelismError
+
+DEFAULT_LOWER_BOUND_MAX_PARALLELISM = 1 << 7
+UPPER_BOUND_MAX_PARALLELISM = 1 << 15
+
+_MASK = 0xFFFFFFFF
+
+
+@attrs.frozen
+class KeyGroupRange:
+    """The key groups ``start`` to ``end``, both included; empty when ``end < start``."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start + 1)
+
+    def __contains__(self, key_group: object) -> bool:
+        return isinstance(key_group, int) and self.start <= key_group <= self.end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.end + 1))
+
+    def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
+        """Return the key groups that are in both ranges."""
+        return KeyGroupRange(max(self.start, other.start), min(self.end, other.end))
+
+    def __str__(self) -> str:
+        return f"{self.start}..{self.end}"
+
+
+def murmur_hash(code: int) -> int:
+    """Scramble a 32-bit Java hash code into a non-negative int (Flink: ``MathUtils.murmurHash``).
+
+    >>> murmur_hash(97)
+    1455541201
+    """
+    code = (code * 0xCC9E2D51) & _MASK
+    code = ((code << 15) | (code >> 17)) & _MASK
+    code = (code * 0x1B873593) & _MASK
+    code = ((code << 13) | (code >> 19)) & _MASK
+    code = (code * 5 + 0xE6546B64) & _MASK
+    code ^= 4
+    code ^= code >> 16
+    code = (code * 0x85EBCA6B) & _MASK
+    code ^= code >> 13
+    code = (code * 0xC2B2AE35) & _MASK
+    code ^= code >> 16
+    if code < 0x80000000:
+        return code
+    return 0 if code == 0x80000000 else 0x100000000 - code
+
+
+def key_group_of_hash(java_hash: int, max_parallelism: int) -> int:
+    """Return the key group of a key with this Java hash code (``assignToKeyGroup``)."""
+    return murmur_hash(java_hash & _MASK) % max_parallelism
+
+
+def operator_index(max_parallelism: int, parallelism: int, key_group: int) -> int:
+    """Return the subtask that owns ``key_group`` (``computeOperatorIndexForKeyGroup``)."""
+    return key_group * parallelism // max_parallelism
+
+
+def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
+    """Return the key groups that subtask ``index`` owns (``computeKeyGroupRangeForOperatorIndex``).
+
+    >>> [str(key_group_range(128, 3, index)) for index in range(3)]
+    ['0..42', '43..85', '86..127']
+    """
+    check_parallelism(parallelism, max_parallelism)
+    start = (index * max_parallelism + parallelism - 1) // parallelism
+    end = ((index + 1) * max_parallelism - 1) // parallelism
+    return KeyGroupRange(start, end)
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Return the default max parallelism of an operator (``computeDefaultMaxParallelism``).
+
+    >>> default_max_parallelism(4), default_max_parallelism(86)
+    (128, 256)
+    """
+    check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
+    wanted = parallelism + parallelism // 2
+    rounded = 1 << (wanted - 1).bit_length() if wanted > 1 else 1
+    return min(max(rounded, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
+
+
+def _check_whole(name: str, value: object) -> None:
+    if type(value) is not int:
+        raise ParallelismError(f"{name} must be a whole number, not {value!r}", value=repr(value))
+
+
+def check_max_parallelism(max_parallelism: int) -> None:
+    """Raise ``ParallelismError`` unless 0 < max_parallelism <= 32768."""
+    _check_whole("max parallelism", max_parallelism)
+    if not 0 < max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
+        raise ParallelismError(
+            f"max parallelism {max_parallelism} is out of bounds: choose 1 to {UPPER_BOUND_MAX_PARALLELISM}",
+            max_parallelism=max_parallelism,
+        )
+
+
+def check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    """Raise ``ParallelismError`` unless 0 < parallelism <= max_parallelism <= 32768."""
+    _check_whole("parallelism", parallelism)
+    check_max_parallelism(max_parallelism)
+    if not 0 < parallelism <= max_parallelism:
+        raise ParallelismError(
+            f"operator parallelism not within bounds: {parallelism}; it must be between 1 and the "
+            f"max parallelism {max_parallelism}, the number of key groups, which can only be "
+            f"chosen before the first checkpoint",
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+        )
+
+
+#: Written with keyed state. Up to version 1 a ``TUPLE`` hashed as a Java ``List``.
+KEY_HASH_VERSION = 2
+
+
+def hash_has_changed(key_type: TypeInformation, since_version: int) -> bool:
+    """Return whether keys of ``key_type`` may have had another hash in version ``since_version``."""
+    return since_version < hash_version(key_type)
+
+
+@attrs.frozen
+class KeyHasher:
+    """Checks keys against their declared type and hashes them."""
+
+    key_type: TypeInformation
+    _hash: JavaHash = attrs.field(init=False, eq=False, repr=False)
+
+    @_hash.default
+    def _hash_for_type(self) -> JavaHash:
+        return java_hash_of_type(self.key_type)
+
+    def hashes(self, keys: Sequence[TypedValue]) -> list[int]:
+        """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
+        if keys and all(type(key) is str for key in keys):
+            return java_hashes_of_strings(keys)
+        return [self._hash(key) for key in keys]
+
+    def check(self, key: TypedValue) -> TypedValue:
+        """Return ``key`` as its declared type keeps it.
+
+        Raises:
+            InvalidKeyError: None, NaN, unhashable, of the wrong type, or without a stable hash.
+        """
+        try:
+            if key is None:
+                raise ValueError("None cannot be a key")
+            if isinstance(key, list):
+                raise ValueError("a list can change, so it cannot be a key; use a tuple")
+            hash(key)
+            key = self.key_type.check_key(key)
+            refuse_nan(key)
+            self._hash(key)
+        except (ValueError, TypeError, OverflowError) as error:
+            shown = safe_repr(key)
+            raise InvalidKeyError(f"invalid key {shown}: {error}", key=shown) from None
+        return key
