@@ -1,10 +1,9 @@
 """Contents and functions of windows: reduced, aggregated or all elements; state of window and key."""
 
 import pytest
-from support_windows import Collect, CollectInContext, Mean, WindowHarness
+from support_windows import Collect, CollectInContext, Listing, Mean, WindowHarness
 
 from pyflinkstate import (
-    AggregateFunction,
     AllWindowFunction,
     CountTrigger,
     EventTimeSessionWindows,
@@ -69,20 +68,7 @@ class TestContents:
         assert (first, second) == ([([1], 19), ([1], 9)], [([2], 29), ([1, 2], 19)])
 
     def test_aggregating_in_place_does_not_change_what_was_emitted(self):
-        class Listed(AggregateFunction):
-            create_accumulator = list
-
-            def add(self, value, accumulator):
-                accumulator.append(value)
-                return accumulator
-
-            def get_result(self, accumulator):
-                return accumulator
-
-            def merge(self, acc_a, acc_b):
-                return acc_a + acc_b
-
-        harness = WindowHarness(window_operator(TEN, CountTrigger.of(1), contents=Listed()))
+        harness = WindowHarness(window_operator(TEN, CountTrigger.of(1), contents=Listing()))
         emitted = [harness.process("a", value, 0) for value in (1, 2)]
         assert emitted == [[([1], 9)], [([1, 2], 9)]]
 

@@ -11,7 +11,7 @@ import traceback
 import attrs
 import pytest
 from hypothesis import example, given, settings, strategies as st
-from support_windows import Collect, WindowHarness
+from support_windows import Collect, Listing, WindowHarness
 
 from pyflinkstate import (
     AggregateFunction,
@@ -60,23 +60,6 @@ class Counting(AggregateFunction):
 
     def merge(self, acc_a, acc_b):
         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
-
-
-class Gathering(AggregateFunction):
-    """An accumulator that is changed in place."""
-
-    def create_accumulator(self):
-        return []
-
-    def add(self, value, accumulator):
-        accumulator.append(value)
-        return accumulator
-
-    def get_result(self, accumulator):
-        return accumulator
-
-    def merge(self, acc_a, acc_b):
-        return acc_a + acc_b
 
 
 class Remembering(ProcessWindowFunction):
@@ -128,7 +111,7 @@ CONTENTS = {
     "reduce": {"contents": joined},
     "typed reduce": {"contents": joined, "contents_type": Types.STRING(), "function": Remembering()},
     "aggregate": {"contents": Counting()},
-    "mutable aggregate": {"contents": Gathering(), "function": Collect()},
+    "mutable aggregate": {"contents": Listing(), "function": Collect()},
 }
 numbers = st.integers(1, 20)
 aligned = st.one_of(
