@@ -118,7 +118,7 @@ SHARED_PARAMETERS = {
     "datastream/async_data_stream.py": "each signature of AsyncDataStream is PyFlink's",
     "runtime/operators/windows/windowing.py": "window_operator() checks what WindowOperator takes",
 }
-#: What waits if it is called without a timeout: see ``wait_for`` in ``runtime/wire/clock.py``.
+#: What waits if it is called without a timeout: see ``wait_for`` in ``runtime/wire/time.py``.
 WAITS = {"get", "result", "join", "wait", "wait_for", "acquire"}
 WAITING_ROOMS = {"runtime", "monitor", "state_access"}
 #: Objects of which such a method returns at once: states, and what a job knows of itself so far.

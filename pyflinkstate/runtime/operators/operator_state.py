@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from pyflinkstate.api.context import (
+from pyflinkstate.api import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
     KeyedStateStore,
