@@ -16,8 +16,8 @@ from nexmark_suite.queries import Query
 from nexmark_suite.sinks import ResultTable
 from support_programs import Program
 
+from pyflinkstate import DataStream
 from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode, UnionNode
-from pyflinkstate.runtime.program import DataStream
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing import MAX_WATERMARK, ManualClock, OneInputOperatorHarness
 from pyflinkstate.testing.harness import StreamRecord, Watermark
