@@ -47,6 +47,9 @@ class Program:
         self.assigners += 1
         return self.assigners
 
+    def runs_in_batch(self, node: object) -> bool:
+        return False
+
     def stream(
         self,
         records: list[Any],
