@@ -1,7 +1,8 @@
 """Merging windows: the set, after Flink's ``MergingWindowSetTest``, and sessions through the operator."""
 
 import pytest
-from support_windows import Collect, Mean, WindowHarness, collecting, fired
+from slot_functions import Mean
+from support_windows import Collect, WindowHarness, collecting, fired
 
 from pyflinkstate import (
     CountTrigger,

@@ -1,7 +1,8 @@
 """The window operator, after Flink's ``WindowOperatorTest`` and ``WindowOperatorContractTest``."""
 
 import pytest
-from support_windows import Collect, Mean, WindowHarness, collecting, fired
+from slot_functions import Mean
+from support_windows import Collect, WindowHarness, collecting, fired
 
 from pyflinkstate import (
     AggregateFunction,

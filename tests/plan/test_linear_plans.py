@@ -11,7 +11,7 @@ import pytest
 from support_job import JobRun
 
 from pyflinkstate.api.functions import MapFunction
-from pyflinkstate.runtime.engine import CodeBook, shipping
+from pyflinkstate.runtime.engine import CodeBook, epochs
 from pyflinkstate.runtime.plan import (
     ChainNode,
     JobPlan,
@@ -150,7 +150,7 @@ def test_each_function_is_shipped_once_however_many_ways_lead_to_it(monkeypatch:
         pickled.append(name)
         return name.encode()
 
-    monkeypatch.setattr(shipping, "pickled", counting)
+    monkeypatch.setattr(epochs, "pickled", counting)
     plan = planned(alternating(source(), 60))
     book = CodeBook(plan)
     assert sorted(name for name in pickled if name.startswith("map")) == sorted(f"map {n}" for n in range(60))

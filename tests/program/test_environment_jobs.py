@@ -31,8 +31,8 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
-from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointingMode
+from pyflinkstate.runtime.settings.restart import JobStatus
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources import NumberSequenceSource

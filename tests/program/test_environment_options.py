@@ -15,7 +15,7 @@ from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend
 from pyflinkstate.api.time import Duration
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
@@ -26,7 +26,7 @@ from pyflinkstate.runtime.program.environment_settings import (
 )
 from pyflinkstate.runtime.settings import CheckpointSettings, rows_of
 from pyflinkstate.runtime.settings.checkpoint_config import CheckpointConfig, ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointingMode
 from pyflinkstate.runtime.settings.option_names import FLINK_OPTIONS
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -35,7 +35,7 @@ from pyflinkstate.runtime.settings.restart import (
     NoRestart,
 )
 from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.streams import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import HeartbeatSettings
 
 

@@ -11,7 +11,7 @@ from support_runtime import metadata
 from pyflinkstate.runtime.program.start_points import restore_streaming
 from pyflinkstate.runtime.sources.spark_sources import NextBatch, StreamingSource, position_of
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.streams import FileSystemCheckpointStorage
 
 JOB, QUERY = "0" * 32, "8b1f"
 

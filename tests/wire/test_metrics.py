@@ -24,8 +24,8 @@ from pyflinkstate import (
     RuntimeContext,
 )
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.master.reports.observe import Accumulators
-from pyflinkstate.runtime.plan import ChainedOperator, ChainNode, StatefulNode
+from pyflinkstate.runtime.master.job_reporter import Accumulators
+from pyflinkstate.runtime.plan.nodes import ChainedOperator, ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
 from pyflinkstate.runtime.slots import SlotHost, SlotService
 from pyflinkstate.runtime.tasks import ChainTask, Router, RouteTask, SinkTask, SlotTask, TaskLink
