@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyflinkstate.api.metrics import MetricReporter, ReportedMetric
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.monitor.api import all_metrics
 from pyflinkstate.monitor.dead_jobs import Follower
-from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.metrics import all_metrics
-from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.jobs import Jobs, Recorder, Shown
 from pyflinkstate.runtime.master import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
 
