@@ -149,7 +149,6 @@ def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
 END_TIMEOUT_S = 10.0
 
 
-_Key = tuple[str, tuple[tuple[str, str], ...]]
 _Told = TypeVar("_Told")
 
 
@@ -174,7 +173,7 @@ class Reporting:
         self._metrics = metrics
         self._interval_s = interval_s
         self._ended = threading.Event() if ended is None else ended
-        self._known: dict[_Key, ReportedMetric] = {}
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], ReportedMetric] = {}
         reporter.open()
         self._thread = threading.Thread(target=self._run, name="pyflinkstate reporter", daemon=True)
         self._thread.start()

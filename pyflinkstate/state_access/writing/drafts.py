@@ -45,9 +45,6 @@ from pyflinkstate.state_access.views import (
 )
 from pyflinkstate.state_access.writing.fitted_tables import FittedRows, gathered
 
-#: Yields the key groups of a state, in order.
-ReadGroups = Callable[[], Iterator[Group]]
-
 
 @attrs.frozen
 class DraftState:
@@ -59,7 +56,7 @@ class DraftState:
     """
 
     meta: StateMeta
-    read: ReadGroups
+    read: Callable[[], Iterator[Group]]
 
     def changed(self, change: Callable[[int, pa.RecordBatch], pa.RecordBatch]) -> DraftState:
         """Return the state with each key group replaced by ``change(key_group, rows)``."""
