@@ -10,8 +10,7 @@ import attrs
 import pytest
 import support_job
 from event_time_functions import Contents, Third, key_of
-from simulation_storage import Place
-from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Places, Twice, Where, same
+from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Place, Places, Twice, Where, same
 from support_job import JobRun, LocalGraph, LocalRunner, latest, numbers
 from support_programs import Program
 from support_runtime import PICKLED
