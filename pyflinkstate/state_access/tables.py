@@ -327,10 +327,6 @@ class WrittenState:
     codec: OperatorStateCodec
 
 
-#: Reads the state of some subtasks.
-ReadParts: TypeAlias = Callable[[list[WrittenState]], Iterator[pa.RecordBatch]]
-
-
 @attrs.define(slots=False)
 class OperatorStates:
     """All operator state of one operator."""
@@ -406,7 +402,11 @@ class OperatorStates:
         return part.codec.read(data, section.checksum, what)
 
 
-def _split(read: ReadParts, parts: list[WrittenState], number: int | None) -> list[Read]:
+def _split(
+    read: Callable[[list[WrittenState]], Iterator[pa.RecordBatch]],
+    parts: list[WrittenState],
+    number: int | None,
+) -> list[Read]:
     """Return readers, each of the state of some subtasks."""
     count = min(number or len(parts), len(parts))
     ends = [len(parts) * n // count for n in range(count + 1)]

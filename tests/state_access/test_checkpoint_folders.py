@@ -138,20 +138,18 @@ class TestDamage:
         problems = verify(folder).problems
         assert [f"{file.name}, state 'count', key group" in problem for problem in problems] == [True]
 
-    def test_a_missing_file(self, tmp_path):
+    @pytest.mark.parametrize(("kept", "message"), [(None, "is missing"), (60, "truncated")])
+    def test_a_missing_or_truncated_file(self, tmp_path, kept, message):
         folder = write(tmp_path, {"a": 1})
         file = state_file(folder)
+        data = file.read_bytes()
         file.unlink()
-        with pytest.raises(CorruptCheckpointError, match=f"{file.name} is missing"):
-            open_checkpoint(folder).keyed(UID)
-        assert verify(folder).problems == [f"{file} is missing"]
-
-    def test_a_truncated_file(self, tmp_path):
-        folder = write(tmp_path, {"a": 1})
-        file = state_file(folder)
-        file.write_bytes(file.read_bytes()[:60])
-        assert not verify(folder).is_sound
-        with pytest.raises(CorruptCheckpointError, match="truncated"):
+        if kept is not None:
+            file.write_bytes(data[:kept])
+        problem, *_ = verify(folder).problems
+        assert problem.startswith(str(file))
+        assert message in problem
+        with pytest.raises(CorruptCheckpointError, match=f"{file.name} .*{message}"):
             open_checkpoint(folder).keyed(UID)
 
     def test_a_savepoint_whose_metadata_is_damaged(self, tmp_path):

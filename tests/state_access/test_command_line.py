@@ -478,16 +478,11 @@ class TestReaderThatLeaves:
         assert self.run(words, most) == (0, "")
 
     @pytest.mark.full
-    def test_before_a_short_output(self, folder):
-        assert self.run(["show", folder], 0) == (0, "")
-
-    @pytest.mark.full
-    def test_of_a_command_that_finds_differences(self, job):
-        assert self.run(["diff", job / "chk-1", job / "chk-2"], 0) == (0, "")
-
-    @pytest.mark.full
-    def test_of_the_help(self):
-        assert self.run(["--help"], 0) == (0, "")
+    @pytest.mark.parametrize(
+        "words", [["show", "JOB"], ["diff", "JOB/chk-1", "JOB/chk-2"], ["--help"]], ids=str
+    )
+    def test_before_a_short_output(self, job, words):
+        assert self.run([word.replace("JOB", str(job)) for word in words], 0) == (0, "")
 
     def test_an_error_is_an_error_nevertheless(self, folder):
         code, complaint = self.run(["show", folder, "other"], 0)

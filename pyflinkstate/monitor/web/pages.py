@@ -34,9 +34,9 @@ from pyflinkstate.errors import (
     UnknownStateError,
 )
 from pyflinkstate.monitor import api
+from pyflinkstate.monitor.api import PROMETHEUS_TYPE, all_metrics, prometheus_text
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
 from pyflinkstate.monitor.largest_keys import LargestKeys
-from pyflinkstate.monitor.metrics import PROMETHEUS_TYPE, all_metrics, prometheus_text
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.wire import Clock

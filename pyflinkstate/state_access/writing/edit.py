@@ -41,9 +41,8 @@ from pyflinkstate.state_access.writing.drafts import (
     without_entries,
     without_keys,
 )
-from pyflinkstate.state_access.writing.dry_run import DryRun, Operator, tried
 from pyflinkstate.state_access.writing.fitted_tables import fitted
-from pyflinkstate.state_access.writing.saving import DraftWriter, new_folder, publish
+from pyflinkstate.state_access.writing.saving import DraftWriter, DryRun, Operator, new_folder, publish, tried
 from pyflinkstate.state_access.writing.user_functions import UserPredicate, by_function, predicate_of
 
 #: The number of key groups of a seeded operator, unless another one is named; a job restores it at any
