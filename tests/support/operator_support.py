@@ -17,7 +17,6 @@ from pyflinkstate.backends.operator_state.backend import (
 )
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.snapshots import (
-    SnapshotExecutionType,
     SnapshotStrategyRunner,
     SnapshotTask,
 )
@@ -37,7 +36,7 @@ def prepare(
 ) -> SnapshotTask[OperatorStateHandle]:
     """The synchronous part of a snapshot."""
     strategy = OperatorStateSnapshotStrategy(backend, compression)
-    runner = SnapshotStrategyRunner(strategy, backend.snapshots, SnapshotExecutionType.ASYNCHRONOUS)
+    runner = SnapshotStrategyRunner(strategy, backend.snapshots, is_async=True)
     return runner.snapshot(streams or MemoryCheckpoint())
 
 
