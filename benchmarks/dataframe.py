@@ -26,8 +26,7 @@ from typing import Any
 
 import pandas as pd
 from local_session import local_session, tell
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Row, functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from pyflinkstate import (

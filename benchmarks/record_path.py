@@ -52,10 +52,9 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.runtime.operators.operators import Output
-from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.plan.nodes import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
-from pyflinkstate.runtime.tasks.batch_keys import key_groups_of
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router, key_groups_of
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SourceTask, TaskLink
 from pyflinkstate.runtime.wire import InputFrame, ValuesFrame
 

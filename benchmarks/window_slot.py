@@ -88,7 +88,7 @@ def subtask_of(function: Any) -> Any:
 def microseconds(name: str, records: int) -> float:
     """Return the CPU time for each record."""
     from pyflinkstate.runtime.operators.operators import Output
-    from pyflinkstate.runtime.operators.timers import MAX_WATERMARK
+    from pyflinkstate.runtime.wire import MAX_WATERMARK
 
     frames = list(frames_of(records, is_timed=name != "value"))
     subtask = subtask_of(operator_of(name))

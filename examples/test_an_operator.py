@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from deduplication import Event
-from deduplication import build as deduplicated
+from deduplication import Event, build as deduplicated
 from joining_streams import UNPAID, WAIT_MS, Join, Order, Payment, Sale
-from session_windows import GAP_MS, MINUTE_MS, Visit, VisitsByTimers
-from session_windows import Event as Click
+from session_windows import GAP_MS, MINUTE_MS, Event as Click, Visit, VisitsByTimers
 
 from pyflinkstate.common import Types
 from pyflinkstate.testing import (

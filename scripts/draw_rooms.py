@@ -64,7 +64,7 @@ def imports_of(room: Path, floor: str) -> set[str]:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
                 found.add((node.module or "").split(".")[2])
-    return {name for name in found if (PACKAGE / floor / name).is_dir()}
+    return {name for name in found if (PACKAGE / floor / name / "__init__.py").exists()}
 
 
 # --- the picture ---------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_images_are_whole_and_load_nothing(image: Path) -> None:
 def test_the_reference_has_every_public_name(door: ModuleType) -> None:
     """Each is named by a directive, or its module is."""
     named = {name for page in PAGES for name in _DOCUMENTED.findall(page.read_text(encoding="utf-8"))}
-    for name in door.__all__:
+    for name in getattr(door, "__all__", [name for name in vars(door) if not name.startswith("_")]):
         module = getattr(getattr(door, name), "__module__", None) or ""  # a number has none
         of_module = getattr(getattr(door, name), "__qualname__", name)
         is_own = module.startswith("pyflinkstate")  # Python's own futures are documented elsewhere
@@ -124,9 +124,9 @@ def test_lines_of_code_fit_on_the_page(page: Path) -> None:
 
 def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
     page = (DOCS / "newcomer-tasks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == list(range(1, 41))
-    assert [task for _, task, where in rows if not _LINK.search(where)] == []
+    rows = re.findall(r"^\| (\w.+) \| (.+) \|$", page, re.MULTILINE)[1:]
+    assert len(rows) == 40
+    assert [task for task, where in rows if not _LINK.search(where)] == []
 
 
 # --- tables that must not forget anything ----------------------------------------------------------------
@@ -197,17 +197,17 @@ def test_files_that_a_guide_names_are_there(guide: Path) -> None:
 
 #: What the reference shows and no program imports: public methods return it, or pass it to a function.
 HANDED_OUT = {
-    "pyflinkstate.api.checkpointed.RawKeyedStateOutput",
-    "pyflinkstate.api.checkpointed.RawOperatorStateOutput",
+    "pyflinkstate.api.context.RawKeyedStateOutput",
+    "pyflinkstate.api.context.RawOperatorStateOutput",
     "pyflinkstate.api.ttl.StateTtlConfigBuilder",
-    "pyflinkstate.api.watermark_strategy.WatermarkAlignment",
-    "pyflinkstate.runtime.master.reports.checkpoint_stats.CheckpointPart",
-    "pyflinkstate.runtime.master.reports.description.JobEdge",
-    "pyflinkstate.runtime.master.reports.description.JobVertex",
+    "pyflinkstate.api.time.WatermarkAlignment",
+    "pyflinkstate.runtime.master.observe.CheckpointPart",
+    "pyflinkstate.runtime.master.observe.JobEdge",
+    "pyflinkstate.runtime.master.observe.JobVertex",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatBuilder",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatFileSink",
     "pyflinkstate.runtime.wire.messages.SubtaskStatus",
-    "pyflinkstate.state_access.live.live_table.LiveTable",
+    "pyflinkstate.state_access.live.LiveTable",
 }
 INDEX = DOCS / "api" / "index.md"
 
@@ -245,7 +245,7 @@ def test_the_reference_shows_no_internals(page: Path) -> None:
 
 
 def test_a_name_of_the_reference_is_shown_with_the_line_that_imports_it() -> None:
-    place = "pyflinkstate.runtime.master.reports.observe.JobListener"
+    place = "pyflinkstate.runtime.master.observe.JobListener"
     heading = f'<h2 id="{place}" class="doc doc-heading">\n<span>JobListener</span>\n</h2>'
     method = f'<h3 id="{place}.on_epoch" class="doc doc-heading">on_epoch</h3>'
     imported = "<p><code>from pyflinkstate import JobListener</code></p>"

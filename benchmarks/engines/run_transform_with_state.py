@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyspark
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from workload import KEYS, MINUTE_MS, PARALLELISM, main, minute_end
 

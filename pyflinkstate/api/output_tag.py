@@ -6,9 +6,8 @@ from typing import Generic, TypeAlias
 
 from pyflinkstate.api.composite_types import declared_type
 from pyflinkstate.api.type_information import OutputType
-from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import Record, Reduced
+from pyflinkstate.api.values import Record, Reduced, T
 from pyflinkstate.errors import ConfigurationError
 
 

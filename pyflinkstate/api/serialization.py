@@ -1,34 +1,31 @@
-"""Conversion of records to bytes, and of bytes to records (``pyflink.common.serialization``)."""
+"""How records and windows become bytes, or lines of text, and back (``pyflink.common.serialization``)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic
 
 import attrs
 
 from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.row import Row
+from pyflinkstate.api.values import IN, OUT, T
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
-T = TypeVar("T")
-T_in = TypeVar("T_in", contravariant=True)
-T_out = TypeVar("T_out", covariant=True)
 
-
-class SerializationSchema(ABC, Generic[T_in]):
+class SerializationSchema(ABC, Generic[IN]):
     """Converts records to bytes, for a sink of bytes (Flink: ``SerializationSchema``)."""
 
     @abstractmethod
-    def serialize(self, element: T_in) -> bytes:
+    def serialize(self, element: IN) -> bytes:
         """Return the bytes of a record, or raise ``BadRecordError``."""
 
 
-class DeserializationSchema(ABC, Generic[T_out]):
+class DeserializationSchema(ABC, Generic[OUT]):
     """Converts the bytes of a source to records (Flink: ``DeserializationSchema``)."""
 
     @abstractmethod
-    def deserialize(self, message: bytes) -> T_out:
+    def deserialize(self, message: bytes) -> OUT:
         """Return the record of some bytes, or raise ``BadRecordError``."""
 
 
@@ -129,3 +126,45 @@ class RowFieldExtractorSchema(SerializationSchema[Row]):
         if not isinstance(value, (bytes, bytearray)):
             raise BadRecordError(f"field {self.field_index} of {element!r} holds no bytes; convert it before")
         return bytes(value)
+
+
+@attrs.frozen
+class Encoder:
+    """Writes each record as one line of text, as ``print()`` shows it.
+
+    Raises:
+        ConfigurationError: no charset has that name.
+    """
+
+    charset_name: str = attrs.field(default="UTF-8")
+
+    @charset_name.validator
+    def _check_charset(self, _: object, value: str) -> None:
+        check_charset("Encoder", value)
+
+    @staticmethod
+    def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
+        """Return an encoder of lines of text."""
+        return Encoder(charset_name)
+
+
+class TypeSerializer(ABC, Generic[T]):
+    """Writes elements of one type to a stream of bytes, and reads them again."""
+
+    @abstractmethod
+    def serialize(self, element: T, stream: BinaryIO) -> None:
+        """Write ``element`` to ``stream``."""
+
+    @abstractmethod
+    def deserialize(self, stream: BinaryIO) -> T:
+        """Return the element that comes next in ``stream``."""
+
+
+class VoidNamespaceSerializer(TypeSerializer[bytes]):
+    """Writes the void namespace, that of state without windows, as no bytes at all."""
+
+    def serialize(self, element: bytes, stream: BinaryIO) -> None:
+        stream.write(b"")
+
+    def deserialize(self, stream: BinaryIO) -> bytes:
+        return b""

@@ -1,4 +1,4 @@
-"""How state is kept, as a program chooses it (``pyflink.datastream.state_backend``)."""
+"""How state is kept, where checkpoints go (``pyflink.datastream.state_backend``, ``checkpoint_storage``)."""
 
 from __future__ import annotations
 
@@ -87,3 +87,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     def __repr__(self) -> str:
         return f"EmbeddedRocksDBStateBackend({self.incremental})"
+
+
+class CheckpointStorage(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
+    """A place for checkpoints: a directory, or a temporary place for one run."""

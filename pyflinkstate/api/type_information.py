@@ -16,8 +16,7 @@ from typing import Generic, TypeAlias
 import attrs
 
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.type_variables import T, T_co
-from pyflinkstate.api.values import InternalValue, TypedValue
+from pyflinkstate.api.values import InternalValue, T, T_co, TypedValue
 
 
 @attrs.frozen(repr=False)

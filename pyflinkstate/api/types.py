@@ -32,10 +32,12 @@ from pyflinkstate.api.composite_types import (
     PrimitiveArrayTypeInfo,
     RowTypeInfo,
     TupleTypeInfo,
+    check_type,
+    declared_type,
 )
 from pyflinkstate.api.time import Instant
-from pyflinkstate.api.type_information import TypeInformation
-from pyflinkstate.api.type_variables import K, T, V
+from pyflinkstate.api.type_information import OutputType, TypeInformation
+from pyflinkstate.api.values import K, T, V
 
 __all__ = [
     "ArrayTypeInfo",
@@ -49,6 +51,7 @@ __all__ = [
     "LocalTimeTypeInfo",
     "MapTypeInfo",
     "ObjectArrayTypeInfo",
+    "OutputType",
     "PickledBytesTypeInfo",
     "PrimitiveArrayTypeInfo",
     "RowTypeInfo",
@@ -58,6 +61,8 @@ __all__ = [
     "TupleTypeInfo",
     "TypeInformation",
     "Types",
+    "check_type",
+    "declared_type",
     "integer_bounds",
 ]
 

@@ -1,13 +1,16 @@
-"""Names for types that a user's program chooses; each name says what part the value plays.
+"""Names for types that a user's program chooses, and the parameters of generic classes.
 
-Generic classes name their contents with a type parameter. These names are for the code in between, which
-handles the records, keys and states of every program alike.
+A name says what part a value plays. It is for the code in between, which handles the records, keys and
+states of every program alike; generic classes name their contents with a type parameter. A parameter that is
+left out stands for any type, even in strict mode. Its name is that of Flink's Java class; a type that is only
+read is covariant, one that is only written contravariant.
 """
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Hashable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 #: What travels in a stream: a record of a source, or what a function returned.
 Record: TypeAlias = Any
@@ -54,3 +57,38 @@ Reduced: TypeAlias = tuple[Any, ...]
 #: A value that JSON can write or has read.
 Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Json]
+
+
+if TYPE_CHECKING:
+    # Type checkers know this module even if it is not installed.
+    from typing_extensions import TypeVar
+else:
+
+    def TypeVar(name, *, default, **variance):
+        """Return a type variable. Its default has no meaning at run time."""
+        return typing.TypeVar(name, **variance)
+
+
+T = TypeVar("T", default=Any)
+T_co = TypeVar("T_co", covariant=True, default=Any)
+K = TypeVar("K", default=Any)
+K_co = TypeVar("K_co", covariant=True, default=Any)
+L = TypeVar("L", default=Any)
+R = TypeVar("R", default=Any)
+S = TypeVar("S", default=Any)
+V = TypeVar("V", default=Any)
+W = TypeVar("W", default=Any)
+W_co = TypeVar("W_co", covariant=True, default=Any)
+W_contra = TypeVar("W_contra", contravariant=True, default=Any)
+KEY = TypeVar("KEY", contravariant=True, default=Any)
+IN = TypeVar("IN", contravariant=True, default=Any)
+IN1 = TypeVar("IN1", contravariant=True, default=Any)
+IN2 = TypeVar("IN2", contravariant=True, default=Any)
+ACC = TypeVar("ACC", default=Any)
+OUT = TypeVar("OUT", covariant=True, default=Any)
+
+
+class JobID(str):
+    """A job's id, 32 hexadecimal digits: also the folder of its checkpoints. It is a string."""
+
+    __slots__ = ()

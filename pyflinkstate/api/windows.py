@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias
 
 import attrs
 
@@ -17,9 +17,8 @@ from pyflinkstate.api.checks import as_int
 from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import LengthOfTime, milliseconds_of
-from pyflinkstate.api.type_variables import W
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Reduced, TypedValue
+from pyflinkstate.api.type_information import TypeInformation, misfit
+from pyflinkstate.api.values import Reduced, TypedValue, W
 
 #: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is no timestamp.
 MIN_LONG_VALUE = -(2**63)
@@ -174,9 +173,17 @@ class WindowSerializer(TypeInformation):
     They refuse subclasses of a window, which a restore would not give back.
     """
 
+    window_class: ClassVar[type[Window]]
+    spelled: ClassVar[str]
 
-def _misfit(value: object, name: str) -> ValueError:
-    return ValueError(f"{safe_repr(value)} ({type(value).__name__}) does not fit {name}")
+    @property
+    def name(self) -> str:
+        return self.spelled
+
+    def check(self, value: TypedValue) -> TypedValue:
+        if type(value) is not self.window_class:
+            raise misfit(value, self.name)
+        return value
 
 
 def _is_long(value: object) -> bool:
@@ -187,41 +194,33 @@ def _is_long(value: object) -> bool:
 class TimeWindowSerializer(WindowSerializer):
     """The type of :class:`TimeWindow`: two 64-bit integers."""
 
-    def check(self, value: TypedValue) -> TimeWindow:
+    window_class = TimeWindow
+    spelled = "TIME_WINDOW"
+
+    def check(self, value: TypedValue) -> TypedValue:
         if type(value) is not TimeWindow:
-            raise _misfit(value, self.name)
+            raise misfit(value, self.name)
         if not (_is_long(value.start) and _is_long(value.end)):
             raise ValueError(f"{safe_repr(value)} does not begin and end at 64-bit integers")
         return value
-
-    @property
-    def name(self) -> str:
-        return "TIME_WINDOW"
 
 
 @attrs.frozen
 class CountWindowSerializer(WindowSerializer):
     """The type of :class:`CountWindow`: a 64-bit integer."""
 
-    def check(self, value: TypedValue) -> CountWindow:
-        if type(value) is not CountWindow or not _is_long(value.id):
-            raise _misfit(value, self.name)
-        return value
+    window_class = CountWindow
+    spelled = "COUNT_WINDOW"
 
-    @property
-    def name(self) -> str:
-        return "COUNT_WINDOW"
+    def check(self, value: TypedValue) -> TypedValue:
+        if type(value) is not CountWindow or not _is_long(value.id):
+            raise misfit(value, self.name)
+        return value
 
 
 @attrs.frozen
 class GlobalWindowSerializer(WindowSerializer):
     """The type of :class:`GlobalWindow`."""
 
-    def check(self, value: TypedValue) -> GlobalWindow:
-        if type(value) is not GlobalWindow:
-            raise _misfit(value, self.name)
-        return value
-
-    @property
-    def name(self) -> str:
-        return "GLOBAL_WINDOW"
+    window_class = GlobalWindow
+    spelled = "GLOBAL_WINDOW"

@@ -29,9 +29,7 @@ COMPILED_MODULES = (
 #: Modules outside of the backends through which every record of a window goes, from the package on.
 COMPILED_ELSEWHERE = (
     "api.interval",
-    "runtime.operators.windows.aligned_windows",
-    "runtime.operators.windows.session_windows",
-    "runtime.operators.windows.window_results",
+    "runtime.operators.windows.fast_windows",
 )
 
 #: All of them, from the package on.

@@ -1,7 +1,5 @@
 """PyFlink's ``pyflink.common.completable_future``: the futures of a ``JobClient`` are Python's own."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future as CompletableFuture
 
 __all__ = ["CompletableFuture"]

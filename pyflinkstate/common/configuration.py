@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.common.configuration``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.configuration import Configuration
-
-__all__ = [
-    "Configuration",
-]
+from pyflinkstate.api import Configuration as Configuration

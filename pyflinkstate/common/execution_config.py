@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.common.execution_config``."""
 
-from __future__ import annotations
-
-from pyflinkstate.runtime.program import ExecutionConfig
-
-__all__ = [
-    "ExecutionConfig",
-]
+from pyflinkstate.runtime.program import ExecutionConfig as ExecutionConfig

@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.common.job_client``."""
 
-from __future__ import annotations
-
-from pyflinkstate.runtime.program import JobClient
-
-__all__ = [
-    "JobClient",
-]
+from pyflinkstate.runtime.program import JobClient as JobClient

@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.common.job_execution_result``."""
 
-from __future__ import annotations
-
-from pyflinkstate.runtime.master import JobExecutionResult
-
-__all__ = [
-    "JobExecutionResult",
-]
+from pyflinkstate.runtime.master import JobExecutionResult as JobExecutionResult

@@ -1,7 +1,3 @@
 """PyFlink's ``pyflink.common.job_id``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.job_id import JobID
-
-__all__ = ["JobID"]
+from pyflinkstate.api import JobID as JobID

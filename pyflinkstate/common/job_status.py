@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.common.job_status``."""
 
-from __future__ import annotations
-
-from pyflinkstate.runtime.settings import JobStatus
-
-__all__ = [
-    "JobStatus",
-]
+from pyflinkstate.runtime.settings import JobStatus as JobStatus

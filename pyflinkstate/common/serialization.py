@@ -1,21 +1,10 @@
 """PyFlink's ``pyflink.common.serialization``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.encoder import Encoder
-from pyflinkstate.api.serialization import (
-    ByteArraySchema,
-    DeserializationSchema,
-    RowFieldExtractorSchema,
-    SerializationSchema,
-    SimpleStringSchema,
+from pyflinkstate.api import (
+    ByteArraySchema as ByteArraySchema,
+    DeserializationSchema as DeserializationSchema,
+    Encoder as Encoder,
+    RowFieldExtractorSchema as RowFieldExtractorSchema,
+    SerializationSchema as SerializationSchema,
+    SimpleStringSchema as SimpleStringSchema,
 )
-
-__all__ = [
-    "ByteArraySchema",
-    "DeserializationSchema",
-    "Encoder",
-    "RowFieldExtractorSchema",
-    "SerializationSchema",
-    "SimpleStringSchema",
-]

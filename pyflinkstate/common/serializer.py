@@ -1,13 +1,6 @@
 """PyFlink's ``pyflink.common.serializer``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.serializer import (
-    TypeSerializer,
-    VoidNamespaceSerializer,
+from pyflinkstate.api import (
+    TypeSerializer as TypeSerializer,
+    VoidNamespaceSerializer as VoidNamespaceSerializer,
 )
-
-__all__ = [
-    "TypeSerializer",
-    "VoidNamespaceSerializer",
-]

@@ -1,15 +1,3 @@
 """PyFlink's ``pyflink.common.time``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.time import (
-    Duration,
-    Instant,
-    Time,
-)
-
-__all__ = [
-    "Duration",
-    "Instant",
-    "Time",
-]
+from pyflinkstate.api import Duration as Duration, Instant as Instant, Time as Time

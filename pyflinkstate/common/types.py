@@ -1,13 +1,3 @@
 """PyFlink's ``pyflink.common.types``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.row import (
-    Row,
-    RowKind,
-)
-
-__all__ = [
-    "Row",
-    "RowKind",
-]
+from pyflinkstate.api import Row as Row, RowKind as RowKind

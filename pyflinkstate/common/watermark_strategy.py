@@ -1,13 +1,6 @@
 """PyFlink's ``pyflink.common.watermark_strategy``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.watermark_strategy import (
-    TimestampAssigner,
-    WatermarkStrategy,
+from pyflinkstate.api import (
+    TimestampAssigner as TimestampAssigner,
+    WatermarkStrategy as WatermarkStrategy,
 )
-
-__all__ = [
-    "TimestampAssigner",
-    "WatermarkStrategy",
-]

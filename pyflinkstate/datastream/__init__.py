@@ -4,69 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyflinkstate.api.async_functions import (
+from pyflinkstate.api import (
+    AggregateFunction,
+    AllWindowFunction,
     AsyncFunction,
-)
-from pyflinkstate.api.async_retries import (
     AsyncRetryPredicate,
     AsyncRetryStrategy,
-)
-from pyflinkstate.api.broadcast import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
-    KeyedBroadcastProcessFunction,
-)
-from pyflinkstate.api.checkpoint_storage import CheckpointStorage
-from pyflinkstate.api.connected import (
+    CheckpointStorage,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
-    KeyedCoProcessFunction,
-)
-from pyflinkstate.api.context import (
-    KeyedStateStore,
-    RuntimeContext,
-)
-from pyflinkstate.api.functions import (
-    AggregateFunction,
+    CountWindow,
+    EmbeddedRocksDBStateBackend,
     FilterFunction,
     FlatMapFunction,
     Function,
+    GlobalWindow,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
+    KeyedStateStore,
     KeySelector,
     MapFunction,
-    Partitioner,
-    ProcessFunction,
-    ReduceFunction,
-)
-from pyflinkstate.api.output_tag import (
+    MemorySize,
+    MergingWindowAssigner,
     OutputTag,
-)
-from pyflinkstate.api.slot_sharing_group import MemorySize, SlotSharingGroup
-from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, PredefinedOptions, StateBackend
-from pyflinkstate.api.timers import (
+    Partitioner,
+    PredefinedOptions,
+    ProcessAllWindowFunction,
+    ProcessFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    RuntimeContext,
+    SlotSharingGroup,
+    StateBackend,
     TimeDomain,
     TimerService,
-)
-from pyflinkstate.api.triggers import (
+    TimeWindow,
     Trigger,
     TriggerResult,
-)
-from pyflinkstate.api.window_assigners import (
-    MergingWindowAssigner,
-    WindowAssigner,
-)
-from pyflinkstate.api.window_functions import (
-    AllWindowFunction,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    WindowFunction,
-)
-from pyflinkstate.api.windows import (
-    CountWindow,
-    GlobalWindow,
-    TimeWindow,
     Window,
+    WindowAssigner,
+    WindowFunction,
 )
 from pyflinkstate.backends.hash_map_state_backend import (
     HashMapStateBackend,

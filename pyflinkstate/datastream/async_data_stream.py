@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
-from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryPredicate, AsyncRetryStrategy
-from pyflinkstate.api.checks import positive
-from pyflinkstate.api.time import LengthOfTime, Time, milliseconds_of
-from pyflinkstate.api.type_information import OutputType
-from pyflinkstate.api.type_variables import IN, T
+from pyflinkstate.api import (
+    IN,
+    NO_RETRY_STRATEGY,
+    AsyncFunction,
+    AsyncFunctionDescriptor,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+    LengthOfTime,
+    OutputType,
+    T,
+    Time,
+    milliseconds_of,
+    positive,
+)
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import awaits
 from pyflinkstate.runtime.program import DataStream

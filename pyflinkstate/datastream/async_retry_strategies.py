@@ -1,19 +1,9 @@
 """PyFlink's ``pyflink.datastream.async_retry_strategies``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.async_retries import (
-    NO_RETRY_STRATEGY,
-    ExponentialBackoffDelayRetryStrategy,
-    FixedDelayRetryStrategy,
-    NoRetryStrategy,
-    RetryPredicate,
+from pyflinkstate.api import (
+    NO_RETRY_STRATEGY as NO_RETRY_STRATEGY,
+    ExponentialBackoffDelayRetryStrategy as ExponentialBackoffDelayRetryStrategy,
+    FixedDelayRetryStrategy as FixedDelayRetryStrategy,
+    NoRetryStrategy as NoRetryStrategy,
+    RetryPredicate as RetryPredicate,
 )
-
-__all__ = [
-    "NO_RETRY_STRATEGY",
-    "ExponentialBackoffDelayRetryStrategy",
-    "FixedDelayRetryStrategy",
-    "NoRetryStrategy",
-    "RetryPredicate",
-]

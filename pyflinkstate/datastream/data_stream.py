@@ -1,29 +1,14 @@
 """PyFlink's ``pyflink.datastream.data_stream``."""
 
-from __future__ import annotations
-
 from pyflinkstate.runtime.program import (
-    AllWindowedStream,
-    BroadcastConnectedStream,
-    BroadcastStream,
-    CachedDataStream,
-    CloseableIterator,
-    ConnectedStreams,
-    DataStream,
-    DataStreamSink,
-    KeyedStream,
-    WindowedStream,
+    AllWindowedStream as AllWindowedStream,
+    BroadcastConnectedStream as BroadcastConnectedStream,
+    BroadcastStream as BroadcastStream,
+    CachedDataStream as CachedDataStream,
+    CloseableIterator as CloseableIterator,
+    ConnectedStreams as ConnectedStreams,
+    DataStream as DataStream,
+    DataStreamSink as DataStreamSink,
+    KeyedStream as KeyedStream,
+    WindowedStream as WindowedStream,
 )
-
-__all__ = [
-    "AllWindowedStream",
-    "BroadcastConnectedStream",
-    "BroadcastStream",
-    "CachedDataStream",
-    "CloseableIterator",
-    "ConnectedStreams",
-    "DataStream",
-    "DataStreamSink",
-    "KeyedStream",
-    "WindowedStream",
-]

@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.datastream.execution_mode``."""
 
-from __future__ import annotations
-
-from pyflinkstate.runtime.program import RuntimeExecutionMode
-
-__all__ = [
-    "RuntimeExecutionMode",
-]
+from pyflinkstate.runtime.program import RuntimeExecutionMode as RuntimeExecutionMode

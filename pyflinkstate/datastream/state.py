@@ -1,47 +1,22 @@
 """PyFlink's ``pyflink.datastream.state``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.checkpointed import OperatorStateStore
-from pyflinkstate.api.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
+from pyflinkstate.api import (
+    AggregatingState as AggregatingState,
+    AggregatingStateDescriptor as AggregatingStateDescriptor,
+    AppendingState as AppendingState,
+    BroadcastState as BroadcastState,
+    ListState as ListState,
+    ListStateDescriptor as ListStateDescriptor,
+    MapState as MapState,
+    MapStateDescriptor as MapStateDescriptor,
+    MergingState as MergingState,
+    OperatorStateStore as OperatorStateStore,
+    ReadOnlyBroadcastState as ReadOnlyBroadcastState,
+    ReducingState as ReducingState,
+    ReducingStateDescriptor as ReducingStateDescriptor,
+    State as State,
+    StateDescriptor as StateDescriptor,
+    StateTtlConfig as StateTtlConfig,
+    ValueState as ValueState,
+    ValueStateDescriptor as ValueStateDescriptor,
 )
-from pyflinkstate.api.state import (
-    AggregatingState,
-    AppendingState,
-    BroadcastState,
-    ListState,
-    MapState,
-    MergingState,
-    ReadOnlyBroadcastState,
-    ReducingState,
-    State,
-    ValueState,
-)
-from pyflinkstate.api.ttl import StateTtlConfig
-
-__all__ = [
-    "AggregatingState",
-    "AggregatingStateDescriptor",
-    "AppendingState",
-    "BroadcastState",
-    "ListState",
-    "ListStateDescriptor",
-    "MapState",
-    "MapStateDescriptor",
-    "MergingState",
-    "OperatorStateStore",
-    "ReadOnlyBroadcastState",
-    "ReducingState",
-    "ReducingStateDescriptor",
-    "State",
-    "StateDescriptor",
-    "StateTtlConfig",
-    "ValueState",
-    "ValueStateDescriptor",
-]

@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.datastream.time_domain``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.timers import TimeDomain
-
-__all__ = [
-    "TimeDomain",
-]
+from pyflinkstate.api import TimeDomain as TimeDomain

@@ -1,9 +1,3 @@
 """PyFlink's ``pyflink.datastream.timerservice``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.timers import TimerService
-
-__all__ = [
-    "TimerService",
-]
+from pyflinkstate.api import TimerService as TimerService

@@ -1,7 +1,9 @@
 """PyFlink's ``pyflink.metrics.metricbase``."""
 
-from __future__ import annotations
-
-from pyflinkstate.api.metrics import Counter, Distribution, Meter, Metric, MetricGroup
-
-__all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
+from pyflinkstate.api import (
+    Counter as Counter,
+    Distribution as Distribution,
+    Meter as Meter,
+    Metric as Metric,
+    MetricGroup as MetricGroup,
+)

@@ -6,19 +6,17 @@ checks the results, and can restore a snapshot at any parallelism. Names follow 
 """
 
 from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
+from pyflinkstate.testing.harness import ManualClock, StreamRecord, Watermark
 from pyflinkstate.testing.harnesses import (
     BroadcastOperatorHarness,
     CheckpointedOperatorHarness,
     KeyedOneInputOperatorHarness,
     KeyedTwoInputOperatorHarness,
+    OneInputOperatorHarness,
     TwoInputOperatorHarness,
+    harness_of,
 )
-from pyflinkstate.testing.manual_clock import ManualClock
-from pyflinkstate.testing.operator_harness import OperatorHarness
-from pyflinkstate.testing.output import StreamRecord, Watermark
-from pyflinkstate.testing.snapshots import OperatorSnapshot, SnapshotPart, split
-from pyflinkstate.testing.stream_harness import harness_of
+from pyflinkstate.testing.operator_harness import OperatorHarness, OperatorSnapshot, SnapshotPart, split
 
 __all__ = [
     "MAX_WATERMARK",

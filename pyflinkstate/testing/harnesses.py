@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from pyflinkstate.api.composite_types import check_type
-from pyflinkstate.api.connected import (
+from pyflinkstate.api import (
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapStateDescriptor,
+    OutputType,
+    PickledBytesTypeInfo,
+    Record,
+    SelectKey,
+    Setting,
+    TypeInformation,
+    Types,
+    UserFunction,
+    WatermarkStrategy,
+    check_type,
 )
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import Record, SelectKey, UserFunction
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
     KINDS,
@@ -27,10 +39,133 @@ from pyflinkstate.runtime.operators import (
     Output,
     StatefulOperator,
     TwoInputOperator,
+    close_after_error,
+    lives_in_slot,
 )
-from pyflinkstate.runtime.plan import Input, Partitioning, SourceNode
+from pyflinkstate.runtime.plan import (
+    WATERMARKS,
+    ChainedOperator,
+    ChainNode,
+    Input,
+    Node,
+    Partitioning,
+    PartitionNode,
+    SourceNode,
+    StatefulNode,
+)
+from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, ExecutionConfig
 from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.tasks import Chain, TaskInfo
+from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
+from pyflinkstate.testing.harness import Harness, JumpingEventLoop, ManualClock, Watermark
 from pyflinkstate.testing.operator_harness import OperatorHarness
+
+
+class OneInputOperatorHarness(Harness):
+    """A chain of operators without keys (Flink: ``OneInputStreamOperatorTestHarness``).
+
+    Args:
+        *functions: each is a ``ProcessFunction``, ``MapFunction``, ``FlatMapFunction``, ``FilterFunction`` or
+            ``WatermarkStrategy``; plain callables go through :func:`harness_of`.
+        output_type: the type against which results are checked. Default: no check.
+        clock: the processing time. Default: its own clock, at 0 ms.
+        job_parameters: what ``get_job_parameter`` returns, by name: the global parameters of the job.
+
+    >>> from pyflinkstate import FlatMapFunction
+    >>> class Words(FlatMapFunction):
+    ...     def flat_map(self, value):
+    ...         return value.split()
+    >>> with OneInputOperatorHarness(Words()) as harness:
+    ...     harness.process_element("to be or")
+    ['to', 'be', 'or']
+    """
+
+    def __init__(
+        self,
+        *functions: UserFunction,
+        output_type: OutputType | None = None,
+        clock: ManualClock | None = None,
+        job_parameters: Mapping[str, Setting] | None = None,
+    ) -> None:
+        operators = [_operator(function, number) for number, function in enumerate(functions)]
+        super().__init__(operators[-1].name if operators else "none", output_type, clock, job_parameters)
+        info = TaskInfo(
+            0,
+            1,
+            0,
+            OperatorMetrics(self.clock),
+            new_event_loop=JumpingEventLoop,
+            job_parameters=self._job_parameters,
+        )
+        self._chain = Chain(operators, info, Counter())
+        self._watermark = NO_WATERMARK
+        try:
+            self._chain.open()
+        except BaseException:
+            close_after_error(self._chain.close)
+            raise
+
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
+        """Process one record; return the values of its results in the main output.
+
+        After a ``WatermarkStrategy`` the watermark advances with each record; in a job it advances less
+        often.
+
+        Args:
+            value: the record.
+            timestamp: its event time in ms since 1970.
+
+        Raises:
+            PyFlinkStateError: an error that would fail the job, such as ``UserFunctionError``.
+        """
+        self._chain.source_time.timestamp = timestamp
+        return self._run([isolated(value)])
+
+    def process_watermark(self, timestamp: int) -> list[Record]:
+        """Advance the watermark before the operators; it never goes back. These operators have no timers."""
+        time = self._chain.source_time
+        time.watermark = max(time.watermark, timestamp)
+        return self._run([])
+
+    def set_processing_time(self, now_ms: int) -> None:
+        """Set the clock, in ms since 1970."""
+        self.clock.now_ms = now_ms
+
+    def get_watermark(self) -> int:
+        """Return the watermark after the operators."""
+        return self._watermark
+
+    def _run(self, values: Sequence[Record]) -> list[Record]:
+        chain = self._chain
+        timed = [(value, chain.time.timestamp) for value in chain.through(values)]
+        given = self._collect((value for value, _ in timed), (time for _, time in timed), chain.side)
+        chain.side.clear()
+        if chain.time.watermark > self._watermark:
+            self._watermark = chain.time.watermark
+            self._main.append(Watermark(self._watermark))
+        return given
+
+    def close(self) -> None:
+        """Close the functions."""
+        self._chain.close()
+
+
+def _operator(function: UserFunction, number: int) -> ChainedOperator:
+    if isinstance(function, ChainedOperator):
+        return function
+    if lives_in_slot(function):
+        raise ConfigurationError(
+            f"{type(function).__name__} has to do with checkpoints, and so lives in a state slot: "
+            f"CheckpointedOperatorHarness runs it"
+        )
+    for kind, expected in {**KINDS, WATERMARKS: WatermarkStrategy}.items():
+        if isinstance(function, expected):
+            return ChainedOperator(kind, type(function).__name__, function, True, f"assigner-{number}")
+    raise ConfigurationError(
+        f"this harness runs operators without keys, such as a ProcessFunction, not {function!r}; "
+        f"use harness_of() for an operator that a call on a stream makes"
+    )
+
 
 Selector = SelectKey | KeySelector
 
@@ -230,3 +365,102 @@ def _check(function: UserFunction, *expected: type) -> None:
             f"this harness runs a {names} or an operator, not {function!r}; use harness_of() for an "
             f"operator that a call on a stream makes"
         )
+
+
+class _NoEnvironment:
+    """The environment of the streams that ``build`` makes; it runs nothing."""
+
+    def __init__(self) -> None:
+        self._config = ExecutionConfig(EnvironmentSettings(self.get_parallelism))
+        self._assigners = 0
+        self.jobs = self
+
+    def get_config(self) -> ExecutionConfig:
+        return self._config
+
+    def next_assigner_number(self) -> int:
+        self._assigners += 1
+        return self._assigners
+
+    def get_parallelism(self) -> int:
+        return 1
+
+    def runs_in_batch(self, node: Node) -> bool:
+        return False
+
+
+def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
+    """Return a harness for the operator that ``build`` adds to a stream.
+
+    Args:
+        build: called with one stream without keys for each of its parameters; returns the stream after one
+            stateful operator, or after any number of stateless ones.
+        **options: options of the harness; see :class:`OperatorHarness` and :class:`OneInputOperatorHarness`.
+
+    Returns:
+        a harness for that kind of operator, with the ``output_type`` and the name of the stream.
+
+    Raises:
+        ConfigurationError: there is no operator, or a stateful operator is not the only one.
+
+    >>> harness = harness_of(lambda words: words.map(lambda word: (word, 1)).filter(lambda pair: pair[0]))
+    >>> harness.process_element("a"), harness.process_element("")
+    ([('a', 1)], [])
+    >>> harness = harness_of(lambda pairs: pairs.key_by(lambda pair: pair[0]).sum(1))
+    >>> harness.process_element(("a", 1)), harness.process_element(("a", 2))
+    ([('a', 1)], [('a', 3)])
+    """
+    env: Any = _NoEnvironment()
+    sources = [
+        SourceNode(CollectionSource([]), f"test input {name}") for name in inspect.signature(build).parameters
+    ]
+    built = build(*(DataStream(env, source) for source in sources))
+    node = built.node if isinstance(built, DataStream) else None
+    if isinstance(node, StatefulNode):
+        return _stateful(node, options)
+    if isinstance(node, ChainNode):
+        return OneInputOperatorHarness(*_chain(node), **options)
+    raise ConfigurationError(
+        f"harness_of() needs a function that adds an operator to a stream and returns the resulting stream; "
+        f"it returned {built!r}"
+    )
+
+
+def _chain(node: Node) -> list[ChainedOperator]:
+    operators: list[ChainedOperator] = []
+    while isinstance(node, (ChainNode, PartitionNode)):
+        if isinstance(node, ChainNode):
+            operators[:0] = node.operators(has_side_outputs=True)
+        node = node.parent
+    _check_first(node)
+    return operators
+
+
+def _check_first(node: Node) -> None:
+    while isinstance(node, PartitionNode):  # a harness has one subtask
+        node = node.parent
+    if not isinstance(node, SourceNode):
+        raise ConfigurationError(
+            f"a harness runs one stateful operator, but {node.name!r} is before it: make a harness for each"
+        )
+
+
+def _stateful(node: StatefulNode, options: dict[str, Any]) -> Any:
+    inputs = node.inputs()
+    for one in inputs:
+        _check_first(one.parent)
+    options = {"name": node.name, "output_type": node.output_type, **options}
+    kinds = [one.partitioning for one in inputs]
+    select_keys: list[Selector] = [one.select_key for one in inputs if one.partitioning is Partitioning.KEY]
+    key_type = inputs[0].key_type if select_keys else PickledBytesTypeInfo()
+    if kinds[-1] is Partitioning.BROADCAST:
+        select_key = select_keys[0] if select_keys else None
+        return BroadcastOperatorHarness(node.function, (), select_key, key_type, **options)
+    if len(inputs) == 1 and not select_keys:
+        return CheckpointedOperatorHarness(node.function, **options)
+    if len(inputs) == 1:
+        return KeyedOneInputOperatorHarness(node.function, select_keys[0], key_type, **options)
+    if select_keys:
+        first, second = select_keys
+        return KeyedTwoInputOperatorHarness(node.function, first, second, key_type, **options)
+    return TwoInputOperatorHarness(node.function, **options)

@@ -1,7 +1,8 @@
 """One subtask of a stateful operator, without Spark: the real operator, backend and subtask.
 
 A harness does with single records what a state slot does with frames: it fires the timers that are due, lets
-the subtask process the record, and advances the watermark. So a test runs the same code as a job.
+the subtask process the record, and advances the watermark. So a test runs the same code as a job. Snapshots
+are kept in memory, and each subtask restores its part of them.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from pyflinkstate.api.type_information import OutputType
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Record, Setting, UserFunction
+import attrs
+
+from pyflinkstate.api import OutputType, Record, Setting, TypeInformation, UserFunction
+from pyflinkstate.backends.format import OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
-from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.keys import check_parallelism, key_group_range
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.backends.values import isolated
-from pyflinkstate.errors import KeyGroupRangeError
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, KeyGroupRangeError
 from pyflinkstate.runtime.operators import (
     KeyedSubtask,
     OperatorContext,
@@ -28,6 +31,7 @@ from pyflinkstate.runtime.operators import (
 from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.tasks import Router, TaskInfo, opened_selector
 from pyflinkstate.runtime.wire import (
+    NO_WATERMARK,
     ChannelEvent,
     CheckpointTrigger,
     FrameTime,
@@ -36,13 +40,112 @@ from pyflinkstate.runtime.wire import (
     OperatorMetrics,
     WatermarkMerger,
 )
-from pyflinkstate.testing.checked_output import CheckedOutput
-from pyflinkstate.testing.harness import Harness
-from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
-from pyflinkstate.testing.manual_clock import ManualClock
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
-from pyflinkstate.testing.output import Watermark
-from pyflinkstate.testing.snapshots import OperatorSnapshot, SnapshotPart, part_to_restore
+from pyflinkstate.testing.harness import (
+    Harness,
+    JumpingEventLoop,
+    ManualClock,
+    MemoryCheckpoint,
+    Watermark,
+)
+
+#: The default number of key groups.
+DEFAULT_MAX_PARALLELISM = 128
+
+
+@attrs.frozen
+class OperatorSnapshot:
+    """The snapshot of one subtask, kept in memory.
+
+    Attributes:
+        state: the handles of its state.
+        checkpoint_id: the checkpoint that it was written for.
+        watermark: the watermark at the snapshot.
+        max_parallelism: the number of key groups.
+    """
+
+    state: OperatorSubtaskState
+    checkpoint_id: int
+    watermark: int
+    max_parallelism: int
+
+
+@attrs.frozen
+class SnapshotPart:
+    """The part that one subtask restores; :func:`split` makes it."""
+
+    assignment: StateAssignment
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    checkpoint_id: int | None
+    watermark: int
+
+
+def split(snapshots: OperatorSnapshot | Sequence[OperatorSnapshot], parallelism: int) -> list[SnapshotPart]:
+    """Distribute the snapshots of subtasks, as a job does that is restored at another parallelism.
+
+    Keyed state is assigned by key group. Lists of operator state are distributed evenly; union lists and
+    broadcast state go to all subtasks. Event time continues from the least watermark.
+
+    Args:
+        snapshots: the snapshots of all subtasks of the operator, in order.
+        parallelism: the new number of subtasks.
+
+    Returns:
+        a part for each new subtask, to be passed to a harness as ``restore``.
+
+    Raises:
+        ConfigurationError: there is no snapshot.
+        ParallelismError: the parallelism is less than 1, or more than the max parallelism.
+        IncompatibleCheckpointError: the snapshots differ in max parallelism.
+    """
+    written = [snapshots] if isinstance(snapshots, OperatorSnapshot) else list(snapshots)
+    if not written:
+        raise ConfigurationError("there is nothing to restore: pass the snapshots of all subtasks")
+    max_parallelism = written[0].max_parallelism
+    if {snapshot.max_parallelism for snapshot in written} != {max_parallelism}:
+        raise IncompatibleCheckpointError(
+            "the snapshots differ in max parallelism, so they do not belong to one operator"
+        )
+    check_parallelism(parallelism, max_parallelism)
+    states = [snapshot.state for snapshot in written]
+    checkpoint_id = max(snapshot.checkpoint_id for snapshot in written)
+    watermark = min(snapshot.watermark for snapshot in written)
+    return [
+        SnapshotPart(assignment, subtask, parallelism, max_parallelism, checkpoint_id, watermark)
+        for subtask, assignment in enumerate(assign_state(states, parallelism, max_parallelism))
+    ]
+
+
+def part_to_restore(
+    restore: SnapshotPart | Sequence[OperatorSnapshot],
+    parallelism: int,
+    subtask: int,
+    max_parallelism: int | None,
+) -> SnapshotPart:
+    """Return the part that a harness restores, which may be empty; errors are those of :func:`split`."""
+    if isinstance(restore, SnapshotPart):
+        part = restore
+    elif restore:
+        part = split(restore, parallelism)[_checked(subtask, parallelism)]
+    else:
+        max_parallelism = DEFAULT_MAX_PARALLELISM if max_parallelism is None else max_parallelism
+        check_parallelism(parallelism, max_parallelism)
+        subtask = _checked(subtask, parallelism)
+        part = SnapshotPart(StateAssignment(), subtask, parallelism, max_parallelism, None, NO_WATERMARK)
+    if max_parallelism not in (None, part.max_parallelism):
+        raise IncompatibleCheckpointError(
+            f"the snapshot has max parallelism {part.max_parallelism}, which cannot become {max_parallelism}"
+        )
+    return part
+
+
+def _checked(subtask: int, parallelism: int) -> int:
+    if not 0 <= subtask < parallelism:
+        raise ConfigurationError(
+            f"there is no subtask {subtask} among {parallelism} subtasks, which count from 0"
+        )
+    return subtask
 
 
 class OperatorHarness(Harness):
@@ -82,11 +185,9 @@ class OperatorHarness(Harness):
         restore: SnapshotPart | Sequence[OperatorSnapshot] = (),
         job_parameters: Mapping[str, Setting] | None = None,
     ) -> None:
-        super().__init__(job_parameters)
-        self.clock = ManualClock() if clock is None else clock
-        self._part = part_to_restore(restore, parallelism, subtask, max_parallelism)
         self._name = name or _name_of(function)
-        self._checked = CheckedOutput(self._name, output_type)
+        super().__init__(self._name, output_type, clock, job_parameters)
+        self._part = part_to_restore(restore, parallelism, subtask, max_parallelism)
         self._selectors = ExitStack()
         self._split = [
             self._router(one, number).splitter(self._part.subtask) for number, one in enumerate(inputs)
@@ -115,10 +216,6 @@ class OperatorHarness(Harness):
         self.clock.now_ms = now_ms
         return self._fire_timers()
 
-    def get_processing_time(self) -> int:
-        """Return the time of the clock, in ms since 1970."""
-        return self.clock.now_ms
-
     def get_watermark(self) -> int:
         """Return the watermark of the operator."""
         return self.subtask.watermark
@@ -128,7 +225,7 @@ class OperatorHarness(Harness):
         fired = self._fire_timers()
         output = Output()
         self.subtask.process_frame(frame, output)
-        return fired + self._collect(output)
+        return fired + self._results(output)
 
     def _frame(self, number: int, value: Record, timestamp: int | None) -> InputFrame:
         record = [isolated(value)]  # a job pickles it
@@ -146,21 +243,17 @@ class OperatorHarness(Harness):
             return []
         output = Output()
         self.subtask.advance_watermark(self._merger.watermark, output)
-        values = self._collect(output)
-        self._collected.main.append(Watermark(self._merger.watermark))
+        values = self._results(output)
+        self._main.append(Watermark(self._merger.watermark))
         return values
 
     def _fire_timers(self) -> list[Record]:
         output = Output()
         self.subtask.fire_timers(output)
-        return self._collect(output)
+        return self._results(output)
 
-    def _collect(self, output: Output) -> list[Record]:
-        values = [self._checked(value) for value in output.values]
-        self._collected.add(values, output.timestamps)
-        for tag_id, columns in output.side.items():
-            self._collected.add_side(tag_id, *columns)
-        return values
+    def _results(self, output: Output) -> list[Record]:
+        return self._collect(output.values, output.timestamps, output.side)
 
     # --- state -----------------------------------------------------------------------------------------
 
@@ -245,7 +338,6 @@ class OperatorHarness(Harness):
         )
         if part.checkpoint_id is not None:
             state.restore(part.assignment, MemoryCheckpoint())
-        self._keyed = state.keyed
         return state
 
     def _context(self) -> OperatorContext:
@@ -256,7 +348,7 @@ class OperatorHarness(Harness):
             part.parallelism,
             part.max_parallelism,
             0,
-            self._keyed,
+            self.backend,
             metrics,
             job_parameters=self._job_parameters,
         )

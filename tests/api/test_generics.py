@@ -21,8 +21,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
     WindowedStream,
 )
-from pyflinkstate.api import broadcast, connected, functions, state, type_information, window_functions
-from pyflinkstate.api.types import ListTypeInfo, TypeInformation, Types
+from pyflinkstate.api import ListTypeInfo, TypeInformation, Types, functions, state, type_information
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 #: Each with its number of parameters.
@@ -52,13 +51,13 @@ GENERIC: list[tuple[type, int]] = [
     (functions.KeyedProcessFunction, 3),
     (functions.KeyedProcessFunction.Context, 1),
     (functions.KeyedProcessFunction.OnTimerContext, 1),
-    (connected.CoMapFunction, 3),
-    (connected.CoFlatMapFunction, 3),
-    (connected.CoProcessFunction, 3),
-    (connected.KeyedCoProcessFunction, 4),
-    (broadcast.BroadcastProcessFunction, 3),
-    (broadcast.KeyedBroadcastProcessFunction, 4),
-    (window_functions.ProcessWindowFunction, 4),
+    (functions.CoMapFunction, 3),
+    (functions.CoFlatMapFunction, 3),
+    (functions.CoProcessFunction, 3),
+    (functions.KeyedCoProcessFunction, 4),
+    (functions.BroadcastProcessFunction, 3),
+    (functions.KeyedBroadcastProcessFunction, 4),
+    (functions.ProcessWindowFunction, 4),
     (DataStream, 1),
     (KeyedStream, 2),
     (ConnectedStreams, 2),

@@ -27,7 +27,7 @@ from nexmark_suite.generator import (
 from nexmark_suite.source import NexmarkSource
 
 from pyflinkstate.errors import IncompatibleCheckpointError
-from pyflinkstate.runtime.sources.sources import Source
+from pyflinkstate.runtime.sources import Source
 
 MANY = GeneratorConfig(60_000)
 FEW = GeneratorConfig(1_000)

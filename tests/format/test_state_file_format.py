@@ -34,7 +34,7 @@ from golden_content import (
     windowed,
 )
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateKind,

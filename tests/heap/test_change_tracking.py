@@ -3,13 +3,12 @@
 from copy import deepcopy
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from state_map_support import COPY_ON_WRITE_MAKERS, advance_to, filled, next_entries, small_map
 from test_map_machines import change_in_place, keys, values
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_map import ABSENT

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from backend_support import entries, make_backend, prepare, restore, state_of, take_snapshot, write
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyflinkstate import (
     AggregateFunction,

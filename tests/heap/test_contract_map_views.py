@@ -10,8 +10,7 @@ from copy import deepcopy
 import pytest
 from backend_support import make_backend, prepare, state_of
 from contract_backends import EVERYWHERE, LONG, PICKLED, STRING, HeldSnapshots, contents, opened
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import Duration, MapStateDescriptor, Row, StateTtlConfig, Types
 from pyflinkstate.backends.values import isolated

@@ -10,10 +10,9 @@ import threading
 from copy import deepcopy
 
 import attrs
-from backend_support import PICKLED, make_backend, rescale, restore
+from backend_support import PICKLED, Snapshot, chained, contents, make_backend, rescale, restore, rows_of
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from increment_support import Snapshot, chained, contents, rows_of
 from test_state_machines import Concatenate, extended, keys, lists, namespaces, numbers
 from tiers import runs_of
 from ttl_contract import ttl_config, with_ttl

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys import KeyGroupRange

@@ -5,8 +5,7 @@ import pickle
 
 import pytest
 from backend_support import make_backend, prepare, restore, take_snapshot, write
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pyflinkstate import Types, ValueStateDescriptor

@@ -1,8 +1,7 @@
 """Key groups and their spread over subtasks, against Flink's own numbers."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.keys import (

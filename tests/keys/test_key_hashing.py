@@ -20,8 +20,7 @@ from decimal import Decimal
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api.types import ExternalTypeInfo, Types

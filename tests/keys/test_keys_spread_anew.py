@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from backend_support import MemoryReader, MemoryStreams, make_backend
+from backend_support import MemoryReader, MemoryStreams, contents, make_backend
 from golden_tuple_keys import (
     CHANGED,
     COUNT,
@@ -19,7 +19,6 @@ from golden_tuple_keys import (
     REMOVED,
     expected,
 )
-from increment_support import contents
 from tiers import cases
 
 from pyflinkstate.api.types import Types

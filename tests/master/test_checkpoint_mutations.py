@@ -28,7 +28,7 @@ from support_runtime import tree
 from tiers import cases
 
 from pyflinkstate import Types
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.backends.format import END_OF_STREAM, OperatorStateCodec, StateCodec
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.types import (
@@ -38,7 +38,7 @@ from pyflinkstate.backends.types import (
     internal_types,
 )
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 OTHER_JOB = "f" * 32
 

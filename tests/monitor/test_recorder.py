@@ -19,20 +19,24 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 from pyflinkstate.monitor import recorder as recording
 from pyflinkstate.monitor.api import operators
-from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal
-from pyflinkstate.monitor.metrics.job_metrics import samples
-from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.metrics import samples
+from pyflinkstate.monitor.recorder import LEAST_BYTES, Recorder
 from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.master.job_reporter import PHASES, JobReporter
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.description import JobDescription, JobEdge, JobVertex, describe
-from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
-from pyflinkstate.runtime.master.reports.observe import EpochReport, EpochStats, JobObserver
-from pyflinkstate.runtime.master.reports.timeline import PHASES
+from pyflinkstate.runtime.master.observe import (
+    EpochReport,
+    EpochStats,
+    JobDescription,
+    JobEdge,
+    JobObserver,
+    JobVertex,
+    describe,
+)
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
-from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart, JobStatus
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.metrics import MetricValue

@@ -37,7 +37,7 @@ from pyflinkstate.errors import (
     StateValueError,
     UnsupportedFeatureError,
 )
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 LIST_OF_LONGS = Types.LIST(Types.LONG())
 

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support_runtime import raising
 
 from pyflinkstate import KeyedProcessFunction, OutputTag, RuntimeContext, Types, ValueStateDescriptor

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.operators.closing import close_all, closed_at_end
+from pyflinkstate.runtime.operators import close_all, closed_at_end
 
 
 class Closing:

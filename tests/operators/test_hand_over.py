@@ -31,7 +31,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.runtime.operators.batch_reduce import BatchReduce
+from pyflinkstate.runtime.operators import BatchReduce
 from pyflinkstate.testing import (
     BroadcastOperatorHarness,
     KeyedOneInputOperatorHarness,

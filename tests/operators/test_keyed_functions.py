@@ -13,11 +13,12 @@ from support_windows import WindowHarness
 
 from pyflinkstate import Row, Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.batch_reduce import BatchReduce, key_order
 from pyflinkstate.runtime.operators.keyed_functions import (
+    BatchReduce,
     FieldReduce,
     RecordChoice,
     RollingReduce,
+    key_order,
 )
 
 RECORDS = [("a", 3, "x"), ("a", 1, "y"), ("b", 7, "z"), ("a", 1, "w"), ("a", 5, "v"), ("a", 5, "u")]

@@ -26,9 +26,9 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.runtime.wire.messages import CheckpointTrigger
+from pyflinkstate.runtime.wire import CheckpointTrigger
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, OneInputOperatorHarness, OperatorSnapshot
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 SIDE = OutputTag("side")
 KEYS = "abc"

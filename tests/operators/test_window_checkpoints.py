@@ -2,7 +2,8 @@
 
 import attrs
 import pytest
-from support_windows import MAX_PARALLELISM, Collect, Mean, WindowHarness, fired
+from slot_functions import Mean
+from support_windows import MAX_PARALLELISM, Collect, WindowHarness, fired
 
 from pyflinkstate import (
     ContinuousEventTimeTrigger,
@@ -16,10 +17,10 @@ from pyflinkstate import (
     TumblingEventTimeWindows,
     Types,
 )
-from pyflinkstate.backends.format.state_file import StateFileHead
+from pyflinkstate.backends.format import StateFileHead
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import StateMigrationError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 
 GAP = EventTimeSessionWindows.with_gap(10)
 

@@ -1,7 +1,8 @@
 """Contents and functions of windows: reduced, aggregated or all elements; state of window and key."""
 
 import pytest
-from support_windows import Collect, CollectInContext, Mean, WindowHarness, fired
+from slot_functions import Mean
+from support_windows import Collect, CollectInContext, WindowHarness, fired
 
 from pyflinkstate import (
     AggregateFunction,
@@ -20,7 +21,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.errors import ConfigurationError, StateRegistrationError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 
 TEN = TumblingEventTimeWindows.of(10)
 

@@ -1,8 +1,7 @@
 """Random elements, watermarks, snapshots and restores, against models that keep everything and search it."""
 
 import attrs
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support_windows import Collect, WindowHarness
 
 from pyflinkstate import (
@@ -14,8 +13,8 @@ from pyflinkstate import (
     SlidingEventTimeWindows,
     TimeWindow,
 )
-from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
+from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK
 
 LATE = OutputTag("late")
 

@@ -10,8 +10,7 @@ import traceback
 
 import attrs
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from support_windows import Collect, WindowHarness
 
 from pyflinkstate import (
@@ -37,12 +36,11 @@ from pyflinkstate import (
 from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
-from pyflinkstate.runtime.operators.timers import NO_WATERMARK
-from pyflinkstate.runtime.operators.windows.aligned_windows import AlignedWindows
-from pyflinkstate.runtime.operators.windows.session_windows import SessionWindows
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
+from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows
+from pyflinkstate.runtime.wire import NO_WATERMARK
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 LATE = OutputTag("late")
 SIDE = OutputTag("side")
@@ -199,7 +197,7 @@ class Ways:
         records = [(key, str(self.number + at), timestamp) for at, (key, timestamp) in enumerate(pairs)]
         self.number += len(pairs)
         expected = one_by_one(self.general, records)
-        if self.fast.operator.frame_loop is None:
+        if self.fast.operator.fast_way is None:
             assert one_by_one(self.fast, records) == expected
         else:
             assert as_a_frame(self.fast, records) == expected
@@ -274,9 +272,9 @@ def as_a_frame(harness, records):
         harness.backend.set_current_key(key)
         indexes.append(harness.backend.key_context.map_index)
     try:
-        harness.operator.frame_loop.run((indexes, keys, values, timestamps), harness.output)
+        harness.operator.fast_way.run((indexes, keys, values, timestamps), harness.output)
     except ConfigurationError as error:
-        assert harness.operator.frame_loop.under_way(values) != [None]
+        assert harness.operator.fast_way.under_way(values) != [None]
         return str(error)
     harness.backend.clear_current_key()
     return harness.taken()

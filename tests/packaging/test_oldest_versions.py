@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from other_pythons import clean_environment
 
-from pyflinkstate.runtime.spark import own_package
+from pyflinkstate.runtime.spark import workers
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -68,7 +68,7 @@ def test_the_oldest_versions_do_what_the_newest_do(tmp_path: Path) -> None:
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run([*pip, *map(oldest, needed())], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    package = own_package.zipped(tmp_path)
+    package = workers.zipped(tmp_path)
     newest = printed(sys.executable, tmp_path / "by newest")
     assert len(newest) == 5
     assert printed(python, tmp_path / "by oldest", PYTHONPATH=str(package)) == newest

@@ -21,10 +21,14 @@ from pyflinkstate import (
     keyed_process,
 )
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.program.dataframes.event_time import length_ms, strategy_of
-from pyflinkstate.runtime.program.dataframes.initial_state import check_frame
-from pyflinkstate.runtime.program.dataframes.keys import columns_of, selector
-from pyflinkstate.runtime.program.dataframes.mapping import _initial_column
+from pyflinkstate.runtime.program.dataframes.processing import _initial_column
+from pyflinkstate.runtime.program.dataframes.rows import (
+    check_frame,
+    columns_of,
+    length_ms,
+    selector,
+    strategy_of,
+)
 
 SCHEMA = "user string, n long"
 LATE = OutputTag("late")

@@ -8,24 +8,26 @@ from typing import Any
 import pytest
 from local_environment import local_environment
 
-from pyflinkstate.api.async_functions import AsyncFunction
-from pyflinkstate.api.broadcast import BroadcastProcessFunction
-from pyflinkstate.api.connected import CoMapFunction
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.types import RowTypeInfo, TypeInformation, Types
-from pyflinkstate.api.window_functions import WindowFunction
+from pyflinkstate.api import (
+    AsyncFunction,
+    BroadcastProcessFunction,
+    CoMapFunction,
+    KeyedProcessFunction,
+    MapStateDescriptor,
+    OutputTag,
+    ProcessFunction,
+    Row,
+    RowTypeInfo,
+    Time,
+    TypeInformation,
+    Types,
+    WindowFunction,
+)
 from pyflinkstate.datastream import AsyncDataStream
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.plan.chained import CHECK
-from pyflinkstate.runtime.plan.nodes import SourceNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.plan import CHECK, SourceNode
+from pyflinkstate.runtime.program import DataStream, StreamExecutionEnvironment
+from pyflinkstate.runtime.sources import CollectionSource, NumberSequenceSource
 from pyflinkstate.testing import OneInputOperatorHarness
 
 FIELDS = [Types.STRING(), Types.LONG()]

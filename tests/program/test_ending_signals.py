@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
 PROGRAM = """
 import os, queue, signal, sys, threading, time
 from pyflinkstate.errors import JobCancelledError
-from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import run_to_end
+from pyflinkstate.runtime.program.job_client import run_to_end
 
 class Endless:
     job_id = "1a2b"
@@ -150,8 +150,8 @@ def test_a_signal_that_does_not_interrupt_the_wait_for_a_result_is_heard(method:
 
 
 UNREAD = """
-import pyflinkstate.runtime.program.ending_signals as ending_signals
-ending_signals.GRACE_S = 0.5
+from pyflinkstate.runtime.program import job_client
+job_client.GRACE_S = 0.5
 
 class Prints(Endless):
     def run(self, is_heard=True):

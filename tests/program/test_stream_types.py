@@ -6,18 +6,27 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
-from pyflinkstate.api.window_functions import AllWindowFunction, WindowFunction
+from pyflinkstate.api import (
+    AllWindowFunction,
+    Row,
+    TumblingEventTimeWindows,
+    Types,
+    WatermarkStrategy,
+    WindowFunction,
+)
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.keyed_functions import Projection
-from pyflinkstate.runtime.plan.chained import WATERMARKS
-from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SourceNode, StatefulNode, UnionNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.stream_types import check_same_type, converted_at_source, type_of
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.operators import Projection
+from pyflinkstate.runtime.plan import (
+    WATERMARKS,
+    ChainNode,
+    SideOutputNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+)
+from pyflinkstate.runtime.program import DataStream
+from pyflinkstate.runtime.program.user_functions import check_same_type, converted_at_source, type_of
+from pyflinkstate.runtime.sources import CollectionSource
 
 PAIR = Types.TUPLE([Types.STRING(), Types.FLOAT()])
 PICKLED = Types.PICKLED_BYTE_ARRAY()

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.runtime.sources.formats import Reject

@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
-import pickle
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ import pyarrow.dataset as ds
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 import pytest
-from simulation_storage import FINE, Disk, Operation, Process, Verdict
 from support_runtime import tree
+from support_sinks import JOB, write
 
 from pyflinkstate.errors import BadRecordError, SinkError
 from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, FileSink
 
-JOB = "a" * 32
 FORMATS = ("json", "text", "csv", "parquet")
 SUFFIXES = {"json": ".jsonl", "text": ".txt", "csv": ".csv", "parquet": ".parquet"}
 
@@ -35,19 +32,9 @@ def made(out: Path, format: str, columns: Any = None) -> FileSink:
     return sink
 
 
-def write(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> list[str]:
-    """Run an epoch's writers as tasks would: pickled, each on its own."""
-    writer = pickle.loads(pickle.dumps(sink.writer(epoch)))
-    return [
-        name
-        for number, records in enumerate(partitions)
-        for name in writer.write(number, iter(list(records)))
-    ]
-
-
 def run(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> None:
     """Run an epoch to its commit."""
-    sink.prepare(epoch, write(sink, epoch, *partitions))
+    sink.prepare(epoch, write(sink, epoch, *partitions, is_pickled=True))
     sink.commit(epoch)
 
 
@@ -118,62 +105,6 @@ class TestEveryFormat:
         records = [{"name": text} for text in ("käse", "日本", "\U0001f600", 'say "hi", then go')]
         run(made(tmp_path, format), 1, records)
         assert visible(tmp_path) == {"epoch=1": as_read(format, records)}
-
-    def test_a_replayed_epoch_takes_the_place_of_its_first_run(self, tmp_path: Path, format: str) -> None:
-        sink = made(tmp_path, format)
-        run(sink, 1, dicts(1))
-        sink.prepare(2, write(sink, 2, dicts(20), dicts(21)))
-        write(sink, 3, dicts(30))
-        sink.rewind(1)
-        sink.prepare(2, write(sink, 2, dicts(22)))
-        sink.commit(2)
-        assert visible(tmp_path) == {
-            "epoch=1": as_read(format, dicts(1)),
-            "epoch=2": as_read(format, dicts(22)),
-        }
-        assert len(files(tmp_path, 2)) == 1
-
-    def test_a_restored_job_takes_back_what_comes_after_its_checkpoint(
-        self, tmp_path: Path, format: str
-    ) -> None:
-        sink = made(tmp_path, format)
-        for epoch in (1, 2, 3):
-            run(sink, epoch, dicts(epoch))
-        again = FileSink(str(tmp_path), format)
-        again.open(JOB, 1)
-        run(again, 2, dicts(22))
-        assert visible(tmp_path) == {
-            "epoch=1": as_read(format, dicts(1)),
-            "epoch=2": as_read(format, dicts(22)),
-        }
-
-    def test_an_epoch_is_seen_whole_or_not_at_all(self, tmp_path: Path, format: str) -> None:
-        sink = made(tmp_path, format)
-        results = write(sink, 1, dicts(1), dicts(2))
-        assert visible(tmp_path) == {}
-        sink.prepare(1, results)
-        assert visible(tmp_path) == {}
-        sink.commit(1)
-        assert visible(tmp_path) == {"epoch=1": as_read(format, dicts(1, 2))}
-
-    def test_an_epoch_becomes_visible_by_one_rename(self, tmp_path: Path, format: str) -> None:
-        """Were its files moved one by one, a reader could see some of them."""
-        sink = made(tmp_path, format)
-        sink.prepare(1, write(sink, 1, dicts(1), dicts(2)))
-        (area,) = (tmp_path / "_runs").iterdir()
-        prepared = (area / "prepared" / "epoch=1").stat().st_ino
-        sink.commit(1)
-        assert (tmp_path / "epoch=1").stat().st_ino == prepared
-
-    def test_half_a_prepare_is_not_seen_and_made_good(self, tmp_path: Path, format: str) -> None:
-        sink = made(tmp_path, format)
-        results = write(sink, 1, dicts(1), dicts(2))
-        with pytest.raises(SinkError, match="cannot prepare epoch 1"):
-            sink.prepare(1, [results[0], f"part-of-nobody{SUFFIXES[format]}"])
-        assert visible(tmp_path) == {}
-        sink.rewind(0)
-        run(sink, 1, dicts(1), dicts(2))
-        assert visible(tmp_path) == {"epoch=1": as_read(format, dicts(1, 2))}
 
 
 #: What each format cannot hold; the record has the id -77.
@@ -343,11 +274,17 @@ class TestJsonLines:
         with pytest.raises(BadRecordError, match=r"not JSON serializable|keys must be"):
             write(made(tmp_path, "json"), 1, [bad])
 
-    def test_a_record_that_holds_itself_is_a_bad_record(self, tmp_path: Path) -> None:
+    def test_a_list_that_contains_itself_is_refused_as_such(self, tmp_path: Path) -> None:
         endless: list[Any] = []
         endless.append(endless)
-        with pytest.raises(BadRecordError):
+        with pytest.raises(BadRecordError, match="Circular reference"):
             write(made(tmp_path, "json"), 1, [endless])
+
+    @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+    def test_a_number_that_json_does_not_have_is_refused(self, tmp_path: Path, number: float) -> None:
+        records = [*dicts(1), {"id": -77, "readings": [1.5, number]}]
+        with pytest.raises(BadRecordError, match=r"JSON has neither NaN nor infinity: .*record .*-77"):
+            write(made(tmp_path, "json"), 1, records)
 
 
 class TestText:
@@ -383,20 +320,6 @@ ROW = {
     "raw": b"\x00\xff",
     "place": {"x": 1.5, "y": -1.0},
 }
-
-
-class TestJson:
-    @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-    def test_a_number_that_json_does_not_have_is_refused(self, tmp_path: Path, number: float) -> None:
-        records = [*dicts(1), {"id": -77, "readings": [1.5, number]}]
-        with pytest.raises(BadRecordError, match=r"JSON has neither NaN nor infinity: .*record .*-77"):
-            write(made(tmp_path, "json"), 1, records)
-
-    def test_a_list_that_contains_itself_is_refused_as_such(self, tmp_path: Path) -> None:
-        endless: list[Any] = []
-        endless.append(endless)
-        with pytest.raises(BadRecordError, match="Circular reference"):
-            write(made(tmp_path, "json"), 1, [endless])
 
 
 class TestParquet:
@@ -546,98 +469,3 @@ class TestParquetLosesNothing:
             return
         found = visible(out)["epoch=1"]
         assert (len(found), found[-1]) == (len(records), records[-1])
-
-
-OUT = "/out"
-
-
-class Faulty:
-    """A sink on a disk that fails at one operation; a reader looks after every other."""
-
-    def __init__(self) -> None:
-        self.disk = Disk(Process("driver"))
-        self.disk.make_folder(OUT, recursive=True)
-        self.disk.decide = self.decide
-        self.disk.observe = lambda operation: self.look()
-        self.operations: list[str] = []
-        self.fails_at = -1
-        self.verdict = FINE
-        self.done = 0
-
-    def decide(self, operation: Operation) -> Verdict:
-        self.operations.append(operation.name)
-        return self.verdict if len(self.operations) - 1 == self.fails_at else FINE
-
-    def fail(self, at: int, verdict: Verdict) -> None:
-        """From now on, have the ``at``-th operation end so."""
-        self.operations, self.fails_at, self.verdict = [], at, verdict
-
-    def seen(self) -> dict[int, list[Any]]:
-        """Return what a reader sees, by epoch."""
-        found: dict[int, list[Any]] = {}
-        for path in self.disk.below(OUT):
-            folder, _, name = path.removeprefix(f"{OUT}/").partition("/")
-            if name and not folder.startswith("_"):
-                lines = self.disk.read(path).decode().splitlines()
-                found.setdefault(int(folder.removeprefix("epoch=")), []).extend(map(json.loads, lines))
-        return {epoch: sorted(records) for epoch, records in found.items()}
-
-    def look(self) -> None:
-        for epoch, records in self.seen().items():
-            assert records == [epoch, epoch * 10], f"half of epoch {epoch} is seen: {records}"
-
-    def opened(self, restored_epoch: int | None) -> FileSink:
-        sink = FileSink(OUT, file_system=self.disk.file_system)
-        sink.open(JOB, restored_epoch)
-        return sink
-
-    def run(self) -> None:
-        """Run from the last checkpoint to epoch 3, with a checkpoint after each epoch."""
-        sink = self.opened(self.done or None)
-        for epoch in range(self.done + 1, 4):
-            writer = sink.writer(epoch)
-            results = [name for n in (0, 1) for name in writer.write(n, iter([epoch * 10**n]))]
-            sink.prepare(epoch, results)
-            self.done = epoch
-            sink.commit(epoch)
-
-
-ALL = {1: [1, 10], 2: [2, 20], 3: [3, 30]}
-BROKEN = OSError(5, "input/output error")
-#: Not begun; done, but told as failed; done by half where that can be.
-FAULTS = [Verdict(0.0, BROKEN), Verdict(1.0, BROKEN), Verdict(0.5, BROKEN)]
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=["not begun", "done", "by half"])
-class TestFaultyDisk:
-    """Wherever it fails: no reader ever sees half an epoch, and the next run makes it good."""
-
-    def test_a_run_that_fails_anywhere_is_carried_on(self, fault: Verdict) -> None:
-        whole = Faulty()
-        whole.run()
-        assert whole.seen() == ALL
-        for at in range(len(whole.operations)):
-            job = Faulty()
-            job.fail(at, fault)
-            with suppress(SinkError):  # taking over the folder forgives a rename that was only told as failed
-                job.run()
-            job.look()
-            job.run()
-            assert job.seen() == ALL, f"failed at operation {at}: {job.operations[at]}"
-
-    def test_going_back_to_an_older_checkpoint_may_fail_anywhere_too(self, fault: Verdict) -> None:
-        whole = Faulty()
-        whole.run()
-        whole.fail(-1, FINE)
-        whole.opened(1)
-        assert whole.seen() == {1: [1, 10]}
-        for at in range(len(whole.operations)):
-            job = Faulty()
-            job.run()
-            job.fail(at, fault)
-            with suppress(SinkError):
-                job.opened(1)
-            job.look()
-            job.done = 1
-            job.run()
-            assert job.seen() == ALL, f"failed at operation {at}: {job.operations[at]}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+from support_sinks import JOB, Seen, seen
 
 from pyflinkstate import Encoder, FileSink
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError
@@ -21,7 +22,6 @@ from pyflinkstate.runtime.sinks.text_file_sink import (
     RowFormatFileSink,
 )
 
-JOB = "a" * 32
 #: 2024-02-29T23:30:00Z
 LEAP_DAY_MS = 1_709_249_400_000
 BASE = BucketAssigner.base_path_bucket_assigner()
@@ -46,26 +46,20 @@ def prepare(sink: RowFormatFileSink, epoch: int, *partitions: Iterable[str]) -> 
     sink.prepare(epoch, write(sink, epoch, *partitions))
 
 
-def lines(path: Path) -> list[str]:
-    """Return what a reader sees: no names with an underscore."""
-    files = [file for file in path.rglob("*") if file.is_file() and OWN_FOLDER not in file.parts]
-    return sorted(line for file in files for line in file.read_text().splitlines())
-
-
 class TestEpochs:
     def test_an_epoch_is_seen_when_it_is_committed(self, tmp_path: Path) -> None:
         sink = opened(tmp_path)
         prepare(sink, 1, ["a", "b"], ["c"])
-        assert lines(tmp_path) == []
+        assert not seen(tmp_path)
         sink.commit(1)
-        assert lines(tmp_path) == ["a", "b", "c"]
+        assert seen(tmp_path) == Seen("abc")
 
     def test_what_a_task_wrote_that_does_not_count_is_never_seen(self, tmp_path: Path) -> None:
         sink = opened(tmp_path)
         write(sink, 1, ["lost"])
         prepare(sink, 1, ["kept"])
         sink.commit(1)
-        assert lines(tmp_path) == ["kept"]
+        assert seen(tmp_path) == Seen(["kept"])
         assert not list((tmp_path / OWN_FOLDER).rglob("pending/*"))
         assert not list((tmp_path / OWN_FOLDER).rglob("dropped/*"))
 
@@ -73,9 +67,9 @@ class TestEpochs:
     def test_a_sink_on_a_uri(self, tmp_path: Path, rest: str) -> None:
         sink = opened(f"file://{tmp_path}{rest}")
         prepare(sink, 1, ["a"])
-        assert lines(tmp_path / "out") == [], "it is not committed"
+        assert not seen(tmp_path / "out"), "it is not committed"
         sink.commit(1)
-        assert lines(tmp_path / "out") == ["a"]
+        assert seen(tmp_path / "out") == Seen(["a"])
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

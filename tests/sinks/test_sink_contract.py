@@ -12,25 +12,21 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from importlib import import_module
-from inspect import isabstract, isclass
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import attrs
 import example_programs  # noqa: F401 - puts the examples on the path
 import pytest
 import sqlite_sink
-from support_sinks import FILE_SINKS, JOB, Seen
+from support_sinks import FILE_SINKS, JOB, Seen, seen, sink_classes
 
-from pyflinkstate.runtime import sinks
-from pyflinkstate.runtime.sinks.printing import PrintSink
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpochSink,
     FrameWriter,
     KeptRddSink,
+    PrintSink,
     RddSink,
     ReplacingSink,
     RunAwareSink,
@@ -96,14 +92,6 @@ def foreach_epoch_sink(folder: Path) -> ForeachEpochSink:
     return ForeachEpochSink(lambda frames, epoch: write_epoch(folder, frames, epoch))
 
 
-def lines_of_files(folder: Path) -> list[str]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    names = [
-        path for path in files if not any(part.startswith("_") for part in path.relative_to(folder).parts)
-    ]
-    return [line for path in names for line in path.read_text().splitlines()]
-
-
 def rows_of_epochs(folder: Path) -> list[str]:
     return [row for path in folder.glob("*") for row in json.loads(path.read_text())]
 
@@ -115,7 +103,7 @@ def customers(folder: Path) -> list[str]:
 
 #: An entry here, or in ``FILE_SINKS``, is all that a new sink needs to be tested.
 SINKS = [
-    *(StoredSink(make.__name__, make, lines_of_files) for make in FILE_SINKS),
+    *(StoredSink(make.__name__, make, seen) for make in FILE_SINKS),
     StoredSink("foreach_epoch", foreach_epoch_sink, rows_of_epochs),
     StoredSink("table", TableSink, rows_of_epochs),
     StoredSink(
@@ -128,9 +116,7 @@ SINKS = [
 
 
 def test_every_sink_with_a_store_is_tested_here(tmp_path: Path) -> None:
-    modules = [import_module(f"{sinks.__name__}.{module.name}") for module in iter_modules(sinks.__path__)]
-    classes = {cls for module in modules for cls in vars(module).values() if isclass(cls)}
-    found = {cls for cls in classes if hasattr(cls, "rewind") and not isabstract(cls)} - WITHOUT_A_STORE
+    found = sink_classes("rewind") - WITHOUT_A_STORE
     assert found <= {type(row.make(tmp_path)) for row in SINKS}, "add it to SINKS or FILE_SINKS"
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
-from inspect import isabstract, isclass
 from itertools import product
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -34,13 +30,13 @@ from support_sinks import (
     run_id,
     seen,
     seen_files,
+    sink_classes,
     write,
 )
 from tiers import cases
 
 from pyflinkstate import RunAwareSink, RunHistory
 from pyflinkstate.errors import JobSupersededError, SinkError
-from pyflinkstate.runtime import sinks
 
 FIRST = history((1, 0))
 
@@ -213,9 +209,7 @@ PAIRS = [(make, fault) for number, make in enumerate(FILE_SINKS) for fault in li
 
 def test_every_sink_that_follows_runs_is_tested_here(disk: FailingDisk) -> None:
     """A sink that is not in these lists would be forgotten by all tests of what happens after a failure."""
-    modules = [import_module(f"{sinks.__name__}.{module.name}") for module in iter_modules(sinks.__path__)]
-    classes = {cls for module in modules for cls in vars(module).values() if isclass(cls)}
-    following = {cls for cls in classes if hasattr(cls, "open_run") and not isabstract(cls)} - {RunAwareSink}
+    following = sink_classes("open_run") - {RunAwareSink}
     assert following == {type(make(disk)) for make in FILE_SINKS}, "add it to FILE_SINKS in support_sinks.py"
 
 
@@ -395,7 +389,7 @@ class TestTwoDrivers:
             sink.commit(1)
 
 
-# --- files that are damaged, or of an older version ------------------------------------------------------
+# --- files that are damaged ------------------------------------------------------------------------------
 
 
 @each_sink
@@ -430,60 +424,3 @@ def test_a_damaged_list_is_an_error_that_names_it(disk: FailingDisk, damage: byt
     disk.files[path][:] = damage
     with pytest.raises(SinkError, match=r"/prepared/epoch=1-\w+ is damaged.* delete the list"):
         sink.commit(1)
-
-
-def old_file_sink(disk: FailingDisk) -> None:
-    """Leave what the version before runs left: epochs 1 to 3, 4 prepared, 5 being written."""
-    disk.make_folder(OUT, recursive=True)
-    disk.make_file(f"{OUT}/_pyflinkstate.json")[:] = json.dumps({"job_id": JOB}).encode()
-    for folder in ("epoch=1", "epoch=2", "epoch=3", "_prepared/epoch=4", "_pending/epoch=5"):
-        epoch = folder.rpartition("=")[2]
-        disk.make_folder(f"{OUT}/{folder}", recursive=True)
-        disk.make_file(f"{OUT}/{folder}/part-00000.txt")[:] = f"first{epoch}a\nfirst{epoch}b\n".encode()
-
-
-def old_row_format(disk: FailingDisk) -> None:
-    """The same of the sink for lines of text; its files waited in their bucket's folder."""
-    own = f"{OUT}/_pyflinkstate/{JOB}"
-    for epoch in range(1, 6):
-        state = "committed" if epoch < 4 else "prepared"
-        name = f"day=07/part-{epoch}.txt"
-        folder = OUT if epoch < 4 else f"{own}/pending/epoch={epoch}"
-        disk.make_folder(f"{own}/{state}", recursive=True)
-        disk.make_folder(f"{folder}/day=07", recursive=True)
-        disk.make_file(f"{folder}/{name}")[:] = f"first{epoch}a\nfirst{epoch}b\n".encode()
-        if epoch < 5:
-            disk.make_file(f"{own}/{state}/epoch={epoch}")[:] = json.dumps([name]).encode()
-
-
-OLD = [(file_sink, old_file_sink), (row_format_sink, old_row_format)]
-
-
-@pytest.mark.parametrize(("make", "leave"), OLD, ids=["file sink", "row format"])
-class TestOlderVersions:
-    @pytest.mark.parametrize("line", [history((1, 4)), history((1, 0), (2, 4))], ids=["unknown", "known"])
-    def test_its_output_is_taken_over(
-        self, make: MakeSink, leave: Any, line: RunHistory, disk: FailingDisk
-    ) -> None:
-        leave(disk)
-        run_epochs(opened(make, disk, line, 4), 5, 5, "new")
-        assert seen(disk) == records("first", 1, 4) + records("new", 5, 5)
-
-    def test_one_may_go_back_in_it_and_return(self, make: MakeSink, leave: Any, disk: FailingDisk) -> None:
-        leave(disk)
-        run_epochs(opened(make, disk, history((1, 2)), 2), 3, 4, "new")
-        assert seen(disk) == records("first", 1, 2) + records("new", 3, 4)
-        opened(make, disk, history((2, 4)), 4)
-        assert seen(disk) == records("first", 1, 4)
-
-    @pytest.mark.parametrize("fault", cases(FAULTS, quick=["killed", "by half"]))
-    def test_taking_it_over_may_be_interrupted_anywhere(self, make: MakeSink, leave: Any, fault: str) -> None:
-        whole = FailingDisk()
-        leave(whole)
-        for at in range(operations_of(whole, lambda: opened(make, whole, history((1, 2)), 2) and None)):
-            disk = FailingDisk()
-            leave(disk)
-            disk.when(at, FAULTS[fault](disk))
-            attempt(disk, lambda disk=disk: opened(make, disk, history((1, 2)), 2) and None)
-            opened(make, disk, history((2, 4)), 4)
-            assert seen(disk) == records("first", 1, 4), f"interrupted at {at}"

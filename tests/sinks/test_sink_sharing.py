@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation_storage import Disk, Process
 from support_job import JobRun, numbers, once
-from support_sinks import file_sink, history, prepare, records, row_format_sink, run_epochs, seen
+from support_sinks import FailingDisk, file_sink, history, prepare, records, row_format_sink, run_epochs, seen
 
 from pyflinkstate import Encoder, FileSink
 from pyflinkstate.errors import ConfigurationError, SinkError, SparkJobError
-from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SinkNode
+from pyflinkstate.runtime.plan import ChainNode, Node, SinkNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
-from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner, RowFormatFileSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.sinks import BucketAssigner, DriverSink, RowFormatFileSink, Sink
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 FIRST = history((1, 0))
 OTHER_JOB = "b" * 32
@@ -30,10 +28,7 @@ def rows(path: Path) -> RowFormatFileSink:
 
 def lines(out: Path) -> list[int]:
     """Return the numbers that a reader finds."""
-    files = [
-        path for path in out.rglob("*") if path.is_file() and "/_" not in str(path.relative_to(out.parent))
-    ]
-    return sorted(int(line) for file in files for line in file.read_text().split())
+    return sorted(map(int, seen(out)))
 
 
 def as_text(node: Node, keep: Callable[[int], bool]) -> Node:
@@ -68,7 +63,7 @@ class TestRowFormat:
         run.run()
         assert lines(tmp_path / "out") == list(range(10))
 
-    def test_jobs_leave_each_other_alone(self, disk: Disk) -> None:
+    def test_jobs_leave_each_other_alone(self, disk: FailingDisk) -> None:
         """Also where one goes back, and where one's sinks are another's elsewhere."""
         first, second = row_format_sink(disk), row_format_sink(disk)
         first.open_run("a" * 32, FIRST, None)
@@ -78,7 +73,7 @@ class TestRowFormat:
         second.open_run(OTHER_JOB, history((1, 0), (2, 1)), 1)
         assert seen(disk) == records("first", 1, 3) + records("second", 1, 1)
 
-    def test_a_sink_that_a_program_has_no_more_loses_nothing(self, disk: Disk) -> None:
+    def test_a_sink_that_a_program_has_no_more_loses_nothing(self, disk: FailingDisk) -> None:
         """What it had prepared is committed by the sink that is left on the path."""
         first, second = row_format_sink(disk), row_format_sink(disk)
         for sink in (first, second):
@@ -90,10 +85,8 @@ class TestRowFormat:
 
 
 @pytest.fixture
-def disk() -> Disk:
-    made = Disk(Process("driver"))
-    made.make_folder("/data", recursive=True)
-    return made
+def disk() -> FailingDisk:
+    return FailingDisk()
 
 
 class TestFileSink:
@@ -141,7 +134,7 @@ class TestFileSink:
         two_sinks(FileSink(str(tmp_path / "out"), "text"), rows(tmp_path / "out"), storage).run()
         assert lines(tmp_path / "out") == list(range(10))
 
-    def test_a_second_job_is_refused_when_there_is_output(self, disk: Disk) -> None:
+    def test_a_second_job_is_refused_when_there_is_output(self, disk: FailingDisk) -> None:
         first = file_sink(disk)
         first.open_run("a" * 32, FIRST, None)
         run_epochs(first, 1, 2, "first")
@@ -153,7 +146,7 @@ class TestFileSink:
 
     @pytest.mark.parametrize("act", ["prepare", "commit", "rewind", "begin"])
     def test_the_first_job_fails_when_a_second_came_before_there_was_output(
-        self, disk: Disk, act: str
+        self, disk: FailingDisk, act: str
     ) -> None:
         first = file_sink(disk)
         first.open_run("a" * 32, FIRST, None)
@@ -172,7 +165,7 @@ class TestFileSink:
         run_epochs(second, 1, 1, "second")
         assert seen(disk) == records("second", 1, 1)
 
-    def test_two_jobs_that_take_a_folder_in_turns_both_get_to_know(self, disk: Disk) -> None:
+    def test_two_jobs_that_take_a_folder_in_turns_both_get_to_know(self, disk: FailingDisk) -> None:
         """Neither an older number of a run nor a newer one counts between two jobs."""
         first, second = file_sink(disk), file_sink(disk)
         first.open_run("a" * 32, history((5, 0)), None)

@@ -12,16 +12,15 @@ from typing import Any
 import attrs
 import pytest
 from support_job import GrowingSource, Heard, JobRun
-from support_sinks import FILE_SINKS, history
+from support_sinks import FILE_SINKS, JOB, history, visible_files
 
 from pyflinkstate import FileSink
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
-from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
+from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.storage import durable
+from pyflinkstate.runtime.storage import own_folders
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
-JOB = "a" * 32
 SMALL_BYTES = 512 * 1024
 #: A record is a line of so many bytes, so that an epoch needs more room than is left on a disk that is full.
 LINE_BYTES = 32 * 1024
@@ -60,14 +59,9 @@ class MakesRoom(Heard):
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         super().on_restart(attempt, error)
-        self.visible.append(len(visible(self.out)))
+        self.visible.append(len(visible_files(self.out)))
         if attempt == 2:
             self.filler.unlink()
-
-
-def visible(out: Path) -> list[Path]:
-    files = [path for path in out.rglob("*") if path.is_file()]
-    return [path for path in files if not any(part.startswith("_") for part in path.parts)]
 
 
 def fill(path: Path, left_bytes: int) -> None:
@@ -89,9 +83,9 @@ def numbers_of(kind: str, out: Path) -> list[int]:
     if kind == "parquet":
         import pyarrow.parquet as pq
 
-        tables = [pq.read_table(path, partitioning=None) for path in visible(out)]
+        tables = [pq.read_table(path, partitioning=None) for path in visible_files(out)]
         return sorted(number for table in tables for number in table.column("number").to_pylist())
-    return sorted(int(text[:4]) for path in visible(out) for text in path.read_text().splitlines())
+    return sorted(int(text[:4]) for path in visible_files(out) for text in path.read_text().splitlines())
 
 
 @pytest.mark.needs_root
@@ -118,7 +112,7 @@ def test_a_full_disk_fails_the_attempt_and_the_job_goes_on_when_there_is_room(
     assert "No space left on device" in str(heard.restarts[0][1])
     assert set(heard.visible) == {1}, "nothing of an epoch that did not fit is seen"
     assert numbers_of(kind, out) == list(range(9))
-    left = [path.name for path in small.rglob("*") if path.is_file() and path not in visible(out)]
+    left = [path.name for path in small.rglob("*") if path.is_file() and path not in visible_files(out)]
     assert not [name for name in left if name.startswith("part-")], "nothing half written is left"
 
 
@@ -141,7 +135,7 @@ class Flushed:
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> Flushed:
     made = Flushed()
-    monkeypatch.setattr(durable.os, "fsync", made.fsync)
+    monkeypatch.setattr(own_folders.os, "fsync", made.fsync)
     return made
 
 
@@ -195,13 +189,13 @@ class TestWhatIsFlushed:
             if os.fstat(descriptor).st_ino == out.stat().st_ino:
                 raise OSError(errno.EIO, "input/output error")
 
-        monkeypatch.setattr(durable.os, "fsync", refuse)
+        monkeypatch.setattr(own_folders.os, "fsync", refuse)
         with pytest.raises(SinkStorageError):
             sink.commit(2)
-        assert len(visible(out)) == 1, "a power cut could take back epoch 1 and leave epoch 2"
-        monkeypatch.setattr(durable.os, "fsync", flushed.fsync)
+        assert len(visible_files(out)) == 1, "a power cut could take back epoch 1 and leave epoch 2"
+        monkeypatch.setattr(own_folders.os, "fsync", flushed.fsync)
         sink.commit(2)
-        assert len(visible(out)) == 2
+        assert len(visible_files(out)) == 2
 
     def test_moves_of_a_restore_are_before_the_history_that_counts_on_them(
         self, tmp_path: Path, flushed: Flushed, kind: str

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 import pytest
+from backend_support import rows_of
 from changed_types import (
     AB,
     BYTE,
@@ -35,7 +36,6 @@ from changed_types import (
     named,
     row,
 )
-from increment_support import rows_of
 from tiers import FULL
 from ttl_contract import with_ttl
 

@@ -5,13 +5,16 @@ import threading
 import pytest
 from backend_support import (
     MemoryStreams,
+    Snapshot,
+    chained,
+    contents,
     make_backend,
     rescale,
     restore,
+    rows_of,
     state_of,
     take_snapshot,
 )
-from increment_support import Snapshot, chained, contents, rows_of
 from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor

@@ -30,7 +30,7 @@ from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCan
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 KINDS = ("managed_keyed", "raw_keyed", "managed_operator", "raw_operator")
 

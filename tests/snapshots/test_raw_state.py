@@ -9,8 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from operator_support import HookedStreams, finish
 from pyarrow import fs
 
@@ -34,7 +33,7 @@ from pyflinkstate.backends.snapshots import (
 )
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, CorruptCheckpointError
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 OWN = KeyGroupRange(4, 7)
 

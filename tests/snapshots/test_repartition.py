@@ -9,8 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from operator_support import NUMBERS, RULES, Handles, rescale, snapshot
 
 from pyflinkstate import ListStateDescriptor, Types

@@ -24,7 +24,7 @@ from pyflinkstate.backends.snapshots import (
     SnapshotTask,
 )
 from pyflinkstate.errors import CheckpointStorageError
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 
 @attrs.define

@@ -23,9 +23,8 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from fast_jvm import make_archive
-from kill_plan import CLUSTER_KINDS, LOCAL_KINDS, Plan
-from kill_rounds import KillRound, Outcome, kind_of
+from kill_rounds import CLUSTER_KINDS, LOCAL_KINDS, KillRound, Outcome, Plan, kind_of
+from processes import make_archive
 
 CLUSTER_EVERY = 5
 #: Rounds between two summaries.

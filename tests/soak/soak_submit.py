@@ -21,12 +21,11 @@ import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from kill_plan import HOST, Plan
-from kill_rounds import KillRound
+from kill_rounds import HOST, KillRound, Plan
 from other_pythons import python_without_this_package
 from soak_two_hosts import DRIVER, Cluster, cluster, ending_with_this, has_what_it_needs, network
 
-from pyflinkstate.runtime.spark.own_package import zipped
+from pyflinkstate.runtime.spark.workers import zipped
 
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 JOB = str(Path(__file__).parents[1] / "support" / "cluster_job.py")

@@ -26,8 +26,7 @@ import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from kill_plan import HOST, SECOND_DRIVER, Plan
-from kill_rounds import KillRound
+from kill_rounds import HOST, SECOND_DRIVER, KillRound, Plan
 
 BRIDGE = "pfs-bridge"
 DRIVER = "10.77.0.1"

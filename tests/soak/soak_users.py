@@ -23,13 +23,12 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from kill_plan import Plan
-from kill_rounds import KillRound
+from kill_rounds import KillRound, Plan
 from other_pythons import python_without_this_package
 from soak_submit import QUIET, SUBMIT, check, submitted
 from soak_two_hosts import DRIVER, HOSTS, Cluster, cluster, ending_with_this, has_what_it_needs, network
 
-from pyflinkstate.runtime.spark.own_package import zipped
+from pyflinkstate.runtime.spark.workers import zipped
 
 #: Users and a group that every Linux has; those of hosts with their umasks.
 DRIVERS_USER, HOSTS_USERS, GROUP = "games", {"daemon": "007", "nobody": "002"}, "users"

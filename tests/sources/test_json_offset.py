@@ -10,15 +10,11 @@ from typing import Any
 import attrs
 import numpy
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pyflinkstate.errors import FunctionResultError, SourceError
-from pyflinkstate.runtime.sources.guarded_source import GuardedSource
-from pyflinkstate.runtime.sources.json_offset import part_that_is_no_json
-from pyflinkstate.runtime.sources.source_set import SourceSet
-from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
-from pyflinkstate.runtime.sources.spark_sources import BatchReaderSource
+from pyflinkstate.runtime.sources import Available, BatchReaderSource, Epoch, Source, SplitEpoch
+from pyflinkstate.runtime.sources.source_set import GuardedSource, SourceSet, part_that_is_no_json
 
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(max_size=3), st.dates()

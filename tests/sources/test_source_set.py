@@ -1,4 +1,4 @@
-"""Several sources read as one: positions, ends, and what is refused."""
+"""Several sources read as one, and one after initial rows: positions, ends, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from typing import Any
 
 import pytest
 from support_job import GrowingSource
+from support_runtime import metadata
 
-from pyflinkstate.errors import IncompatibleCheckpointError
-from pyflinkstate.runtime.sources.source_set import SourceSet, key_of_place, key_of_uid
-from pyflinkstate.runtime.sources.sources import Available, CollectionSource, EpochSet, SplitEpoch
+from pyflinkstate.errors import IncompatibleCheckpointError, SourceError
+from pyflinkstate.runtime.sources import (
+    Available,
+    CollectionSource,
+    EpochSet,
+    Source,
+    SourceSet,
+    SplitEpoch,
+    key_of_place,
+    key_of_uid,
+)
+from pyflinkstate.runtime.sources.source_set import UNREAD, InitialRows, SeededSource
+from pyflinkstate.runtime.sources.spark_sources import NO_BATCH, NextBatch, checkpoint_before, position_of
 
 
 def idle(_: GrowingSource) -> None:
@@ -33,9 +44,7 @@ def read(epoch: Any) -> list[Any]:
     return [record for split in epoch.splits for record in epoch.read(split, lambda _: None)]
 
 
-def steps(
-    source: SourceSet, start: Any, whole: bool = False
-) -> list[tuple[dict[str, list[Any]], frozenset[str]]]:
+def steps(source: Source, start: Any) -> list[tuple[dict[str, list[Any]], frozenset[str]]]:
     """Read on until nothing comes; for each epoch what is read of whom, and who has ended."""
     found = []
     while (available := source.latest_offset(start, False)).end != start:
@@ -323,3 +332,93 @@ def test_one_that_does_not_close_keeps_no_other_from_closing(growing: GrowingSou
     with pytest.raises(TimeoutError, match="the query does not stop"):
         SourceSet({"first-0": first, "second-1": growing}).close(None)
     assert first.closed == growing.closed == [None]
+
+
+# --- initial rows ----------------------------------------------------------------------------------------
+
+QUERY = "8b1f"
+
+
+class Rows:
+    """Initial rows that count how often they are read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self) -> SplitEpoch:
+        self.reads += 1
+        return SplitEpoch([["old"]], lambda split, _: split)
+
+
+class Committed(CollectionSource):
+    """Notes what was committed."""
+
+    commits: list[Any]
+
+    def commit(self, end: Any) -> None:
+        self.commits.append(end)
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return Rows()
+
+
+def seeded(rows: Rows) -> SeededSource:
+    return SeededSource(("rows", InitialRows(rows)), ("input", CollectionSource([1, 2, 3], 2)))
+
+
+def parts(source: SeededSource, start: Any) -> list[dict[str, list[Any]]]:
+    return [found for found, _ in steps(source, start)]
+
+
+REST = [{"input": [1, 2]}, {"input": [3]}]
+
+
+def test_they_come_first_in_an_epoch_of_their_own(rows: Rows) -> None:
+    source = seeded(rows)
+    assert parts(source, source.initial_offset()) == [{"rows": ["old"]}, *REST]
+    assert rows.reads == 1
+
+
+def test_whole_input_is_one_epoch_after_them(rows: Rows) -> None:
+    source = seeded(rows)
+    after = source.latest_offset(source.initial_offset(), True)
+    assert not after.is_last
+    assert source.latest_offset(after.end, True) == Available({"index": 3, "length": 3}, True)
+
+
+def test_after_them_positions_are_those_of_the_other_source(rows: Rows) -> None:
+    after = seeded(rows).latest_offset(seeded(rows).initial_offset(), False).end
+    assert after == CollectionSource([1, 2, 3], 2).initial_offset()
+    assert parts(seeded(rows), after) == REST
+    assert rows.reads == 0
+
+
+def test_a_job_that_stopped_before_them_begins_with_them(rows: Rows) -> None:
+    before = seeded(rows).initial_offset()
+    assert parts(seeded(rows), before)[0] == {"rows": ["old"]}
+
+
+def test_the_other_source_hears_of_its_own_positions(rows: Rows) -> None:
+    inner = Committed([1, 2, 3], 2)
+    inner.__dict__["commits"] = []
+    source = SeededSource(("rows", InitialRows(rows)), ("input", inner))
+    source.commit(source.initial_offset())
+    source.commit({"index": 2, "length": 3})
+    assert inner.commits == [{"index": 0, "length": 3}, {"index": 2, "length": 3}]
+
+
+def test_that_they_cannot_be_read_is_told() -> None:
+    def broken() -> SplitEpoch:
+        raise OSError("no such table")
+
+    with pytest.raises(SourceError, match=r"initial_state cannot be read: OSError: no such table"):
+        InitialRows(broken).plan(0, 1)
+
+
+@pytest.mark.parametrize("identity", [None, "cut once"], ids=["not planned", "planned"])
+@pytest.mark.parametrize("mark", [{}, {UNREAD: True}], ids=["read", "not read"])
+def test_a_checkpoint_of_them_alone_is_before_the_first_batch(mark: Any, identity: str | None) -> None:
+    kept = metadata(1, source_position={**position_of(NO_BATCH, QUERY, None), **mark})
+    assert checkpoint_before(NextBatch(0, identity), QUERY, [kept]) is kept

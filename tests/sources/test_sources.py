@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from support_runtime import raising
+from hypothesis import given, strategies as st
+from support_job import GrowingSource, JobRun, once
+from support_runtime import ManualClock, raising
 
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
-from pyflinkstate.runtime.sources.cached_source import CachedRecords, CachedSource
-from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
-from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
-from pyflinkstate.runtime.sources.guarded_source import GuardedSource
-from pyflinkstate.runtime.sources.initial_rows import InitialRows, SeededSource
-from pyflinkstate.runtime.sources.source_set import SourceSet
-from pyflinkstate.runtime.sources.sources import (
+from pyflinkstate import Types
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SlotLostError
+from pyflinkstate.runtime.plan import SourceNode
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import (
     Available,
+    CachedRecords,
+    CachedSource,
     CollectionSource,
     DirectorySource,
     Epoch,
+    GuardedSource,
+    InitialRows,
+    NumberSequenceSource,
     RateSource,
     RddEpoch,
     RddSource,
+    SeededSource,
     Source,
+    SourceSet,
     SplitEpoch,
+    type_of_source,
 )
+from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 NO_REJECTS = raising(AssertionError("a record was rejected"))
 
@@ -65,12 +75,16 @@ def records(epoch: Epoch) -> list[Any]:
     return [record for split in epoch.splits for record in read(split, NO_REJECTS)]
 
 
+def numbers(planned: list[Planned]) -> list[list[float]]:
+    return [records(each.epoch) for each in planned]
+
+
 # --- collections -----------------------------------------------------------------------------------
 
 
 def test_a_collection_is_cut_into_epochs_of_a_size() -> None:
     planned = list(epochs(CollectionSource(list(range(10)), 4)))
-    assert [records(each.epoch) for each in planned] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert numbers(planned) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert [each.is_last for each in planned] == [False, False, True]
 
 
@@ -104,8 +118,8 @@ def test_after_its_end_a_collection_is_over(whole: bool) -> None:
 
 def test_an_offset_gives_the_same_epochs_again() -> None:
     source = CollectionSource([object() for _ in range(9)], 2)
-    once = list(epochs(source))
-    assert list(epochs(source, once[1].end)) == once[2:]
+    planned = list(epochs(source))
+    assert list(epochs(source, planned[1].end)) == planned[2:]
 
 
 def test_offsets_may_be_further_apart_than_epochs_are_long() -> None:
@@ -157,155 +171,158 @@ def test_an_rdd_refuses_the_offset_of_other_input(start: Any) -> None:
         RddSource(object(), 7, 3).latest_offset(start, True)
 
 
-# --- files -------------------------------------------------------------------------------------------
+# --- sequences of numbers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "last"), [(3, 6), (-3, -1), (-9, -7), (-2, 2), (5, 5)])
+def test_numbers_come_in_order_both_ends_included(first: int, last: int) -> None:
+    whole = epochs(NumberSequenceSource(first, last), whole=True)
+    assert numbers(list(whole)) == [[*range(first, last + 1)]]
+
+
+def test_a_sequence_is_cut_into_epochs_of_a_size() -> None:
+    assert numbers(list(epochs(NumberSequenceSource(1, 5, records_per_epoch=2)))) == [[1, 2], [3, 4], [5]]
+    (first, *_) = epochs(NumberSequenceSource(1, 10**9))
+    assert first.end["next"] == 100_001
+
+
+@pytest.mark.parametrize("ends", [(2, 1), (1.0, 2), ("a", "b")])
+def test_a_sequence_that_is_none_is_refused(ends: Any) -> None:
+    with pytest.raises(ConfigurationError, match="NumberSequenceSource"):
+        NumberSequenceSource(*ends)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "3"])
+def test_an_epoch_has_at_least_one_number(number: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"records_per_epoch must be a whole number, at least 1"):
+        NumberSequenceSource(1, 10, records_per_epoch=number)
+
+
+def test_a_source_may_know_the_type_of_its_records() -> None:
+    assert type_of_source(CollectionSource([1]), None) is None
+    assert type_of_source(NumberSequenceSource(1, 2), None) == Types.LONG()
+    assert type_of_source(NumberSequenceSource(1, 2), Types.INT()) == Types.INT()
+
+
+# --- the rate ----------------------------------------------------------------------------------------
+
+
+BEGAN_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Five files of numbers, made in another order than that of their names."""
-    for number in (3, 1, 5, 2, 4):
-        (tmp_path / f"{number}.json").write_text(f"{number}\n{number}.5\n")
-    return tmp_path
+def clock() -> ManualClock:
+    return ManualClock(BEGAN_MS)
 
 
-def numbers(planned: list[Planned]) -> list[list[float]]:
-    return [records(each.epoch) for each in planned]
+class TestRate:
+    """Numbers that are due by the clock."""
 
+    def advance(self, clock: ManualClock, source: RateSource, start: Any, by_ms: int) -> Any:
+        """Let time pass; return what lies between ``start`` and what is due then, and its end."""
+        clock.time_ms += by_ms
+        found = source.latest_offset(as_kept(start), False)
+        return records(source.plan(as_kept(start), as_kept(found.end))), found.end
 
-def test_files_are_read_in_the_order_of_their_names(folder: Path) -> None:
-    planned = list(epochs(DirectorySource(str(folder), JsonFormat(), files_per_epoch=2)))
-    assert numbers(planned) == [[1, 1.5, 2, 2.5], [3, 3.5, 4, 4.5], [5, 5.5]]
-    assert [each.is_last for each in planned] == [False, False, True]
-    assert [len(each.epoch.splits) for each in planned] == [2, 2, 1]
+    def test_nothing_is_due_at_once(self, clock: ManualClock) -> None:
+        source = RateSource(10, clock.now_ms)
+        start = source.initial_offset()
+        assert source.latest_offset(start, False) == Available(start)
 
+    @pytest.mark.parametrize(
+        ("rate", "passed_ms", "due"),
+        [(10, 99, 0), (10, 100, 1), (10, 1_000, 10), (1, 999, 0), (1, 1_000, 1), (3, 1_000, 3), (3, 334, 1)],
+    )
+    def test_what_is_due_is_told_by_the_clock(
+        self, clock: ManualClock, rate: int, passed_ms: int, due: int
+    ) -> None:
+        source = RateSource(rate, clock.now_ms)
+        found, _ = self.advance(clock, source, source.initial_offset(), passed_ms)
+        assert [record["value"] for record in found] == list(range(due))
 
-def test_without_barriers_all_files_are_one_epoch(folder: Path) -> None:
-    (whole,) = epochs(DirectorySource(str(folder), JsonFormat()), whole=True)
-    assert len(records(whole.epoch)) == 10
-    assert whole.is_last
+    def test_numbers_go_on_where_the_epoch_before_ended(self, clock: ManualClock) -> None:
+        source, seen = RateSource(1_000, clock.now_ms, partitions=3), []
+        start = source.initial_offset()
+        for passed_ms in (5, 0, 1, 20, 7):
+            found, start = self.advance(clock, source, start, passed_ms)
+            seen += [record["value"] for record in found]
+        assert seen == list(range(33))
 
+    def test_records_tell_when_they_were_due(self, clock: ManualClock) -> None:
+        source = RateSource(4, clock.now_ms, partitions=2)
+        found, end = self.advance(clock, source, source.initial_offset(), 1_000)
+        assert found == [
+            {"timestamp_ms": BEGAN_MS + passed, "value": value}
+            for value, passed in enumerate([0, 250, 500, 750])
+        ]
+        later, _ = self.advance(clock, source, end, 250)
+        assert later == [{"timestamp_ms": BEGAN_MS + 1_000, "value": 4}]
 
-@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}"])
-def test_a_directory_may_be_a_path_or_a_uri(folder: Path, form: str) -> None:
-    source = DirectorySource(form.format(folder), JsonFormat(), files_per_epoch=5)
-    source.check()
-    assert len(records(next(epochs(source)).epoch)) == 10
+    def test_it_never_ends(self, clock: ManualClock) -> None:
+        source = RateSource(10, clock.now_ms)
+        start = source.initial_offset()
+        clock.time_ms += 10_000_000
+        assert not source.latest_offset(start, False).is_last
+        assert not source.latest_offset(start, True).is_last
 
+    @given(length=st.integers(0, 60), partitions=st.integers(1, 9), first=st.integers(0, 1_000))
+    def test_partitions_are_even_and_in_order(self, length: int, partitions: int, first: int) -> None:
+        source = RateSource(50, ManualClock().now_ms, partitions)
+        start = {**source.initial_offset(), "index": first}
+        planned = source.plan(start, {**start, "index": first + length})
+        assert isinstance(planned, SplitEpoch)
+        sizes = [len(list(planned.read(split, lambda rejected: None))) for split in planned.splits]
+        assert len(sizes) == partitions
+        assert max(sizes) - min(sizes) <= 1
+        assert [record["value"] for record in records(planned)] == list(range(first, first + length))
 
-@pytest.mark.parametrize("form", ["{}", "file://{}"])
-def test_names_with_blanks_and_signs_are_read(tmp_path: Path, form: str) -> None:
-    for name in ("a b.json", "c%20d.json", "é#f?.json"):
-        (tmp_path / name).write_text("1\n")
-    (planned,) = epochs(DirectorySource(form.format(tmp_path), JsonFormat(), files_per_epoch=9))
-    assert records(planned.epoch) == [1, 1, 1]
+    def test_after_a_long_stop_it_catches_up_by_the_epoch(self, clock: ManualClock) -> None:
+        source = RateSource(10, clock.now_ms, max_records_per_epoch=40)
+        start = source.initial_offset()
+        clock.time_ms += 10_000
+        planned = list(epochs(source, start))
+        assert [len(records(each.epoch)) for each in planned] == [40, 40, 20]
+        assert [record["value"] for each in planned for record in records(each.epoch)] == list(range(100))
 
+    def test_a_clock_that_is_set_back_takes_nothing_back(self, clock: ManualClock) -> None:
+        source = RateSource(10, clock.now_ms)
+        _, end = self.advance(clock, source, source.initial_offset(), 1_000)
+        for time_ms in (BEGAN_MS + 500, BEGAN_MS - 10_000):
+            clock.time_ms = time_ms
+            assert source.latest_offset(end, False) == Available(end)
 
-def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:
-    for name in (".4.json.crc", "_SUCCESS", "._1.json"):
-        (folder / name).write_text("not JSON")
-    (folder / "0.json").mkdir()
-    assert len(list(epochs(DirectorySource(str(folder), JsonFormat())))) == 5
+    def test_the_same_offsets_give_the_same_records_whenever_and_wherever(self, clock: ManualClock) -> None:
+        source = RateSource(100, clock.now_ms, partitions=2)
+        _, start = self.advance(clock, source, source.initial_offset(), 130)
+        once_read, end = self.advance(clock, source, start, 270)
+        restored = RateSource(100, ManualClock(BEGAN_MS + 99_999).now_ms, partitions=5)
+        assert records(restored.plan(as_kept(start), as_kept(end))) == once_read
+        assert len(once_read) == 27
 
+    @pytest.mark.parametrize("start", [{"start_ms": 0, "index": 3, "rate": 11}, {"index": 1, "length": 5}, 7])
+    def test_the_offset_of_other_input_is_refused(self, clock: ManualClock, start: Any) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match="does not fit this rate source"):
+            RateSource(10, clock.now_ms).latest_offset(start, False)
 
-@pytest.mark.parametrize(("max_files", "count"), [(1, 1), (3, 3), (99, 5), (None, 5)])
-def test_no_more_than_max_files_are_read(folder: Path, max_files: int | None, count: int) -> None:
-    planned = list(epochs(DirectorySource(str(folder), JsonFormat(), max_files=max_files)))
-    assert len(planned) == count
-    assert planned[-1].is_last
-
-
-def test_an_offset_goes_on_after_its_file(folder: Path) -> None:
-    source = DirectorySource(str(folder), JsonFormat(), files_per_epoch=2)
-    first = next(epochs(source))
-    assert numbers(list(epochs(source, first.end))) == [[3, 3.5, 4, 4.5], [5, 5.5]]
-
-
-def test_files_that_were_added_later_are_read_after_the_others(folder: Path) -> None:
-    source = DirectorySource(str(folder), JsonFormat())
-    end = list(epochs(source))[-1].end
-    assert source.latest_offset(end, False) == Available(end, is_last=True)
-    (folder / "6.json").write_text("6\n")
-    assert numbers(list(epochs(source, end))) == [[6]]
-
-
-def test_a_file_is_added_in_the_middle_of_the_run(folder: Path) -> None:
-    source = DirectorySource(str(folder), JsonFormat())
-    first = next(epochs(source))
-    (folder / "1a.json").write_text('"added"\n')
-    assert numbers(list(epochs(source, first.end)))[0] == ["added"]
-
-
-def test_a_file_that_goes_after_it_was_read_is_no_matter(folder: Path) -> None:
-    source = DirectorySource(str(folder), JsonFormat())
-    end = next(epochs(source)).end
-    (folder / "1.json").unlink()
-    assert numbers(list(epochs(source, end)))[0] == [2, 2.5]
-
-
-@pytest.mark.parametrize(
-    "start", [{"last": "1.json", "format": "csv"}, {"index": 1, "length": 5}, "1.json"], ids=repr
-)
-def test_a_directory_refuses_the_offset_of_other_input(folder: Path, start: Any) -> None:
-    with pytest.raises(IncompatibleCheckpointError, match="does not fit this directory"):
-        DirectorySource(str(folder), JsonFormat()).latest_offset(start, False)
-
-
-def test_an_offset_of_an_older_version_is_taken(folder: Path) -> None:
-    """It did not tell how many files there were."""
-    start = {"last": "3.json", "format": "json"}
-    planned = list(epochs(DirectorySource(str(folder), JsonFormat()), start))
-    assert numbers(planned) == [[4, 4.5], [5, 5.5]]
-
-
-def test_an_offset_that_has_been_cut_off_is_refused(folder: Path) -> None:
-    source = DirectorySource(str(folder), JsonFormat())
-    end = next(epochs(source)).end
-    for seen in (end["seen"][:-4], end["seen"][:-1], "%", 7):
-        with pytest.raises(
-            IncompatibleCheckpointError,
-            match=r"the list of files in the source position .*restore another checkpoint",
-        ):
-            source.latest_offset({**end, "seen": seen}, False)
-
-
-def test_fewer_files_than_were_read_are_refused(folder: Path) -> None:
-    end = next(epochs(DirectorySource(str(folder), JsonFormat(), files_per_epoch=3))).end
-    with pytest.raises(IncompatibleCheckpointError, match=r"3\.json.* max_files is 2: set it to 3 or more"):
-        DirectorySource(str(folder), JsonFormat(), max_files=2).latest_offset(end, False)
-
-
-def test_a_directory_that_vanishes_is_a_source_error(folder: Path) -> None:
-    source = DirectorySource(str(folder / "later"), JsonFormat())
-    with pytest.raises(SourceError, match="cannot list"):
-        source.latest_offset(source.initial_offset(), False)
-
-
-def test_a_directory_with_nothing_to_read_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "_SUCCESS").write_text("")
-    with pytest.raises(
-        ConfigurationError, match=r"holds no files to read .* put them there first, or set growing"
-    ):
-        DirectorySource(str(tmp_path), CsvFormat()).check()
-
-
-@pytest.mark.parametrize("name", [b"caf\xe9.json", b".caf\xe9"])
-def test_a_name_that_is_not_utf_8_is_told(tmp_path: Path, name: bytes) -> None:
-    source = DirectorySource(str(tmp_path), JsonFormat(), growing=True)
-    start = source.initial_offset()
-    (tmp_path / os.fsdecode(name)).touch()
-    with pytest.raises(SourceError, match=r"not UTF-8.*rename it") as caught:
-        source.latest_offset(start, False)
-    assert str(tmp_path) in str(caught.value)
-    assert repr(name) in str(caught.value)
-    with pytest.raises(ConfigurationError, match="not UTF-8"):
-        source.check()
-
-
-@pytest.mark.parametrize("directory", ["{}/missing", "{}/file", "file:{}/missing"])
-def test_what_is_no_directory_is_refused_at_once(tmp_path: Path, directory: str) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot list"):
-        DirectorySource(directory.format(tmp_path), CsvFormat()).check()
+    def test_an_epoch_that_is_run_again_before_any_checkpoint_is_the_same(
+        self, storage: CheckpointFolders
+    ) -> None:
+        """A restart may wait for long; what the failed run has read is not read otherwise then."""
+        clock = ManualClock(BEGAN_MS, step_ms=200)
+        source = SourceNode(RateSource(100, clock.now_ms), "rate")
+        seen: list[Any] = []
+        run = JobRun(source, DriverSink(lambda _, values: seen.extend(values)), storage, clock=clock)
+        run.restart = FixedDelayRestart(1, 60_000)
+        run.runner.before = once(SlotLostError("gone"), epoch=1)
+        job = run.job().run()
+        list(islice(job, 2))
+        job.close()
+        first, again = (request.epoch for request in run.runner.requests[:2])
+        assert run.heard.restarts
+        assert records(again) == records(first)
+        timestamps = [record["timestamp_ms"] for record in seen]
+        assert timestamps == sorted(timestamps)
+        assert [record["value"] for record in seen] == list(range(len(seen)))
 
 
 # --- what every source may leave as it is ------------------------------------------------------------
@@ -390,14 +407,71 @@ def test_a_source_says_whether_a_job_can_be_restored_with_it(source: Source, oth
         source.check_restored(as_kept(other.initial_offset()))
 
 
-def test_so_does_a_directory(folder: Path) -> None:
-    source = DirectorySource(str(folder), JsonFormat(), max_files=1)
-    first = as_kept(next(epochs(source)).end)
-    source.check_restored(first)
-    second = as_kept(next(epochs(DirectorySource(str(folder), JsonFormat()), first)).end)
-    with pytest.raises(IncompatibleCheckpointError, match="max_files is 1"):
-        source.check_restored(second)
-    with pytest.raises(IncompatibleCheckpointError, match="and had 1 when that was read"):
-        source.check_restored({"last": second["files"][-1][0], "format": "json", "count": 1})
-    with pytest.raises(IncompatibleCheckpointError, match="does not fit this directory"):
-        source.check_restored({**first, "format": "csv"})
+# --- whether an epoch may be read while the one before it runs --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        CollectionSource(list(range(5)), 2),
+        RddSource(None, 5, 2),
+        NumberSequenceSource(0, 4, records_per_epoch=2),
+        SourceSet({"a": CollectionSource([1, 2], 1), "b": CollectionSource([1, 2, 3], 2)}),
+    ],
+    ids=lambda source: type(source).__name__,
+)
+def test_an_epoch_of_a_fixed_size_is_full_until_the_last_one_which_is_settled(source: Source) -> None:
+    found = source.latest_offset(source.initial_offset(), whole=False)
+    assert (found.is_full, found.is_last) == (True, False)
+    while not found.is_last:
+        found = source.latest_offset(found.end, whole=False)
+    assert not found.is_full
+    assert found.is_settled
+
+
+def test_a_rate_is_full_only_when_more_is_due_than_an_epoch_may_have() -> None:
+    clock = ManualClock()
+    source = RateSource(10, clock.now_ms, max_records_per_epoch=5)
+    start = source.initial_offset()
+    clock.time_ms += 400
+    assert not source.latest_offset(start, whole=False).is_settled
+    clock.time_ms += 200
+    assert source.latest_offset(start, whole=False).is_full
+
+
+def test_a_growing_directory_is_full_only_with_as_many_files_as_an_epoch_has(tmp_path: Path) -> None:
+    source = DirectorySource(str(tmp_path), CsvFormat(), 2, growing=True)
+    for name in ("1.csv", "2.csv"):
+        assert not source.latest_offset(source.initial_offset(), whole=False).is_settled
+        (tmp_path / name).write_text("1\n")
+    assert source.latest_offset(source.initial_offset(), whole=False).is_full
+
+
+def test_several_sources_are_settled_when_each_of_them_is() -> None:
+    growing = GrowingSource(4, lambda _: None, 2)
+    both = SourceSet({"a": CollectionSource([1, 2, 3], 1), "b": growing})
+    assert not both.latest_offset(both.initial_offset(), whole=False).is_settled
+
+
+def ends(source: Source, whole: bool) -> int:
+    """Return the number of epochs."""
+    number, offset = 1, source.initial_offset()
+    while not (found := source.latest_offset(offset, whole)).is_last:
+        number, offset = number + 1, found.end
+    return number
+
+
+def test_a_number_that_the_program_sets_cuts_epochs_without_checkpoints_too(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text("1")
+    for cut, uncut in (
+        (CollectionSource([1, 2, 3], 1, is_cut=True), CollectionSource([1, 2, 3], 1)),
+        (RddSource(None, 3, 1, is_cut=True), RddSource(None, 3, 1)),
+        (NumberSequenceSource(1, 3, records_per_epoch=1), NumberSequenceSource(1, 3)),
+        (
+            DirectorySource(str(tmp_path), JsonFormat(), is_cut=True),
+            DirectorySource(str(tmp_path), JsonFormat()),
+        ),
+    ):
+        assert (ends(cut, whole=True), ends(cut, whole=False)) == (3, 3)
+        assert ends(uncut, whole=True) == 1

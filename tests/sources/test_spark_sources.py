@@ -19,16 +19,18 @@ from pyflinkstate.errors import (
     SourceError,
     SparkUnavailableError,
 )
-from pyflinkstate.runtime.sources.query_log import NextBatch, QueryLog, position_of
-from pyflinkstate.runtime.sources.sources import Available, RddEpoch
+from pyflinkstate.runtime.sources import Available, RddEpoch
 from pyflinkstate.runtime.sources.spark_sources import (
     EARLIEST,
     LATEST,
     NO_BATCH,
     BatchReaderSource,
+    NextBatch,
     PartitionOffsets,
+    QueryLog,
     StreamingSource,
     as_option,
+    position_of,
 )
 
 QUERY = "8b1f"
@@ -95,92 +97,78 @@ class Frame:
         return self.rows
 
 
-class TestOptions:
-    @pytest.mark.parametrize("word", [EARLIEST, LATEST])
-    def test_words_stay_as_they_are(self, word: str) -> None:
-        assert as_option(word) == word
+@pytest.mark.parametrize(
+    ("offset", "option"),
+    [(EARLIEST, EARLIEST), (LATEST, LATEST), ({"orders": {"0": 5}}, '{"orders": {"0": 5}}')],
+)
+def test_words_stay_as_they_are_and_offsets_are_json(offset: Any, option: str) -> None:
+    assert as_option(offset) == option
 
-    def test_offsets_are_json(self) -> None:
-        assert as_option({"orders": {"0": 5}}) == '{"orders": {"0": 5}}'
+
+@pytest.mark.parametrize(
+    ("partitions", "max_records", "start", "end"),
+    [
+        pytest.param(
+            {0: range(5), 1: range(3, 9)}, None, EARLIEST, {"0": 5, "1": 9}, id="one after the last"
+        ),
+        pytest.param({0: range(8)}, None, {"0": 5}, {"0": 8}, id="only what is new"),
+        pytest.param({0: range(5)}, None, {"0": 5}, {"0": 5}, id="nothing new"),
+        pytest.param({}, None, EARLIEST, EARLIEST, id="an empty topic"),
+        pytest.param(
+            {0: range(5), 1: range(9)}, None, {"0": 5, "1": 2}, {"0": 5, "1": 9}, id="no news of one"
+        ),
+        pytest.param({0: range(5), 1: range(2)}, None, {"0": 5}, {"0": 5, "1": 2}, id="a new partition"),
+        *(
+            pytest.param(
+                {0: range(100), 1: range(100)}, most, EARLIEST, {"0": each, "1": each}, id=f"of {most}"
+            )
+            for most, each in [(10, 5), (11, 5), (2, 1), (1, 1), (1_000, 100)]
+        ),
+        pytest.param(
+            {0: range(100), 1: range(7)},
+            10,
+            {"0": 50, "1": 5},
+            {"0": 55, "1": 7},
+            id="bounded from its start",
+        ),
+        pytest.param(
+            {0: range(100), 1: range(7)}, 10, {"0": 50, "1": 7}, {"0": 60, "1": 7}, id="the bound is for news"
+        ),
+        # An end before the first record that is left would be an epoch of nothing, or a refused read.
+        pytest.param({0: range(1_000, 1_100)}, 10, EARLIEST, {"0": 1_010}, id="deleted records do not count"),
+    ],
+)
+def test_the_newest_offsets_are_found_by_reading_from_the_start(
+    partitions: dict[int, range], max_records: int | None, start: Any, end: Any
+) -> None:
+    log = Log(partitions)
+    start, end = (at if at == EARLIEST else {log.topic: at} for at in (start, end))
+    before = as_kept(start)
+    assert PartitionOffsets(log.load, max_records)(start) == end
+    assert start == before
+    assert log.loads == [(as_option(start), LATEST)]
 
 
-class TestPartitionOffsets:
-    def test_the_end_is_one_after_the_last_offset_of_each_partition(self) -> None:
-        log = Log({0: range(5), 1: range(3, 9)})
-        assert PartitionOffsets(log.load)(EARLIEST) == {"orders": {"0": 5, "1": 9}}
-        assert log.loads == [(EARLIEST, LATEST)]
-
-    def test_only_what_is_new_is_looked_at(self) -> None:
-        log, start = Log({0: range(5)}), {"orders": {"0": 5}}
-        log.partitions[0] = range(8)
-        assert PartitionOffsets(log.load)(start) == {"orders": {"0": 8}}
-        assert log.loads == [('{"orders": {"0": 5}}', LATEST)]
-
-    def test_nothing_new_is_where_it_was(self) -> None:
-        start = {"orders": {"0": 5}}
-        assert PartitionOffsets(Log({0: range(5)}).load)(start) == start
-
-    def test_an_empty_topic_is_still_at_its_beginning(self) -> None:
-        assert PartitionOffsets(Log().load)(EARLIEST) == EARLIEST
-
-    def test_a_partition_without_news_keeps_its_offset(self) -> None:
-        log = Log({0: range(5), 1: range(9)})
-        start = {"orders": {"0": 5, "1": 2}}
-        assert PartitionOffsets(log.load)(start) == {"orders": {"0": 5, "1": 9}}
-
-    def test_a_new_partition_is_read_from_its_beginning(self) -> None:
-        log = Log({0: range(5), 1: range(2)})
-        assert PartitionOffsets(log.load)({"orders": {"0": 5}}) == {"orders": {"0": 5, "1": 2}}
-
-    def test_the_start_is_left_as_it_is(self) -> None:
-        start = {"orders": {"0": 1}}
-        PartitionOffsets(Log({0: range(9)}).load)(start)
-        assert start == {"orders": {"0": 1}}
-
-    @pytest.mark.parametrize(("max_records", "each"), [(10, 5), (11, 5), (2, 1), (1, 1), (1_000, 100)])
-    def test_an_epoch_may_be_bounded_all_partitions_together(self, max_records: int, each: int) -> None:
-        log = Log({0: range(100), 1: range(100)})
-        end = PartitionOffsets(log.load, max_records)(EARLIEST)
-        assert end == {"orders": {"0": each, "1": each}}
-
-    def test_a_bounded_epoch_goes_on_from_its_start(self) -> None:
-        log = Log({0: range(100), 1: range(7)})
-        end = PartitionOffsets(log.load, 10)({"orders": {"0": 50, "1": 5}})
-        assert end == {"orders": {"0": 55, "1": 7}}
-
-    def test_a_partition_without_news_does_not_use_up_the_bound(self) -> None:
-        log = Log({0: range(100), 1: range(7)})
-        end = PartitionOffsets(log.load, 10)({"orders": {"0": 50, "1": 7}})
-        assert end == {"orders": {"0": 60, "1": 7}}
-
-    def test_bounded_epochs_reach_the_end_and_lose_nothing(self) -> None:
-        log, start, seen = Log({0: range(23), 1: range(4)}), EARLIEST, []
-        source = BatchReaderSource(log.load, PartitionOffsets(log.load, 6))
-        while (found := source.latest_offset(as_kept(start), False)).end != start:
-            epoch = source.plan(as_kept(start), as_kept(found.end))
-            assert isinstance(epoch, RddEpoch)
-            assert 0 < len(epoch.rdd) <= 6
-            seen += epoch.rdd
-            start = found.end
-        assert sorted(seen) == sorted(log.rows())
-
-    def test_records_that_the_topic_has_deleted_do_not_count(self) -> None:
-        """An end before the first record that is left would be an epoch of nothing, or a refused read."""
-        log = Log({0: range(1_000, 1_100)})
-        end = PartitionOffsets(log.load, 10)(EARLIEST)
-        assert end == {"orders": {"0": 1_010}}
+def test_bounded_epochs_reach_the_end_and_lose_nothing() -> None:
+    log, start, seen = Log({0: range(23), 1: range(4)}), EARLIEST, []
+    source = BatchReaderSource(log.load, PartitionOffsets(log.load, 6))
+    while (found := source.latest_offset(as_kept(start), False)).end != start:
+        epoch = source.plan(as_kept(start), as_kept(found.end))
+        assert isinstance(epoch, RddEpoch)
+        assert 0 < len(epoch.rdd) <= 6
+        seen += epoch.rdd
+        start = found.end
+    assert sorted(seen) == sorted(log.rows())
 
 
 class TestBatchReader:
     def source(self, log: Log) -> BatchReaderSource:
         return BatchReaderSource(log.load, PartitionOffsets(log.load))
 
-    def test_it_begins_with_the_earliest(self) -> None:
-        assert self.source(Log()).initial_offset() == EARLIEST
-
     @pytest.mark.parametrize("whole", [True, False])
     def test_it_never_ends(self, whole: bool) -> None:
         source = self.source(Log({0: range(5)}))
+        assert source.initial_offset() == EARLIEST
         assert source.latest_offset(EARLIEST, whole) == Available({"orders": {"0": 5}})
         end = {"orders": {"0": 5}}
         assert source.latest_offset(end, whole) == Available(end)

@@ -1,13 +1,8 @@
-"""Functions that await, on Spark: programs with PyFlink's answers, exactly once, and keys in their slots.
-
-The answers beside the programs in ``async_programs`` are what PyFlink 2.3 printed for them;
-``scripts/compare_with_pyflink.py`` compares them too, each in a process of its own.
-"""
+"""Functions that await, on Spark: exactly once, and keys in their slots."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,25 +26,6 @@ from pyflinkstate import (
 from pyflinkstate.errors import UserFunctionError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
-
-PROGRAMS = sorted((Path(__file__).parent / "async_programs").glob("*.py"))
-QUICK = "unordered"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(program.stem, marks=pytest.mark.quick if program.stem == QUICK else pytest.mark.full)
-        for program in PROGRAMS
-    ],
-)
-def test_a_program_prints_what_it_prints_on_pyflink(
-    name: str, spark: object, capsys: pytest.CaptureFixture[str]
-) -> None:
-    program = next(path for path in PROGRAMS if path.stem == name)
-    text = re.sub(r"^from pyflink\b", "from pyflinkstate", program.read_text(), flags=re.MULTILINE)
-    exec(compile(text, str(program), "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out == program.with_suffix(".txt").read_text()
 
 
 class Asks(AsyncFunction):
@@ -101,7 +77,6 @@ def expected() -> Counter[tuple[str, int]]:
     return found
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("is_timed", [False, True])
 @pytest.mark.parametrize("wait", [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait])
 def test_after_a_failure_each_record_counts_once(
@@ -124,7 +99,6 @@ def test_after_a_failure_each_record_counts_once(
     assert (tmp_path / "flag").exists()
 
 
-@pytest.mark.full
 def test_an_async_stream_that_several_read_is_asked_once(spark: Any, tmp_path: Path) -> None:
     class Notes(AsyncFunction):
         def __init__(self, folder: str) -> None:
@@ -143,7 +117,6 @@ def test_an_async_stream_that_several_read_is_asked_once(spark: Any, tmp_path: P
     assert {path.read_text() for path in tmp_path.iterdir()} == {"asked\n"}
 
 
-@pytest.mark.full
 def test_an_error_of_a_call_names_operator_and_record(spark: Any) -> None:
     class Raises(AsyncFunction):
         async def async_invoke(self, value: int) -> list[int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpointed_functions import Buffer
+from slot_functions import Buffer
 
 from pyflinkstate import (
     Duration,

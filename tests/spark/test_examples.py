@@ -1,4 +1,4 @@
-"""The examples: their output against plain Python, at every parallelism, with a crash, and on real data."""
+"""The examples against plain Python, at every parallelism, with a crash, on real data; Nexmark's queries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nexmark
 import pytest
 from example_programs import (
     ALL,
@@ -23,6 +24,9 @@ from example_programs import (
     savepoint_migration,
     structured_streaming,
 )
+from nexmark_suite.generator import GeneratorConfig, events_between
+from nexmark_suite.oracles import Tables
+from nexmark_suite.queries import QUERIES
 
 from pyflinkstate import (
     Configuration,
@@ -264,3 +268,19 @@ class TestPrograms:
         assert printed("word_count", "--checkpoint-dir", str(tmp_path))
         again = ["--checkpoint-dir", str(tmp_path), "--restore", "latest", "--parallelism", "3"]
         assert not printed("word_count", *again)
+
+
+# --- Nexmark ---------------------------------------------------------------------------------------
+
+#: 200 seconds of event time.
+CONFIG = GeneratorConfig(10_000, rate=50, disorder=100)
+
+
+@pytest.fixture(scope="module")
+def tables() -> Tables:
+    return Tables(events_between(CONFIG, 0, CONFIG.events))
+
+
+@pytest.mark.parametrize("number", QUERIES)
+def test_the_results_are_right(spark: Any, number: int, tables: Tables) -> None:
+    assert nexmark.is_right(spark, QUERIES[number], CONFIG, 2, tables)

@@ -1,4 +1,4 @@
-"""Faults around the job: Spark's own end, programs whose classes are in the main script, odd records."""
+"""What goes wrong in a job on a real local Spark: one clear error, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import RunningSum
+from operators import Failing, RunningSum
 
 from pyflinkstate import (
     FileSink,
+    KeyedProcessFunction,
     RestartStrategies,
+    RuntimeContext,
     StreamExecutionEnvironment,
+    ValueStateDescriptor,
+    errors,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
@@ -201,3 +206,100 @@ def test_a_temp_folder_with_a_long_name(spark: Any, tmp_path: Path, monkeypatch:
         timeout=120,
     )
     assert done.stdout == "['A']\n", done.stderr
+
+
+# --- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def env(spark: Any) -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment(spark).set_parallelism(2)
+
+
+def test_a_function_that_raises_shows_operator_key_and_its_own_traceback(
+    env: StreamExecutionEnvironment,
+) -> None:
+    stream = env.from_collection([("a", 1), ("b", 7)]).key_by(lambda record: record[0])
+    with pytest.raises(errors.UserFunctionError) as caught:
+        list(stream.process(Failing(fatal=7)).name("the operator").execute_and_collect())
+    message = str(caught.value)
+    assert "LookupError: cannot stand 7" in message
+    assert "operator 'the operator', key 'b', record ('b', 7)" in message
+    assert "operators.py" in message
+    assert "runtime/operators/subtask.py" not in message, "only the user's own frames are shown"
+
+
+ROWS = "name,n\na,1\nb\na,2,3\n\nb,4\n"
+
+
+@pytest.fixture
+def csv_dir(tmp_path: Path) -> Path:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1.csv").write_text(ROWS)
+    return tmp_path / "rows"
+
+
+@pytest.mark.parametrize("policy", ["drop", "collect"])
+def test_malformed_rows_are_counted(env: StreamExecutionEnvironment, csv_dir: Path, policy: str) -> None:
+    env.from_files(str(csv_dir), on_malformed=policy).map(lambda row: row["n"]).print()
+    result = env.execute()
+    assert result.get_accumulator_result("files.records_malformed") == 2
+    assert result.get_accumulator_result("files.records_out") == 2
+    collected = [(row.line, row.text) for row in result.rejected]
+    assert collected == ([] if policy == "drop" else [(3, "b"), (4, "a,2,3")])
+
+
+def test_a_file_that_cannot_be_read(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    (tmp_path / "1.csv.gz").write_bytes(b"this is no gzip")
+    with pytest.raises(errors.SourceError, match=r"'files' cannot be read: .*1\.csv\.gz: "):
+        list(env.from_files(str(tmp_path)).execute_and_collect())
+
+
+def test_no_record_before_the_bad_one_is_committed(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    from pyflinkstate import FileSink
+
+    stream = env.from_collection([("a", n) for n in range(100)]).key_by(lambda record: record[0])
+    stream.process(Failing(fatal=99)).sink_to(FileSink(str(tmp_path / "out")))
+    with pytest.raises(errors.UserFunctionError):
+        env.execute()
+    assert list((tmp_path / "out").glob("epoch=*")) == []
+
+
+# --- large records ---------------------------------------------------------------------------------
+
+RECORDS = 2_000
+SIZE = 500_000
+#: What a slot and a worker may have at most, while the records of the epoch have 1,000 MB.
+#: A worker sorts frames in memory up to ``spark.python.worker.memory`` (512 MB), and then on the disk.
+MAX_SLOT_MB = 300
+MAX_WORKER_MB = 1_000
+
+
+def peak_mb() -> int:
+    """Return what this process has had of memory at most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return peak // 1024
+
+
+class PassOn(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value: tuple[int, bytes], ctx: Any) -> Iterator[Any]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield value[0], value[1], peak_mb()
+
+
+def test_many_large_records_take_little_memory(spark: Any) -> None:
+    env = StreamExecutionEnvironment(spark).set_parallelism(1)
+    numbers = env.from_collection(range(RECORDS), records_per_epoch=RECORDS)
+    large = numbers.map(lambda number: (number, bytes([number % 256]) * SIZE))
+    passed = large.key_by(lambda record: record[0] % 7).process(PassOn())
+    seen = passed.map(lambda row: (row[0], len(row[1]), row[2], peak_mb()))
+    rows = list(seen.execute_and_collect())
+    assert sorted((number, size) for number, size, _, _ in rows) == [(n, SIZE) for n in range(RECORDS)]
+    slot, worker = max(row[2] for row in rows), max(row[3] for row in rows)
+    assert slot < MAX_SLOT_MB, f"slot {slot} MB, worker {worker} MB"
+    assert worker < MAX_WORKER_MB, f"slot {slot} MB, worker {worker} MB"
+    print(f"slot {slot} MB, worker {worker} MB")

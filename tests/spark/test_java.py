@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyflinkstate import StreamExecutionEnvironment, errors
-from pyflinkstate.runtime.spark.java import check_java
+from pyflinkstate.runtime.spark.sessions import check_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.quick]
 

@@ -32,7 +32,7 @@ from pyflinkstate import (
     keyed_process,
     keyed_process_queries,
 )
-from pyflinkstate.runtime.spark import job_failure
+from pyflinkstate.runtime.spark import streaming_queries
 
 pytestmark = [
     pytest.mark.spark,
@@ -332,7 +332,7 @@ class TestJobsThatFail:
         def no_constructor(*_: Any) -> Any:
             raise Py4JError("Constructor does not exist")
 
-        monkeypatch.setattr(job_failure, "_query_exception", no_constructor)
+        monkeypatch.setattr(streaming_queries, "_query_exception", no_constructor)
         downstream.input.add(1)
         query, _ = reads(downstream.start(key=lambda row: None), downstream.folder)
         assert query.awaitTermination(PATIENCE_S)

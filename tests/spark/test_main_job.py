@@ -17,10 +17,13 @@ from typing import Any
 import psutil
 import pytest
 
+from pyflinkstate.state_access.command_line import main
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 import demo  # noqa: E402 - it lies among the examples
+import retail_spend  # noqa: E402
 from made_up_retail import make_days  # noqa: E402
 
 pytestmark = pytest.mark.spark
@@ -29,11 +32,32 @@ pytestmark = pytest.mark.spark
 def plain_loop(directory: Path, days: int | None = None) -> Iterator[str]:
     """What the job writes, without any of our code."""
     customers: dict[str, Any] = {}
+    for row in lines(directory, days):
+        yield json.dumps(_step(customers, row), separators=(",", ":"), ensure_ascii=False)
+
+
+def states_of_all(directory: Path) -> list[dict[str, Any]]:
+    """The five states of each customer after all lines."""
+    customers: dict[str, Any] = {}
+    for row in lines(directory):
+        _step(customers, row)
+    return [
+        {
+            "key": key,
+            "spend_cents": state["spend"],
+            "orders": dict.fromkeys(state["orders"], True) or None,
+            "last_products": state["last"],
+            "largest_quantity": state["largest"],
+            "mean_line_cents": {"f0": state["spend"], "f1": state["count"]},
+        }
+        for key, state in sorted(customers.items())
+    ]
+
+
+def lines(directory: Path, days: int | None = None) -> Iterator[dict[str, str]]:
     for path in sorted(directory.glob("*.csv.gz"))[:days]:
         with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if row["CustomerID"]:
-                    yield json.dumps(_step(customers, row), separators=(",", ":"), ensure_ascii=False)
+            yield from (row for row in csv.DictReader(file) if row["CustomerID"])
 
 
 def _step(customers: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:
@@ -159,3 +183,62 @@ def test_a_slot_ends_with_its_driver_while_user_code_is_busy(tmp_path: Path) -> 
     process.stdout.close()
     assert has_slot
     assert demo.still_running(family) == []
+
+
+# --- its state, in SQL over its last checkpoint ----------------------------------------------------
+
+ALL_STATES = """
+    select key, spend_cents, orders, last_products, largest_quantity, mean_line_cents from spend order by key
+"""
+
+
+def run_job(directory: Path, folder: Path) -> str:
+    """Run the main job over all days; return the folder of its checkpoints."""
+    places = ["--checkpoint-dir", str(folder / "checkpoints"), "--output", str(folder / "out")]
+    args = retail_spend.parse([*places, "--parallelism", "2"])
+    result = retail_spend.run(args, str(directory))
+    return str(folder / "checkpoints" / result.job_id)
+
+
+def asked(folder: str, query: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert main(["sql", folder, query, "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    return rows
+
+
+@pytest.mark.usefixtures("spark", "no_slot_left")
+@pytest.mark.quick
+def test_made_up_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    days = tmp_path / "days"
+    make_days(days, days=6, lines_a_day=400)
+    check(days, tmp_path, capsys)
+
+
+@pytest.mark.usefixtures("spark", "no_slot_left")
+def test_all_real_days(retail_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check(retail_dir, tmp_path, capsys)
+
+
+def check(days: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("duckdb")
+    folder = run_job(days, tmp_path)
+    expected = states_of_all(days)
+    assert asked(folder, ALL_STATES, capsys) == expected
+    assert_entries(folder, expected, capsys)
+
+
+def assert_entries(folder: str, expected: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    """The same of the tables with a row for each entry."""
+    (counts,) = asked(
+        folder,
+        "select (select count(*) from spend_orders) as orders,"
+        " (select count(*) from spend_last_products) as products,"
+        " (select sum(value) from spend_spend_cents)::bigint as cents",
+        capsys,
+    )
+    assert counts == {
+        "orders": sum(len(row["orders"] or ()) for row in expected),
+        "products": sum(len(row["last_products"]) for row in expected),
+        "cents": sum(row["spend_cents"] for row in expected),
+    }

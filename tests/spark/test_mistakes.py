@@ -31,7 +31,7 @@ from pyflinkstate import (
     keyed_process,
     keyed_process_queries,
 )
-from pyflinkstate.runtime.spark import worker_python
+from pyflinkstate.runtime.spark import workers
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
@@ -617,6 +617,6 @@ VERSIONS_DIFFER = (
     ],
 )
 def test_what_a_trace_says_of_the_workers(trace: str, problem: str) -> None:
-    found = worker_python.problem_in(trace)
+    found = workers.problem_in(trace)
     assert found.startswith(problem)
     assert bool(found) is bool(problem)

@@ -14,7 +14,7 @@ from pathlib import Path
 import example_programs  # puts the examples on the path
 import killed_sink
 import pytest
-from fast_jvm import quick_start
+from processes import quick_start
 from sqlite_sink import SAMPLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]

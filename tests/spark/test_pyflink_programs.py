@@ -1,12 +1,26 @@
-"""Programs as PyFlink's users write them: nothing but the name of the package in the imports is another."""
+"""Programs as PyFlink's users write them: nothing but the name of the package in the imports is another.
+
+``<name>.py`` in one of three folders is a program, and ``<name>.txt`` is what PyFlink 2.3 printed::
+
+    python scripts/compare_with_pyflink.py tests/spark/names tests/spark/names --record <PyFlink's python>
+
+The order of lines from several sinks is not promised, so the lines of a job are compared as they come, and
+whole outputs as multisets. ``tests/master`` runs many more random programs than here.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import os
+import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from answered_programs import answers, found_for
 
 from pyflinkstate import (
     CheckpointingMode,
@@ -115,3 +129,67 @@ def test_a_programs_own_logging_to_standard_output_is_not_disturbed(
     with caplog.at_level(logging.INFO):
         assert list(env.from_collection([1]).key_by(str).sum().execute_and_collect()) == [1]
     assert [record.getMessage() for record in caplog.records if record.name == "pyflinkstate.slots"] == []
+
+
+# --- programs that print the same on PyFlink -------------------------------------------------------
+
+PROGRAMS = {
+    path.stem: path
+    for folder in ("async_programs", "features", "names")
+    for path in sorted(Path(__file__).with_name(folder).glob("*.py"))
+}
+#: Programs of many operators, each with a process of its own.
+PATIENCE_S = 900
+SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_with_pyflink.py"
+#: Those that the quick tier runs; the others need as little more as they do.
+QUICK = {"job_parameters", "unordered"}
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("compare_with_pyflink", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def path_as_before() -> Iterator[None]:
+    """Programs put files on the path; the next test does not need them."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
+def params() -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.quick] if name in QUICK else []) for name in PROGRAMS]
+
+
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("name", params())
+def test_a_program_prints_what_it_prints_on_pyflink(
+    spark: Any, path_as_before: None, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    text = script().rewritten(PROGRAMS[name].read_text())
+    program = types.ModuleType(f"program_{name}")  # in no sys.modules, so its functions are shipped by value
+    exec(compile(text, f"{name}.py", "exec"), program.__dict__)
+    expected = PROGRAMS[name].with_suffix(".txt").read_text()
+    is_in_order = PROGRAMS[name].parent.name == "async_programs"
+    assert script().difference(expected, capsys.readouterr().out, exact=is_in_order) == ""
+
+
+def test_every_program_has_pyflinks_output() -> None:
+    expected = [program.with_suffix(".txt") for program in PROGRAMS.values()]
+    assert [path.name for path in expected if not path.exists() or os.path.getsize(path) == 0] == []
+
+
+# --- random programs -------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_programs_give_the_answers_of_pyflink(spark: Any, tmp_path: Path) -> None:
+    seeds = [1, 8, 11]
+    env = StreamExecutionEnvironment(spark).set_parallelism(1)
+    assert found_for(env, seeds, tmp_path) == {seed: answers()[seed] for seed in seeds}

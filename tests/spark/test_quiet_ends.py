@@ -24,8 +24,8 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment
 from pyflinkstate import keyed_process, keyed_process_queries
-from pyflinkstate.runtime.spark.job_failure import ResultQueries
-from pyflinkstate.runtime.spark.query_batches import SparkQueryFiles
+from pyflinkstate.runtime.spark.streaming_queries import ResultQueries
+from pyflinkstate.runtime.spark.streaming_queries import SparkQueryFiles
 
 folder = os.path.dirname(os.path.abspath(__file__))
 there = folder + "/is there"

@@ -29,7 +29,7 @@ from pyflinkstate import (
     Types,
     errors,
 )
-from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
+from pyflinkstate.runtime.storage import load_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 

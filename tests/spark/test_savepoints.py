@@ -36,8 +36,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
     errors,
 )
-from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
-from pyflinkstate.runtime.wire.messages import SlotId
+from pyflinkstate.runtime.storage import load_checkpoint
+from pyflinkstate.runtime.wire import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 

@@ -26,7 +26,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.errors import CheckpointNotFoundError
-from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sinks import DriverSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 

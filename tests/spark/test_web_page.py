@@ -1,4 +1,4 @@
-"""The web page of a program on Spark: switched on by a method or by Flink's settings, and what it shows."""
+"""The web page of a program on Spark, and what the page of Spark itself says of a job."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from support_web import stories_at
 
 from pyflinkstate import Configuration, KeyedProcessFunction, StreamExecutionEnvironment, Types
+from pyflinkstate.runtime.spark.epoch_runner import _shown_by_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -115,3 +116,42 @@ def test_without_being_asked_for_there_is_no_page_and_no_journal(spark: Any, tmp
     env.execute()
     assert env.get_web_page_address() is None
     assert len(list(tmp_path.glob("*/journal"))) == 1
+
+
+# --- Spark's own page ------------------------------------------------------------------------------
+
+
+def stages_of(spark: Any) -> list[tuple[str, str]]:
+    """Return name and description of all stages that Spark remembers."""
+    context = spark.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    no_numbers = context._gateway.new_array(context._gateway.jvm.double, 0)
+    found = context._jsc.sc().statusStore().stageList(None, False, False, no_numbers, None)
+    each = [found.apply(n) for n in range(found.size())]
+    descriptions = [(stage.name(), stage.description()) for stage in each]
+    return [(name, told.get() if told.isDefined() else None) for name, told in descriptions]
+
+
+@pytest.mark.spark
+@pytest.mark.quick
+def test_jobs_and_stages_are_named_after_operators(spark: Any) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(spark=spark).set_parallelism(1)
+    env.enable_web_page()
+    numbers = env.from_collection([1, 2]).name("numbers <one>")
+    numbers.key_by(lambda n: n, key_type=Types.LONG()).process(Echo()).name("echo").print()
+    env.execute("orders & more")
+    address = env.get_web_page_address()
+    env.close()
+    assert address is not None
+    page, _, token = address.partition("?token=")
+    stages = [one for one in stages_of(spark) if "orders &amp; more" in (one[1] or "")]
+    described = {description for _, description in stages}
+    about = f"(numbers &lt;one&gt; → echo → print; {page})"
+    assert described == {f"orders &amp; more: epoch 1 {about}"}
+    assert {name for name, _ in stages} == {"numbers <one> -> echo", "echo -> print"}
+    assert token not in str(stages_of(spark))
+
+
+def test_a_name_cannot_become_a_link() -> None:
+    shown = _shown_by_spark('<a href="/kill">orders</a>: epoch 1', "a & b")
+    assert shown == '&lt;a href="/kill"&gt;orders&lt;/a&gt;: epoch 1 (a &amp; b)'

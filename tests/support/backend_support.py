@@ -2,6 +2,8 @@
 
 Only storage is faked. A fault is an input: a stream is told at which call it fails, and what happens
 while a piece is being written is a function that the test hands in.
+
+What the tests of increments share: both parts of a snapshot of changes, chains, and what is in them.
 """
 
 import threading
@@ -9,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
+from slot_functions import Mean
 
 from pyflinkstate import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -21,15 +23,16 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import (
-    HeapRestoreOperation,
-    HeapSnapshotResources,
-    HeapSnapshotStrategy,
+from pyflinkstate.backends.format import (
+    ByteStreamStateHandle,
+    KeyGroupsStateHandle,
+    StateCodec,
+    StateFileHead,
 )
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, Timer
+from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources, HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
-from pyflinkstate.backends.types.table import type_from_json, type_to_json
+from pyflinkstate.backends.types import VOID_NAMESPACE, type_from_json, type_to_json
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
@@ -89,24 +92,6 @@ class MemoryReader:
 
     def describe(self, handle: ByteStreamStateHandle) -> str:
         return "chk-1/memory"
-
-
-class Mean(AggregateFunction):
-    """The mean of numbers; the accumulator ``[sum, count]`` is changed in place."""
-
-    def create_accumulator(self) -> list[int]:
-        return [0, 0]
-
-    def add(self, value: int, accumulator: list[int]) -> list[int]:
-        accumulator[0] += value
-        accumulator[1] += 1
-        return accumulator
-
-    def get_result(self, accumulator: list[int]) -> float:
-        return accumulator[0] / accumulator[1]
-
-    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
-        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
 
 
 def at_zero() -> int:
@@ -247,3 +232,70 @@ def read(
         states["reducing"].get(),
         states["aggregating"].get(),
     )
+
+
+# --- increments ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Snapshot:
+    """The synchronous part of a snapshot, taken: all of a backend, or what changed."""
+
+    strategy: HeapSnapshotStrategy
+    resources: object
+
+    @classmethod
+    def of(cls, backend, changes=None):
+        strategy = HeapSnapshotStrategy(backend, changes=changes)
+        return cls(strategy, strategy.sync_prepare_resources())
+
+    def write(self, streams=None, cancelled=None):
+        """The asynchronous part, in this thread."""
+        return self.strategy.async_snapshot(
+            self.resources, streams or MemoryStreams(), cancelled or threading.Event()
+        )
+
+
+def chained(full, *increments):
+    """Return the handle of a chain; its first part may be missing, as may any."""
+    parts = [part for part in (full, *increments) if part is not None]
+    return attrs.evolve(parts[0], increments=tuple(parts[1:])) if parts else None
+
+
+def rows_of(handle):
+    """Return the rows of a file by state: for each entry key whether it is gone, or None in a full file."""
+    head = StateFileHead.decode(handle.stream.data, "file")
+    rows = {}
+    for meta in head.states:
+        codec = StateCodec(head.key_type, meta, is_increment=head.is_increment)
+        rows[meta.name] = found = {}
+        for key_group, section in handle.sections[meta.name].items():
+            data = MemoryReader().read(handle.stream, section.offset, section.length)
+            entries = codec.decode(key_group, data, section.checksum, "file")
+            names = entries.entry_keys()
+            if meta.name.startswith("_timer_state"):
+                names = [Timer(*row) for row in zip(entries.values, *_columns(entries), strict=True)]
+            assert not found.keys() & set(names)
+            found.update(zip(names, entries.removed or [None] * len(entries), strict=True))
+    return rows
+
+
+def _columns(entries):
+    return entries.keys, entries.namespaces or [VOID_NAMESPACE] * len(entries)
+
+
+def contents(*backends):
+    """Return all that backends have together, by state and entry key; of timers a set."""
+    found = {}
+    for backend in backends:
+        ask_for_all(backend)
+        for name, table in backend.registered_kv_states.items():
+            entries = dict(table.items())
+            assert len(entries) == len(table)
+            found.setdefault(name, {}).update(entries)
+        for name, queue in backend.registered_queues.items():
+            queue._check()
+            timers = found.setdefault(name, set())
+            assert timers.isdisjoint(queue.timers())
+            timers.update(queue.timers())
+    return {name: entries for name, entries in found.items() if entries}

@@ -20,12 +20,11 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.format import OperatorSubtaskState
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.keys import key_group_range
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend, assign_state
+from pyflinkstate.runtime.operators import StreamOperatorState
 
 BYTE, SHORT, INT, LONG = Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG()
 STRING, PICKLED = Types.STRING(), Types.PICKLED_BYTE_ARRAY()

@@ -20,14 +20,14 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.backends.format import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, encode_head, head_size
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.runtime.master.shared_state import SharedStateRegistry
+from pyflinkstate.runtime.master.checkpoint_files import SharedStateRegistry
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 

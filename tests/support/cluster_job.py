@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 import pyflinkstate as ps
 from pyflinkstate.common import Configuration
-from pyflinkstate.runtime.spark.placement import executors_of
+from pyflinkstate.runtime.spark.epoch_rdds import executors_of
 
 KEYS, EPOCHS, RECORDS_PER_EPOCH = 37, 5, 100
 RECORDS = [(number * 7919 % KEYS, number) for number in range(EPOCHS * RECORDS_PER_EPOCH)]

@@ -15,7 +15,8 @@ from operator import itemgetter
 from typing import Any
 
 import attrs
-from backend_support import Mean, prepare, restore, take_snapshot
+from backend_support import prepare, restore, take_snapshot
+from slot_functions import Mean
 
 from pyflinkstate import (
     AggregateFunction,
@@ -26,7 +27,7 @@ from pyflinkstate import (
     TypeInformation,
     Types,
 )
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -35,10 +36,10 @@ from pyflinkstate.api.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()

@@ -21,7 +21,7 @@ from support_runtime import PATIENCE_S
 
 from pyflinkstate import HashMapStateBackend, PyFlinkStateError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.master.deployment import Deployments
+from pyflinkstate.runtime.master import Deployments
 from pyflinkstate.runtime.plan import (
     ChainNode,
     Node,

@@ -1,4 +1,4 @@
-"""A driver in a process of its own, with one slot; ``test_heartbeats.py`` runs it, and kills or stops it.
+"""A driver in a process of its own, with one slot; ``test_control.py`` runs it, and kills or stops it.
 
 ``argv``: a way to fork a child that stays, heartbeat interval and timeout in ms, the pipe of the function.
 Prints its slot as one line of JSON.
@@ -17,8 +17,8 @@ import attrs
 from slot_functions import BacktrackForEver
 from support_slots import SLOT, Driver
 
-from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
-from pyflinkstate.runtime.wire.messages import HeartbeatSettings
+from pyflinkstate.runtime.slots import ControlServer, Endpoint
+from pyflinkstate.runtime.wire import HeartbeatSettings
 
 
 def fork_as_python_does() -> int:

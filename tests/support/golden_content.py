@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from backend_support import Mean, MemoryStreams, make_backend, state_of, take_snapshot
+from backend_support import MemoryStreams, make_backend, state_of, take_snapshot
+from slot_functions import Mean
 
 from pyflinkstate import (
     AggregatingStateDescriptor,
@@ -38,11 +39,10 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.backends.format import ByteStreamStateHandle, KeyGroupsStateHandle, Section
 from pyflinkstate.backends.format.state_file import VERSION
-from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle, Section
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory, Changes
 from pyflinkstate.testing import ManualClock

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import FIRST_KEY_HASH, VERSION, CheckpointMetadata, OperatorState
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format import (
     RAW_KEYED_STATE,
     ByteStreamStateHandle,
     FileStateHandle,
@@ -23,8 +22,9 @@ from pyflinkstate.backends.format.state_handles import (
     RawOperatorStateHandle,
     Section,
 )
+from pyflinkstate.backends.format.metadata import FIRST_KEY_HASH, VERSION, CheckpointMetadata, OperatorState
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.state_meta import OperatorStateMode
+from pyflinkstate.backends.types import OperatorStateMode
 
 FOLDER = Path(__file__).parents[1] / "storage" / "golden"
 GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3, 4)}

@@ -7,8 +7,7 @@ subtasks of four key groups, each a file of everything and an increment with cha
 from pathlib import Path
 from typing import Any
 
-from backend_support import make_backend
-from increment_support import Snapshot, chained
+from backend_support import Snapshot, chained, make_backend
 
 from pyflinkstate import (
     ListStateDescriptor,
@@ -20,10 +19,8 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.format import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.errors import KeyGroupRangeError

@@ -13,7 +13,7 @@ from pyflinkstate.runtime.master.deployment import JobSlots
 from pyflinkstate.runtime.master.loop import Inbox, Job
 from pyflinkstate.runtime.master.machine import Attempt, JobMachine
 from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner
-from pyflinkstate.runtime.spark.ahead import Ahead
+from pyflinkstate.runtime.spark.epoch_runner import Ahead
 
 
 class GatewayGone(OSError):

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from fast_jvm import QUICK
 from injections import LINES, Injection
+from processes import QUICK
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate import PyFlinkStateError
 
 #: A message may have so many lines.
 MOST_LINES = 12

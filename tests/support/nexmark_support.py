@@ -15,12 +15,12 @@ from nexmark_suite.events import Event
 from nexmark_suite.queries import Query
 from nexmark_suite.sinks import ResultTable
 
-from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SourceNode, StatefulNode, UnionNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode, UnionNode
+from pyflinkstate.runtime.program import DataStream
+from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing import MAX_WATERMARK, ManualClock, OneInputOperatorHarness
+from pyflinkstate.testing.harness import StreamRecord, Watermark
 from pyflinkstate.testing.operator_harness import OperatorHarness
-from pyflinkstate.testing.output import StreamRecord, Watermark
 
 Item = StreamRecord | Watermark
 END_OF_INPUT = Watermark(MAX_WATERMARK)

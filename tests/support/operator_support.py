@@ -20,7 +20,7 @@ from pyflinkstate.backends.snapshots import (
     SnapshotStrategyRunner,
     SnapshotTask,
 )
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: Nothing that a test waits for takes so long; it is only there so that a broken test ends.
 PATIENCE_S = 20.0

@@ -19,14 +19,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fast_jvm import QUICK
 from injections import UP_TO_THE_END, Injection, lines_of
 from kill_program import build, session_of
-from processes import slots_left
+from processes import QUICK, slots_left
 
 from pyflinkstate import StreamExecutionEnvironment
-from pyflinkstate.runtime.spark.ahead import Ahead
 from pyflinkstate.runtime.spark.epoch_rdds import SparkGraph
+from pyflinkstate.runtime.spark.epoch_runner import Ahead
 
 LINES = lines_of(UP_TO_THE_END)
 #: A job that has not ended after so long hangs.

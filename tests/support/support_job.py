@@ -16,34 +16,23 @@ from typing import Any
 import attrs
 from support_runtime import PATIENCE_S, ManualClock
 
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
 from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.master.actions import JobParts
-from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.deployment import JobSettings
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import EpochStats, JobListener
-from pyflinkstate.runtime.plan.job_plan import make_plan
-from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode
-from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.master.observe import CheckpointStats, EpochStats, JobListener
+from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategy
-from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
-from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
-from pyflinkstate.runtime.sources.sources import (
-    Available,
-    CollectionSource,
-    Epoch,
-    RddEpoch,
-    Source,
-    SplitEpoch,
-)
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.tasks.tasks import StartSlotsTask
+from pyflinkstate.runtime.sinks import DriverSink, Sink
+from pyflinkstate.runtime.slots import ControlServer, Endpoint
+from pyflinkstate.runtime.sources import Available, CollectionSource, Epoch, RddEpoch, Source, SplitEpoch
+from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
 Hook = Callable[[EpochRequest], None]
@@ -221,15 +210,10 @@ class Heard(JobListener):
     restarts: list[tuple[int, PyFlinkStateError]] = attrs.Factory(list)
     ended: list[JobStatus] = attrs.Factory(list)
     _completed: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
-    _given_up: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
 
     def await_checkpoint(self) -> CheckpointStats:
         """Return the next completed checkpoint; called from the runner's thread."""
         return self._completed.get(timeout=PATIENCE_S)
-
-    def await_failed_checkpoint(self) -> CheckpointStats:
-        """Return the next checkpoint that was given up; called from the runner's thread."""
-        return self._given_up.get(timeout=PATIENCE_S)
 
     def on_epoch(self, stats: EpochStats) -> None:
         self.epochs.append(stats)
@@ -240,7 +224,6 @@ class Heard(JobListener):
 
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
         self.failed.append(stats)
-        self._given_up.put(stats)
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         self.restarts.append((attempt, error))

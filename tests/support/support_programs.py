@@ -8,8 +8,8 @@ import attrs
 from event_time_functions import Third
 
 from pyflinkstate import Available, DataStream, Epoch, Source, SplitEpoch
-from pyflinkstate.api.watermark_strategy import WatermarkAlignment, WatermarkStrategy
-from pyflinkstate.runtime.plan.nodes import SourceNode
+from pyflinkstate.api.time import WatermarkAlignment, WatermarkStrategy
+from pyflinkstate.runtime.plan import SourceNode
 
 
 @attrs.define

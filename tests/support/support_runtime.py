@@ -14,17 +14,17 @@ from typing import Any
 import attrs
 
 import pyflinkstate
-from pyflinkstate.api.types import Types
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate import Types
+from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
+    CheckpointMetadata,
     KeyGroupsStateHandle,
+    OperatorState,
     OperatorSubtaskState,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import RuntimeFailure
-from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, SlotId
+from pyflinkstate.runtime.wire import Channel, CheckpointAck, CheckpointDecline, SlotId
 
 PACKAGE = str(Path(pyflinkstate.__file__).parent)
 PICKLED = Types.PICKLED_BYTE_ARRAY()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from inspect import isabstract, isclass
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Protocol
 
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
 from pyflinkstate import FileSink, RunHistory
+from pyflinkstate.runtime import sinks
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,
@@ -86,9 +91,19 @@ class FailingDisk(Disk):
         return Verdict(0.0, Killed(self.process))
 
 
-def seen(disk: Disk) -> Seen:
-    """Return what readers see: no names with an underscore."""
-    return Seen(line for _, lines in seen_files(disk) for line in lines)
+def seen(place: Disk | Path) -> Seen:
+    """Return what readers see."""
+    if isinstance(place, Path):
+        return Seen(line for path in visible_files(place) for line in path.read_text("utf-8").splitlines())
+    return Seen(line for _, lines in seen_files(place) for line in lines)
+
+
+def visible_files(folder: Path) -> list[Path]:
+    """Return the files below a folder that readers see: no names with an underscore."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [
+        path for path in files if not any(part.startswith("_") for part in path.relative_to(folder).parts)
+    ]
 
 
 def seen_files(disk: Disk) -> list[tuple[str, list[str]]]:
@@ -107,9 +122,11 @@ def lines_aside(disk: Disk, folder: str = "/aside/") -> Seen:
     return Seen(line for path in disk.below(OUT) if folder in path for line in lines_of(disk, path))
 
 
-def write(sink: UsedSink, epoch: int, *partitions: list[str]) -> list[Any]:
-    """Run the epoch's tasks, and return what their writers yield."""
+def write(sink: UsedSink, epoch: int, *partitions: Iterable[Any], is_pickled: bool = False) -> list[Any]:
+    """Run the epoch's tasks, and return what their writers yield; if asked for, they are pickled."""
     writer = sink.writer(epoch)
+    if is_pickled:
+        writer = pickle.loads(pickle.dumps(writer))
     return [name for number, records in enumerate(partitions) for name in writer.write(number, iter(records))]
 
 
@@ -137,3 +154,10 @@ def history(*runs: tuple[int, int]) -> RunHistory:
 
 def run_id(number: int) -> str:
     return f"{number:06d}-{number:08x}"
+
+
+def sink_classes(method: str) -> set[type]:
+    """Return the classes of the room of sinks that have a method, except for abstract ones."""
+    modules = [import_module(f"{sinks.__name__}.{module.name}") for module in iter_modules(sinks.__path__)]
+    classes = {cls for module in modules for cls in vars(module).values() if isclass(cls)}
+    return {cls for cls in classes if hasattr(cls, method) and not isabstract(cls)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -10,26 +11,33 @@ from typing import Any
 
 import attrs
 import cloudpickle
-from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
+from support_job import LocalRunner
+from support_runtime import PATIENCE_S, PICKLED, ack, receive, wait_for_exit
 
 from pyflinkstate import HashMapStateBackend, KeyedProcessFunction
-from pyflinkstate.backends.format.state_handles import StateAssignment
+from pyflinkstate.backends.format import StateAssignment
 from pyflinkstate.backends.keys import key_group_range
-from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
-from pyflinkstate.runtime.tasks.router import Router
-from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
-from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.frames import decode_values
-from pyflinkstate.runtime.wire.messages import (
+from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.slots import ControlServer, Endpoint
+from pyflinkstate.runtime.tasks import DriverLink, Router
+from pyflinkstate.runtime.tasks.slot_client import run_epoch
+from pyflinkstate.runtime.wire import (
+    DRIVER,
+    Address,
     BeginEpoch,
+    Channel,
     CheckpointTrigger,
+    CloseSlot,
     DeploySlot,
     EpochDone,
     RegisterSlot,
+    ServerName,
+    SlotClosed,
     SlotId,
     SlotReady,
+    connect,
+    decode_values,
 )
-from pyflinkstate.runtime.wire.transport import DRIVER, Address, ServerName, connect
 
 SLOT = SlotId("count-1", 0)
 
@@ -187,3 +195,70 @@ def in_thread(action: Callable[[], Any]) -> queue.SimpleQueue[Any]:
 def outcome(results: queue.SimpleQueue[Any]) -> Any:
     """Return what an action in a thread ended with."""
     return results.get(timeout=PATIENCE_S)
+
+
+# --- acted slots of jobs ---------------------------------------------------------------------------
+
+SLOTS = [SlotId("process-1", 0), SlotId("process-1", 1)]
+
+
+class ServedSlot(ActedSlot):
+    """An acted slot that notes what the driver says, and answers when it shall close."""
+
+    def __init__(self, driver: DriverLink, slot: SlotId) -> None:
+        super().__init__(driver.address, driver.secret, slot, driver.attempt)
+        self.deployment = self.deployed()
+        self.heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True).start()
+        self.ready()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self.heard.put(message := self.connection.recv())
+                if message == CloseSlot():
+                    self.connection.send(SlotClosed())
+        self.heard.put("cut off")
+
+    def next_heard(self) -> Any:
+        return self.heard.get(timeout=PATIENCE_S)
+
+
+Act = Callable[[EpochRequest, list[ServedSlot]], None]
+
+
+class ActingRunner(LocalRunner):
+    """Runs no task: in each epoch the test acts as the slots."""
+
+    def __init__(self, act: Act) -> None:
+        super().__init__()
+        self._act = act
+        self.slots: dict[int, list[ServedSlot]] = {}
+        self.before = self._serve
+
+    def _serve(self, request: EpochRequest) -> None:
+        self._begin(request.link.driver)
+        self._act(request, self.slots[request.link.driver.attempt])
+
+    def start_each(self, request: SlotsRequest) -> None:
+        self._begin(request.link.driver)
+
+    def _begin(self, driver: DriverLink) -> None:
+        if driver.attempt not in self.slots:
+            self.slots[driver.attempt] = [ServedSlot(driver, slot) for slot in SLOTS]
+
+    def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+        done()
+
+    def _results(self, request: EpochRequest) -> list[list[Any]]:
+        return [[] for _ in request.plan.sinks]
+
+    def deployed(self, attempt: int = 0) -> list[DeploySlot]:
+        return [slot.deployment for slot in self.slots[attempt]]
+
+
+def acknowledge(request: EpochRequest, slots: list[ServedSlot]) -> None:
+    """Be good slots."""
+    for trigger in () if request.barrier is None else request.barrier.all():
+        for slot in slots:
+            slot.connection.send(ack(trigger.checkpoint_id, slot.slot_id))

@@ -7,17 +7,18 @@ The operator is pickled by value first, as it is on its way to a state slot, so 
 import threading
 
 import cloudpickle
+from slot_functions import Mean as Mean
 
-from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy
+from pyflinkstate import ProcessWindowFunction, TimeWindow, Types, WindowFunction
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
+from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
+from pyflinkstate.backends.heap.timer_service import SubtaskTime
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory
-from pyflinkstate.runtime.operators.context import OperatorContext
+from pyflinkstate.runtime.operators import OperatorContext, window_operator
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
-from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK, SubtaskTime
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
-from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: The number of key groups; few, as each is a map of its own in every backend.
 MAX_PARALLELISM = 16
@@ -49,16 +50,16 @@ class WindowHarness:
         self.operator = cloudpickle.loads(cloudpickle.dumps(operator))
         self.operator.open(OperatorSetup(self.context, self.backend, self.time))
         if is_general:
-            self.operator.frame_loop = self.operator.fast_way = None
+            self.operator.fast_way = None
 
     def process(self, key, value, timestamp=None):
         """Process one record, in a frame of its own if the operator takes frames."""
         self.backend.set_current_key(key)
-        if self.operator.frame_loop is None:
+        if self.operator.fast_way is None:
             self.operator.process_element(value, timestamp, self.output)
         else:
             columns = [self.backend.key_context.map_index], [key], [value], [timestamp]
-            self.operator.frame_loop.run(columns, self.output)
+            self.operator.fast_way.run(columns, self.output)
         self.backend.clear_current_key()
         return self.taken()
 
@@ -80,6 +81,10 @@ class WindowHarness:
             self.operator.on_processing_time(timer, self.output)
         self.backend.clear_current_key()
         return self.taken()
+
+    def set_clock(self, now_ms):
+        """Set the clock, and fire nothing."""
+        self.now_ms = now_ms
 
     def taken(self):
         """Take what was emitted."""
@@ -125,6 +130,16 @@ class WindowHarness:
         return strategy.async_snapshot(resources, MemoryCheckpoint(), threading.Event())
 
 
+def play(harness, *steps):
+    """Call methods of a harness one after the other.
+
+    A step is the name of a method, its arguments, and what it returns, which may be ``...`` for anything.
+    """
+    for number, (name, *arguments, expected) in enumerate(steps):
+        found = getattr(harness, name)(*arguments)
+        assert expected is ... or found == expected, f"step {number}, {name}{(*arguments,)}: {found}"
+
+
 class Collect(WindowFunction):
     """Gives key, window and elements."""
 
@@ -137,24 +152,6 @@ class CollectInContext(ProcessWindowFunction):
 
     def process(self, key, context, elements):
         return [(key, context.window(), list(elements))]
-
-
-class Mean(AggregateFunction):
-    """The mean of numbers; the accumulator is changed in place."""
-
-    def create_accumulator(self):
-        return [0, 0]
-
-    def add(self, value, accumulator):
-        accumulator[0] += value
-        accumulator[1] += 1
-        return accumulator
-
-    def get_result(self, accumulator):
-        return accumulator[0] / accumulator[1]
-
-    def merge(self, acc_a, acc_b):
-        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
 
 
 def collecting(assigner, **options):

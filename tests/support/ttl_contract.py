@@ -26,9 +26,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.ttl import StateTtlConfig, StateTtlConfigBuilder, StateVisibility, UpdateType
-from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.format import KeyGroupsStateHandle
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.testing import ManualClock
 

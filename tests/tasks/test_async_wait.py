@@ -10,17 +10,15 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import AsyncFunction, AsyncFunctionDescriptor, RuntimeContext, Time
-from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryStrategy
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY, AsyncRetryStrategy
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, UserFunctionError
 from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
-from pyflinkstate.runtime.tasks import async_wait
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
+from pyflinkstate.runtime.tasks import Chain, TaskInfo, async_wait
+from pyflinkstate.testing.harness import JumpingEventLoop
 
 MODES = AsyncFunctionDescriptor.OutputMode
 BOTH = pytest.mark.parametrize("mode", MODES)

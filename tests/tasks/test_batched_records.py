@@ -15,15 +15,14 @@ from support_runtime import PICKLED
 
 from pyflinkstate import TimestampAssigner, WatermarkStrategy, errors
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator, Partitioning
-from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
-from pyflinkstate.runtime.spark.arrow.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
-from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
+from pyflinkstate.runtime.spark.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
+from pyflinkstate.runtime.spark.row_columns import arrow_schema
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.records import BatchedRecords
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.samples import MOST_RECORDS, Samples, sample_batches
-from pyflinkstate.runtime.wire import InputFrame
-from pyflinkstate.runtime.wire import frame_sizes as sizes_module
-from pyflinkstate.runtime.wire import frames as frames_module
+from pyflinkstate.runtime.tasks.tasks import MOST_RECORDS, of_batch, sampled
+from pyflinkstate.runtime.wire import InputFrame, frames as frames_module
+from pyflinkstate.runtime.wire.frames import FrameCutter
 
 SCHEMA = sql.StructType().add("key", "string").add("at", "timestamp").add("n", "long")
 KIND = RowType(SCHEMA.json())
@@ -89,8 +88,9 @@ def test_they_go_where_records_go(
 
 def test_a_frame_has_no_more_bytes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 1000)
-    monkeypatch.setattr(sizes_module, "FRAME_BYTES", 400)
-    parts = list(BatchedRecords(batches(101)).frames(1000))
+    monkeypatch.setattr(frames_module, "FRAME_BYTES", 400)
+    taken, cutter = BatchedRecords(batches(101)), FrameCutter(1000)
+    parts = [batch for batch, _ in iter(lambda: taken.take(cutter), ((), []))]
     assert len(parts) > 5
     assert max(part.size_bytes for part in parts) <= 400
     assert [row for part in parts for row in part] == records(101)
@@ -107,7 +107,7 @@ def test_a_batch_is_a_sequence_of_its_records() -> None:
 
 def test_somebody_who_looks_sees_the_first_records() -> None:
     samples: dict[str, list[str]] = {}
-    passed = list(sample_batches(batches(5, 0, 40), "orders", samples))
+    passed = list(sampled(batches(5, 0, 40), of_batch, "orders", samples))
     assert [len(batch) for batch in passed] == [5, 0, 40]
     assert samples == {"orders": [repr(row) for row in records(45)[:MOST_RECORDS]]}
 
@@ -124,8 +124,9 @@ class Milliseconds(TimestampAssigner):
 def timed(assigner: TimestampAssigner, source: Any, watermarks: dict[str, int]) -> list[Any]:
     strategy = WatermarkStrategy(1000).with_timestamp_assigner(assigner)
     operator = ChainedOperator(WATERMARKS, "times", strategy, assigner_id="watermarks-1")
-    chain = Chain([operator], TaskInfo(0, 1, 0), Counter())
-    taken = chain.run_timed(source, False, lambda: watermarks.update(chain.watermarks))
+    info = TaskInfo(0, 1, 0, report=lambda **content: watermarks.update(content["watermarks"]))
+    chain = Chain([operator], info, Counter())
+    taken = chain.run_timed(source, False)
     router = Router(
         "sum", ColumnKey(("key",)), PICKLED, 3, 128, Partitioning.KEY, 0, 0, EventTimeSettings(is_final=True)
     )
@@ -159,7 +160,7 @@ def test_a_moment_that_is_null_is_told_with_its_row() -> None:
 
 
 def test_the_first_records_of_batches_are_noted_for_who_looks_at_them() -> None:
-    samples: Samples = {}
+    samples: dict[str, list[str]] = {}
     read = batches(3, 30, 4)
-    assert list(sample_batches(iter(read), "orders", samples)) == read
+    assert list(sampled(iter(read), of_batch, "orders", samples)) == read
     assert samples == {"orders": [repr(row) for row in records(3, 30)[:MOST_RECORDS]]}

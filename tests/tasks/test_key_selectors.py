@@ -10,11 +10,9 @@ from support_slots import Driver
 
 from pyflinkstate import KeySelector, ReduceFunction, RuntimeContext
 from pyflinkstate.errors import UserFunctionError
-from pyflinkstate.runtime.plan.chained import ChainedOperator
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, TaskLink
-from pyflinkstate.runtime.wire.frames import InputFrame
-from pyflinkstate.runtime.wire.messages import TaskReport
+from pyflinkstate.runtime.plan import ChainedOperator
+from pyflinkstate.runtime.tasks import ChainTask, EventTimeSettings, Router, RouteTask, TaskLink
+from pyflinkstate.runtime.wire import InputFrame, TaskReport
 from pyflinkstate.testing import harness_of
 
 

@@ -11,17 +11,18 @@ import attrs
 import pytest
 from support_runtime import PICKLED
 
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.wire import frames as frames_module
-from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame
-from pyflinkstate.runtime.wire.watermarks import (
+from pyflinkstate.runtime.plan import Partitioning
+from pyflinkstate.runtime.tasks import EventTimeSettings, Router
+from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
     ChannelEvent,
+    FrameKey,
     FrameTime,
+    InputFrame,
     TaskTime,
     WatermarkMerger,
+    frames as frames_module,
 )
 
 PARALLELISMS = [1, 2, 3, 7]

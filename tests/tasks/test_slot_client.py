@@ -19,7 +19,7 @@ from support_slots import SLOT, Driver, Slot, collect, frames_for
 from pyflinkstate.errors import SlotLostError, StaleSlotError
 from pyflinkstate.runtime.tasks import slot_client
 from pyflinkstate.runtime.tasks.slot_client import ASK_AGAIN_S, ASKS_AFTER_THE_END, run_epoch
-from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire import Channel
 
 
 @pytest.fixture

@@ -22,23 +22,29 @@ from pyflinkstate import (
     Types,
     WatermarkStrategy,
 )
-from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY
+from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
-from pyflinkstate.runtime.master.reports.observe import Accumulators
-from pyflinkstate.runtime.plan.chained import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.master.job_reporter import Accumulators
+from pyflinkstate.runtime.plan.nodes import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.stage_tasks import StageTask
-from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SourceTask, TaskLink
-from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES
+from pyflinkstate.runtime.tasks import (
+    ChainTask,
+    EventTimeSettings,
+    Router,
+    RouteTask,
+    SinkTask,
+    SourceTask,
+    StageTask,
+    TaskLink,
+)
+from pyflinkstate.runtime.wire import TaskReport, side_output_count
 from pyflinkstate.runtime.wire.frames import (
+    MAX_FRAME_BYTES,
     RECORDS_PER_FRAME,
     InputFrame,
     ValuesFrame,
     decode_values,
 )
-from pyflinkstate.runtime.wire.messages import TaskReport
-from pyflinkstate.runtime.wire.metrics import side_output_count
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from copy import deepcopy
 
 import pytest
 from backend_support import entries, prepare, take_snapshot, write
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from ttl_contract import CONTEXTS, TTL_MS, Arena, ClockedBackend, ttl_config, with_ttl
 
@@ -19,7 +18,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
 from pyflinkstate.backends.ttl.rules import TtlIncrementalCleanup, TtlRules
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock

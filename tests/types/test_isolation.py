@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, OutputTag, Row, RowKind, TypeInformation, Types
 from pyflinkstate.backends.types.internal_types import TtlTypeInfo

@@ -10,21 +10,20 @@ import attrs
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, state_of
-from read_support import COUNT, UID
-from write_support import checkpoint_with, restored
+from read_support import COUNT, UID, checkpoint_with, restored
 
-from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.api.basic_types import AtomicTypeInfo
+from pyflinkstate.api.state import MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.type_information import misfit
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.types import hashes, table
 from pyflinkstate.backends.types.atoms import atom
 from pyflinkstate.backends.types.codec import WrittenForm
 from pyflinkstate.backends.types.table import type_from_json, type_to_json
 from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.runtime.sinks import RecordText
-from pyflinkstate.runtime.tasks.batch_keys import KeyGroups
-from pyflinkstate.state_access.command_line.printing import readable
-from pyflinkstate.state_access.command_line.written_keys import parsed_key
+from pyflinkstate.runtime.tasks.router import KeyGroups
+from pyflinkstate.state_access.command_line.output import parsed_key, readable
 from pyflinkstate.state_access.writing import edit
 
 ONE, OTHER = uuid.UUID(int=2**128 - 1), uuid.UUID(int=0)

@@ -6,8 +6,7 @@ import math
 import pyarrow as pa
 import pytest
 from backend_support import PICKLED, entries, make_backend, prepare, restore, state_of, take_snapshot, write
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from type_samples import ALL_SAMPLES, GREATEST_INSTANT, KEY_SAMPLES, LEAST_INSTANT
 
 from pyflinkstate import (

@@ -10,25 +10,26 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tiers import cases
 
-from pyflinkstate.api.types import Types
+from pyflinkstate import Types
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.wire import frame_sizes
-from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES, FrameCutter, OutputSteps, rough_size
+from pyflinkstate.runtime.plan import Partitioning
+from pyflinkstate.runtime.tasks import EventTimeSettings, Router
+from pyflinkstate.runtime.wire import NO_WATERMARK, FrameTime, TaskTime, frames
 from pyflinkstate.runtime.wire.frames import (
+    MAX_FRAME_BYTES,
     RECORDS_PER_FRAME,
+    FrameCutter,
     InputFrame,
+    OutputSteps,
     ValuesFrame,
     decode_values,
     encoded_frames,
     frames_of,
+    rough_size,
 )
-from pyflinkstate.runtime.wire.watermarks import NO_WATERMARK, FrameTime, TaskTime
 
 LARGE = 500_000
 
@@ -62,10 +63,7 @@ def test_frames_of_large_records_are_small_in_number_of_records(
     partitioning: Partitioning, timed: bool
 ) -> None:
     seen: dict[int, int] = {0: 0, 1: 0}
-    records: Iterator[Any] = large_records(200)
-    if partitioning is Partitioning.CUSTOM:
-        records = ((number % 2, record) for number, record in enumerate(records))
-    for key, data in router(partitioning, timed).route(0, records, TaskTime()):
+    for key, data in router(partitioning, timed).route(0, large_records(200), TaskTime()):
         assert len(data) <= MAX_FRAME_BYTES
         seen[key[0]] += len(InputFrame.decode(data))
     copies = 2 if partitioning is Partitioning.BROADCAST else 1
@@ -102,8 +100,15 @@ def test_the_same_records_make_the_same_frames_in_their_order(seed: int, timed: 
         ]
 
 
-def test_frames_stay_small_when_records_become_large_at_once() -> None:
-    records = [*large_records(10_000, 10), *large_records(300)]
+@pytest.mark.parametrize(
+    "records",
+    [
+        [*large_records(10_000, 10), *large_records(300)],
+        [bytes(100_000 if (n + 1) % 2 else 1) for n in range(2_000)],
+    ],
+    ids=["large at once", "every chunk's last record is small, and measured"],
+)
+def test_frames_stay_small_whatever_was_measured(records: list[Any]) -> None:
     decoded = []
     for data in frames_of(iter(records), "sink"):
         assert len(data) <= MAX_FRAME_BYTES
@@ -111,20 +116,10 @@ def test_frames_stay_small_when_records_become_large_at_once() -> None:
     assert decoded == records
 
 
-def test_large_records_that_were_not_measured_are_found_when_the_frame_is_encoded() -> None:
-    """Every chunk's last record is small."""
-    records = [bytes(100_000 if (n + 1) % 2 else 1) for n in range(2_000)]
-    found = []
-    for data in frames_of(iter(records), "sink"):
-        assert len(data) <= MAX_FRAME_BYTES
-        found += decode_values(data)
-    assert found == records
-
-
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_sizes, "MAX_FRAME_BYTES", 1_000)
-    monkeypatch.setattr(frame_sizes, "MAX_RECORD_BYTES", 10_000)
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1_000)
+    monkeypatch.setattr(frames, "MAX_RECORD_BYTES", 10_000)
 
 
 @pytest.mark.usefixtures("small_bounds")
@@ -207,7 +202,7 @@ def test_large_records_in_different_outputs_are_sent_in_frames_of_their_own(tags
 
 def test_many_results_are_cut_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise all of them are pickled only to see their size, and then each half again."""
-    monkeypatch.setattr(frame_sizes, "MAX_FRAME_RECORDS", 100)
+    monkeypatch.setattr(frames, "MAX_FRAME_RECORDS", 100)
     pickled: list[int] = []
     encode = ValuesFrame.encode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from pyflinkstate.runtime.wire.strangers import HandshakeLimits, Strangers
+from pyflinkstate.runtime.wire.handshake import HandshakeLimits, Strangers
 
 
 @attrs.define

@@ -20,17 +20,18 @@ from test_transport import Relay, dial
 
 from pyflinkstate.errors import ConfigurationError, UntrustedConnectionError
 from pyflinkstate.runtime.spark.sessions import is_encrypted as is_encrypted_by_spark
-from pyflinkstate.runtime.wire import new_secret, tls
-from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits
-from pyflinkstate.runtime.wire.transport import (
+from pyflinkstate.runtime.wire import (
     Address,
+    Channel,
     Server,
     ServerName,
     connect,
     listen_on_tcp,
     listen_on_unix,
+    new_secret,
+    tls,
 )
+from pyflinkstate.runtime.wire.handshake import LIMITS, HandshakeLimits
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from pyflinkstate.errors import SparkUnavailableError
-from pyflinkstate.runtime.wire.clock import next_of, result_of, wait_for
+from pyflinkstate.runtime.wire import next_of, result_of, wait_for
 
 GONE = SparkUnavailableError("the Spark application ended")
 

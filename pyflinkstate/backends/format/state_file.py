@@ -27,10 +27,9 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.descriptors import StateKind
-from pyflinkstate.api.type_variables import T
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
-from pyflinkstate.api.values import JsonObject, Key, Namespace, StateValue, Stored
+from pyflinkstate.api.values import JsonObject, Key, Namespace, StateValue, Stored, T
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
 from pyflinkstate.backends.format.framing import (
     as_name,

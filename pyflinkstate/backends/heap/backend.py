@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import StateDescriptor
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import AnyState, Key
 from pyflinkstate.backends.bound_state import KeyContext, KeySelectionListener

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import MapStateDescriptor
 from pyflinkstate.api.values import Reduced, StateValue
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState

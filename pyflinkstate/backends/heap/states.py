@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import (
+    AggregatingState,
     AggregatingStateDescriptor,
+    ListState,
     ListStateDescriptor,
+    MapState,
+    ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
+    ValueState,
 )
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import TypeInformation, integer_bounds
 from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.bound_state import KeyContext

@@ -11,10 +11,10 @@ import operator
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
+from pyflinkstate.api.context import TimerService
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.timers import TimerService
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
@@ -186,8 +186,8 @@ class InternalTimerService:
 class UserTimerService:
     """The timer service of user functions, whose timers have no namespace.
 
-    See :class:`~pyflinkstate.api.timers.TimerService`, whose subclass it is registered as; inheriting from it
-    would make compiled code slow.
+    See :class:`~pyflinkstate.api.context.TimerService`, whose subclass it is registered as; inheriting from
+    it would make compiled code slow.
     """
 
     def __init__(self, timers: InternalTimerService) -> None:

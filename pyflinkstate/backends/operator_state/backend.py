@@ -9,10 +9,15 @@ from typing import cast
 
 import attrs
 
-from pyflinkstate.api.checkpointed import OperatorStateStore
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from pyflinkstate.api.context import OperatorStateStore
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import BroadcastState, ListState
+from pyflinkstate.api.state import (
+    BroadcastState,
+    ListState,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+)
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.format import (
     END_OF_STREAM,

@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.descriptors import (
+from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -16,7 +17,6 @@ from pyflinkstate.api.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.values import AnyState, Key, StateValue
 from pyflinkstate.backends.ttl.rules import TtlIncrementalCleanup, TtlRules, snapshot_filter

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.state import StateKind
 from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
 from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.types import TtlValue

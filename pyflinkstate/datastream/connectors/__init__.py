@@ -1,7 +1,5 @@
 """Sources and sinks under PyFlink's names (``pyflink.datastream.connectors``)."""
 
-from __future__ import annotations
-
 from pyflinkstate.runtime.sinks import Sink
 from pyflinkstate.runtime.sources import Source
 

@@ -1,7 +1,5 @@
 """PyFlink's ``pyflink.datastream.connectors.base``."""
 
-from __future__ import annotations
-
 from pyflinkstate.runtime.sinks import Sink
 from pyflinkstate.runtime.sources import Source
 

@@ -20,18 +20,15 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.timers import TimeDomain
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.values import Key, Record
+from pyflinkstate.api.context import TimeDomain
+from pyflinkstate.api.values import Key, Record, T
 from pyflinkstate.backends.bound_state import KeyContext
-from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.heap import InternalTimerService, Timer
 from pyflinkstate.backends.values import isolated, take_isolated
-from pyflinkstate.runtime.operators.closing import close_all
-from pyflinkstate.runtime.operators.context import awaits
+from pyflinkstate.runtime.operators.context import awaits, close_all
 from pyflinkstate.runtime.operators.event_loops import FunctionLoop, end, hear_out
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, KeyedContext
 from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup, Output
-from pyflinkstate.runtime.operators.timers import InternalTimerService
 from pyflinkstate.runtime.wire import user_failure
 
 #: The number of keys of a subtask that can have a record in flight at a time.
@@ -49,7 +46,7 @@ class AsyncFunctionOperator(FunctionOperator):
         self._setup = setup
         self._loop = FunctionLoop(setup.new_event_loop)
         self.overlaps = awaits(self.function.process_element)
-        self.awaits_timers = awaits(self.on_timer)
+        self.fires_one_by_one = awaits(self.on_timer)
 
     def close(self) -> None:
         close_all(self._loop.close, super().close)
@@ -96,7 +93,7 @@ class AsyncFunctionOperator(FunctionOperator):
         return context
 
     def _fire(self, timer: Timer, domain: TimeDomain, timestamp: int | None, output: Output) -> None:
-        if not self.awaits_timers:
+        if not self.fires_one_by_one:
             super()._fire(timer, domain, timestamp, output)
             return
         keys = self._setup.backend.key_context

@@ -1,61 +1,61 @@
-"""The runtime context of functions, on keyed and other streams."""
+"""The runtime context of functions, on keyed and other streams, and how functions are opened and closed."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
 import attrs
 
-from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
-from pyflinkstate.api.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
+from pyflinkstate.api.context import KeyedStateStore, RuntimeContext, TimerService
 from pyflinkstate.api.functions import Function
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import (
     AggregatingState,
+    AggregatingStateDescriptor,
     ListState,
+    ListStateDescriptor,
     MapState,
+    MapStateDescriptor,
     ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
     ValueState,
+    ValueStateDescriptor,
 )
 from pyflinkstate.api.values import AnyState
-from pyflinkstate.backends.heap import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, SubtaskTime
 from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
-from pyflinkstate.runtime.operators.closing import close_all
-from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock
+from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock, TaskTime
+
+_log = logging.getLogger("pyflinkstate.tasks")
+
+#: Closes something.
+Close = Callable[[], None]
 
 
 class CheckedStateStore(KeyedStateStore, ABC):
     """Checks that a descriptor has the right kind for the method that it is passed to."""
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
-        state: ValueState = self._state(state_descriptor, ValueStateDescriptor)
-        return state
+        return cast(ValueState, self._state(state_descriptor, ValueStateDescriptor))
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
-        state: ListState = self._state(state_descriptor, ListStateDescriptor)
-        return state
+        return cast(ListState, self._state(state_descriptor, ListStateDescriptor))
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
-        state: MapState = self._state(state_descriptor, MapStateDescriptor)
-        return state
+        return cast(MapState, self._state(state_descriptor, MapStateDescriptor))
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
-        state: ReducingState = self._state(state_descriptor, ReducingStateDescriptor)
-        return state
+        return cast(ReducingState, self._state(state_descriptor, ReducingStateDescriptor))
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:
-        state: AggregatingState = self._state(state_descriptor, AggregatingStateDescriptor)
-        return state
+        return cast(AggregatingState, self._state(state_descriptor, AggregatingStateDescriptor))
 
     def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> AnyState:
         if not isinstance(descriptor, expected):
@@ -135,6 +135,33 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
         return self.keyed_backend(descriptor).get_partitioned_state(descriptor)
 
 
+@attrs.frozen(eq=False)
+class KeylessTimerService(TimerService):
+    """The timer service of a stream without keys: it has the time and no timers, as in Flink.
+
+    Args:
+        time: has the watermark.
+        now_ms: returns the processing time in ms since 1970.
+    """
+
+    _time: TaskTime | SubtaskTime
+    _now_ms: Callable[[], int]
+
+    def current_processing_time(self) -> int:
+        return self._now_ms()
+
+    def current_watermark(self) -> int:
+        return int(self._time.watermark)
+
+    def _refuse(self, timestamp: int) -> None:
+        raise NotKeyedStreamError("timers belong to keys: they can only be set and deleted after key_by()")
+
+    register_processing_time_timer = _refuse
+    register_event_time_timer = _refuse
+    delete_processing_time_timer = _refuse
+    delete_event_time_timer = _refuse
+
+
 def awaits(method: object) -> bool:
     """Return whether a method or function is declared ``async def``, with or without ``yield``."""
     return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
@@ -156,3 +183,42 @@ def close_function(function: object) -> None:
 def close_functions(*functions: object) -> None:
     """Close several functions, in order, each whatever the others raise; raise the first error."""
     close_all(*(partial(close_function, function) for function in functions))
+
+
+@contextmanager
+def closed_at_end(close: Close) -> Iterator[None]:
+    """Close at the end of the block; an error of the block is not replaced by one of ``close``."""
+    try:
+        yield
+    except BaseException:
+        close_after_error(close)
+        raise
+    close()
+
+
+def close_after_error(close: Close) -> None:
+    """Close because there was an error, which says more than what ``close`` raises: that is only logged."""
+    error = _error_of(close)
+    if error is not None:
+        _log_later(error)
+
+
+def close_all(*closes: Close) -> None:
+    """Call each, in order, and raise the first error; later ones are logged."""
+    errors = [error for error in map(_error_of, closes) if error is not None]
+    for error in errors[1:]:
+        _log_later(error)
+    if errors:
+        raise errors[0]
+
+
+def _error_of(close: Close) -> BaseException | None:
+    try:
+        close()
+    except BaseException as error:  # noqa: BLE001 - also sys.exit() in a user's close()
+        return error
+    return None
+
+
+def _log_later(error: BaseException) -> None:
+    _log.warning("close() failed after another error: %s: %s", type(error).__name__, error)

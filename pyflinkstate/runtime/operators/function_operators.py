@@ -1,4 +1,9 @@
-"""Operators that run user functions: with one input, with two inputs, or with a broadcast input."""
+"""Operators that run user functions: with one input, with two inputs, or with a broadcast input.
+
+A function with one input that needs neither keys nor state runs in the Spark tasks of an epoch. On a keyed
+stream it has keyed state. A function that keeps operator state, or that listens to checkpoints, must outlive
+an epoch's tasks. Both are operators of their own, with subtasks in state slots.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +11,39 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import cast
 
-from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import CoFlatMapFunction, CoMapFunction
-from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
-from pyflinkstate.api.timers import TimeDomain, TimerService
+import attrs
+
+from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener, TimeDomain, TimerService
+from pyflinkstate.api.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+)
+from pyflinkstate.api.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState, StateDescriptor
 from pyflinkstate.api.values import AnyState, FunctionContext, Key, Record, StateValue, UserFunction
-from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.heap import InternalTimerService, Timer, UserTimerService
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import FunctionResultError, NoCurrentKeyError, StateAccessError
-from pyflinkstate.runtime.operators.context import close_function, open_function
+from pyflinkstate.runtime.operators.context import KeylessTimerService, close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
-from pyflinkstate.runtime.operators.timers import (
-    USER_TIMERS,
-    InternalTimerService,
-    KeylessTimerService,
-    UserTimerService,
-)
 
+#: Flink's name for the timer service of user functions.
+USER_TIMERS = "user-timers"
 #: The method of a function that is called with a record and a context.
 Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
+#: The kinds of functions with one input, by the names of their operators in a plan.
+KINDS: dict[str, type] = {
+    "map": MapFunction,
+    "flat_map": FlatMapFunction,
+    "filter": FilterFunction,
+    "process": ProcessFunction,
+}
 
 
 class KeyedContext(KeyedProcessFunction.OnTimerContext):
@@ -36,7 +52,11 @@ class KeyedContext(KeyedProcessFunction.OnTimerContext):
     def __init__(self, setup: OperatorSetup, timers: InternalTimerService) -> None:
         self._key_context = setup.backend.key_context
         self._runtime_context = setup.context
-        self._timers = _timer_service(setup, timers)
+        self._timers: TimerService
+        if setup.context.backend is None:
+            self._timers = KeylessTimerService(setup.time, setup.time.now_ms)
+        else:  # it is registered as a subclass, which type checkers do not see
+            self._timers = cast(TimerService, UserTimerService(timers))
         self.current_timestamp: int | None = None
         self.domain = TimeDomain.EVENT_TIME
 
@@ -61,13 +81,6 @@ class KeyedContext(KeyedProcessFunction.OnTimerContext):
         return self._timers.current_watermark()
 
 
-def _timer_service(setup: OperatorSetup, timers: InternalTimerService) -> TimerService:
-    if setup.context.backend is None:
-        return KeylessTimerService(setup.time, setup.time.now_ms)
-    # It is registered as a subclass, which type checkers do not see.
-    return cast(TimerService, UserTimerService(timers))
-
-
 class FunctionOperator(StatefulOperator):
     """Runs a function with one input (Flink: ``KeyedProcessOperator``).
 
@@ -79,10 +92,11 @@ class FunctionOperator(StatefulOperator):
         timers: the timers of the function.
         context: the context that the function is given.
         on_timer: called when a timer is due, with its timestamp and the context.
-        awaits_timers: whether ``on_timer`` is ``async def``.
+        fires_one_by_one: whether :meth:`on_event_time` does more than call ``on_timer``.
     """
 
-    awaits_timers: bool = False
+    timers: InternalTimerService
+    fires_one_by_one: bool = False
 
     def __init__(self, function: UserFunction, is_keyed: bool = True) -> None:
         self.function = function
@@ -92,15 +106,15 @@ class FunctionOperator(StatefulOperator):
         self.timers = InternalTimerService(USER_TIMERS, setup.backend, setup.time)
         self.context = self._make_context(setup)
         open_function(self.function, setup.context)
-        self._first = self._process_first()
+        self._first: Process = self._process_first()
         self.on_timer: Process = getattr(self.function, "on_timer", _ignore)
 
     def _make_context(self, setup: OperatorSetup) -> FunctionContext:
         return KeyedContext(setup, self.timers)
 
-    def _process_first(self) -> Process:
-        process: Process = self.function.process_element
-        return process
+    def _process_first(self) -> UserFunction:
+        """Return the function that processes the records of the first input, a :data:`Process`."""
+        return self.function.process_element
 
     def close(self) -> None:
         close_function(self.function)
@@ -135,25 +149,53 @@ class FunctionOperator(StatefulOperator):
         self.context.current_timestamp, self.context.domain = timer.timestamp_ms, domain
         output.collect(self.on_timer(timer.timestamp_ms, self.context), timestamp, self.on_timer)
 
-    def take_event_time(self, watermark: int) -> Timer | None:
-        return self.timers.take_event_time(watermark)
-
-    def take_processing_time(self, now_ms: int) -> Timer | None:
-        return self.timers.take_processing_time(now_ms)
-
-    def next_processing_time_ms(self) -> int | None:
-        return self.timers.next_processing_time_ms()
-
 
 def _ignore(timestamp: int, context: FunctionContext) -> None:
     """Stand for the ``on_timer`` of a function that has none."""
 
 
+def called(kind: str, function: UserFunction) -> UserFunction:
+    """Return the callable that an operator calls: a method of the function, or the plain callable itself."""
+    if kind == "process":
+        return function.process_element
+    return getattr(function, kind) if isinstance(function, KINDS[kind]) else function
+
+
+def lives_in_slot(function: UserFunction) -> bool:
+    """Return whether a function must outlive the tasks of an epoch, with or without keys."""
+    return isinstance(function, (CheckpointedFunction, CheckpointListener))
+
+
+class OneInputOperator(FunctionOperator):
+    """Runs a function of one of the :data:`KINDS`.
+
+    Args:
+        kind: the kind.
+        function: the user function; a plain callable unless it is of the kind's class.
+        is_keyed: whether its records have keys; without them keyed state and timers are refused.
+    """
+
+    def __init__(self, kind: str, function: UserFunction, is_keyed: bool = False) -> None:
+        super().__init__(function, is_keyed)
+        self._kind = kind
+
+    def _process_first(self) -> UserFunction:
+        call = called(self._kind, self.function)
+        return call if self._kind == "process" else wraps(call)(_PROCESSES[self._kind](call))
+
+
+_PROCESSES: dict[str, Callable[[UserFunction], Process]] = {
+    "map": lambda call: lambda value, _: (call(value),),
+    "flat_map": lambda call: lambda value, _: call(value),
+    "filter": lambda call: lambda value, _: (value,) if call(value) else None,
+}
+
+
 class TwoInputOperator(FunctionOperator):
     """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``, ``CoProcessOperator``)."""
 
-    def _process_first(self) -> Process:
-        self._second = _with_context(self.function, 2)
+    def _process_first(self) -> UserFunction:
+        self._second: Process = _with_context(self.function, 2)
         return _with_context(self.function, 1)
 
     def process_of(self, number: int) -> Process:
@@ -164,15 +206,14 @@ class TwoInputOperator(FunctionOperator):
         output.collect(self._second(value, self.context), timestamp, self._second)
 
 
-def _with_context(function: UserFunction, number: int) -> Process:
+def _with_context(function: UserFunction, number: int) -> UserFunction:
     """Return the method that processes a record of input ``number``, 1 or 2."""
     if isinstance(function, CoMapFunction):
         return _mapping(getattr(function, f"map{number}"))
     if isinstance(function, CoFlatMapFunction):
         flat_map = getattr(function, f"flat_map{number}")
         return wraps(flat_map)(lambda value, _: flat_map(value))
-    process: Process = getattr(function, f"process_element{number}")
-    return process
+    return getattr(function, f"process_element{number}")
 
 
 def _mapping(map_one: Callable[[Record], Record]) -> Process:
@@ -250,12 +291,12 @@ class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerC
         return _ReadOnlyView(state_descriptor.name, self._state_of(state_descriptor))
 
 
+@attrs.frozen(eq=False)
 class _ReadOnlyView(ReadOnlyBroadcastState):
     """A read-only broadcast state, for records of the other input."""
 
-    def __init__(self, name: str, state: BroadcastState) -> None:
-        self._name = name
-        self._state = state
+    _name: str
+    _state: BroadcastState
 
     def get(self, key: StateValue) -> StateValue:
         return self._state.get(key)

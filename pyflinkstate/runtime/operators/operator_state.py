@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 import attrs
 
-from pyflinkstate.api.checkpointed import (
+from pyflinkstate.api.context import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    KeyedStateStore,
     OperatorStateStore,
     RawKeyedStateOutput,
     RawOperatorStateOutput,
 )
-from pyflinkstate.api.context import KeyedStateStore
 from pyflinkstate.backends.format import (
     CheckpointStreamFactory,
     KeyGroupsStateHandle,
@@ -133,7 +133,7 @@ class StreamOperatorState:
 
 @attrs.frozen
 class InitializationContext(FunctionInitializationContext):
-    """See :class:`~pyflinkstate.api.checkpointed.FunctionInitializationContext`."""
+    """See :class:`~pyflinkstate.api.context.FunctionInitializationContext`."""
 
     _state: StreamOperatorState
     _runtime_context: OperatorContext
@@ -159,7 +159,7 @@ class InitializationContext(FunctionInitializationContext):
 
 @attrs.frozen
 class SnapshotContext(FunctionSnapshotContext):
-    """See :class:`~pyflinkstate.api.checkpointed.FunctionSnapshotContext`."""
+    """See :class:`~pyflinkstate.api.context.FunctionSnapshotContext`."""
 
     _checkpoint: CheckpointTrigger
     _outputs: RawOutputs

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.values import Key, Record, UserFunction
-from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, InternalTimerService, SubtaskTime, Timer
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.runtime.operators.context import OperatorContext
-from pyflinkstate.runtime.operators.timers import SubtaskTime
+from pyflinkstate.runtime.operators.windows.fast_windows import FastWindows
 
 if TYPE_CHECKING:
     # Most functions are not async, and importing asyncio takes tens of milliseconds.
-    from pyflinkstate.runtime.operators.event_loops import NewEventLoop
+    from asyncio import AbstractEventLoop
 
 #: Key, index of the key's map, value, timestamp.
 KeyedRecord = tuple[Key, int, Record, int | None]
@@ -41,7 +41,7 @@ class OperatorSetup:
     backend: HeapKeyedStateBackend
     time: SubtaskTime
     operator_state: DefaultOperatorStateBackend | None = None
-    new_event_loop: NewEventLoop | None = None
+    new_event_loop: Callable[[], AbstractEventLoop] | None = None
 
 
 class Output:
@@ -105,20 +105,6 @@ class Output:
         timestamps.append(timestamp)
 
 
-#: The columns of a frame: the indexes of the keys' maps, keys, values, and timestamps.
-FrameColumns = tuple[Sequence[int], Sequence[Key], Sequence[Record], Sequence[int | None]]
-
-
-class FrameLoop(Protocol):
-    """Processes the records of whole frames, each under its key."""
-
-    def run(self, records: FrameColumns, output: Output) -> None:
-        """Process records; their columns have the same length."""
-
-    def under_way(self, *columns: Sequence[Any]) -> list[Any]:
-        """Return each column's entry for the record that ``run`` was processing; None before the first."""
-
-
 class StatefulOperator(ABC):
     """An operator that runs in a subtask with keyed state; the current key is set before each call.
 
@@ -129,9 +115,10 @@ class StatefulOperator(ABC):
     function: UserFunction = None
     #: Whether records of several keys can be in flight: frames then go to :meth:`process_overlapping`.
     overlaps: bool = False
-    #: What frames whose records have timestamps go to, if the operator has something faster than a call for
-    #: each record. It does the same.
-    frame_loop: FrameLoop | None = None
+    #: Takes whole frames whose records have timestamps, if there is a faster way than a call for each record.
+    fast_way: FastWindows | None = None
+    #: The timers, once the operator is open; None if it has none.
+    timers: InternalTimerService | None = None
     #: Its records have keys; where they have none, the function is given no keyed state.
     is_keyed: bool = True
 
@@ -161,22 +148,22 @@ class StatefulOperator(ABC):
         """
         raise NotImplementedError
 
-    @abstractmethod
     def on_event_time(self, timer: Timer, output: Output) -> None:
         """Handle an event-time timer that is due; the watermark is at its timestamp or later."""
+        raise NotImplementedError
 
-    @abstractmethod
     def on_processing_time(self, timer: Timer, output: Output) -> None:
         """Handle a processing-time timer that is due."""
+        raise NotImplementedError
 
-    @abstractmethod
     def take_event_time(self, watermark: int) -> Timer | None:
         """Remove and return the first event-time timer that is due at ``watermark``."""
+        return None if self.timers is None else self.timers.take_event_time(watermark)
 
-    @abstractmethod
     def take_processing_time(self, now_ms: int) -> Timer | None:
         """Remove and return the first processing-time timer that is due at ``now_ms``."""
+        return None if self.timers is None else self.timers.take_processing_time(now_ms)
 
-    @abstractmethod
     def next_processing_time_ms(self) -> int | None:
         """Return when the next processing-time timer is due, or None if there is none."""
+        return None if self.timers is None else self.timers.next_processing_time_ms()

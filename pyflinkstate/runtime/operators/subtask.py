@@ -6,40 +6,46 @@ It does not deal with processes and sockets: a state slot drives it, and so can 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 import numpy as np
 
-from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.api.functions import Function
-from pyflinkstate.api.timers import TimeDomain
+from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener, TimeDomain
+from pyflinkstate.api.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    Function,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+)
 from pyflinkstate.api.values import Key, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
-from pyflinkstate.backends.heap import RecordLoop, Timer
+from pyflinkstate.backends.heap import RecordLoop, SubtaskTime, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
 from pyflinkstate.errors import KeyGroupRangeError, PyFlinkStateError
-from pyflinkstate.runtime.operators.choice import operator_of
-from pyflinkstate.runtime.operators.context import OperatorContext
-from pyflinkstate.runtime.operators.function_operators import FunctionOperator
+from pyflinkstate.runtime.operators.context import OperatorContext, awaits
+from pyflinkstate.runtime.operators.function_operators import FunctionOperator, TwoInputOperator
 from pyflinkstate.runtime.operators.operator_state import (
     InitializationContext,
     SnapshotContext,
     StreamOperatorState,
 )
-from pyflinkstate.runtime.operators.operators import FrameLoop, KeyedRecord, OperatorSetup, Output
-from pyflinkstate.runtime.operators.timers import SubtaskTime
+from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup, Output, StatefulOperator
+from pyflinkstate.runtime.operators.windows.fast_windows import FastWindows
 from pyflinkstate.runtime.wire import (
     NO_WATERMARK,
     CheckpointTrigger,
     InputFrame,
     MetricValues,
     NoRecord,
+    failures_of,
     user_failure,
 )
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.operators.event_loops import NewEventLoop
+    from asyncio import AbstractEventLoop
 
 
 @attrs.frozen
@@ -80,7 +86,7 @@ class KeyedSubtask:
         context: OperatorContext,
         state: StreamOperatorState,
         watermark: int = NO_WATERMARK,
-        new_event_loop: NewEventLoop | None = None,
+        new_event_loop: Callable[[], AbstractEventLoop] | None = None,
     ) -> None:
         self.state = state
         self.backend = state.keyed
@@ -95,34 +101,28 @@ class KeyedSubtask:
     @property
     def watermark(self) -> int:
         """The watermark."""
-        watermark: int = self._time.watermark
-        return watermark
+        return int(self._time.watermark)
 
     def open(self) -> None:
         """Initialize the function's state and open it. An error that it raises is ready to be reported."""
         if isinstance(self._function, Function):
             self._function.set_runtime_context(self._runtime_context)
         if isinstance(self._function, CheckpointedFunction):
-            try:
+            with failures_of(self._name, "in initialize_state()"):
                 self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
-            except BaseException as error:
-                raise user_failure(error, self._name, NoRecord("in initialize_state()")) from error
         self.state.forget_raw_state()
         setup = OperatorSetup(
             self._runtime_context, self.backend, self._time, self.state.operator, self._new_event_loop
         )
-        try:
+        with failures_of(self._name, "in open()"):
             self._operator.open(setup)
-        except BaseException as error:
-            raise user_failure(error, self._name, NoRecord("in open()")) from error
 
     def close(self) -> None:
         """Close the function. An error that it raises is ready to be reported."""
         self.backend.clear_current_key()
         try:
-            self._operator.close()
-        except BaseException as error:
-            raise user_failure(error, self._name, NoRecord("in close()")) from error
+            with failures_of(self._name, "in close()"):
+                self._operator.close()
         finally:
             self.state.dispose()
 
@@ -131,10 +131,8 @@ class KeyedSubtask:
 
         An error that it raises is ready to be reported.
         """
-        try:
+        with failures_of(self._name, "in a gauge"):  # it calls a user function
             return self._runtime_context.metrics.values()
-        except BaseException as error:  # a gauge calls a user function
-            raise user_failure(error, self._name, NoRecord("in a gauge")) from error
 
     def process_frame(self, frame: InputFrame, output: Output) -> None:
         """Process the records in order; results go to ``output``.
@@ -146,8 +144,8 @@ class KeyedSubtask:
             self._operator.process_overlapping(self._records(frame), output)
         elif isinstance(self._operator, FunctionOperator) and (frame.keys or not frame.input):
             self._process_in_loop(self._operator, frame, output)
-        elif frame.keys and self._operator.frame_loop is not None and frame.timestamps is not None:
-            self._process_in_frame_loop(self._operator.frame_loop, frame, frame.timestamps, output)
+        elif frame.keys and self._operator.fast_way is not None and frame.timestamps is not None:
+            self._process_in_windows(self._operator.fast_way, frame, frame.timestamps, output)
         else:
             self._process_one_by_one(frame, output)
         self.backend.clear_current_key()
@@ -169,13 +167,13 @@ class KeyedSubtask:
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)
 
-    def _process_in_frame_loop(
-        self, loop: FrameLoop, frame: InputFrame, timestamps: Sequence[int | None], output: Output
+    def _process_in_windows(
+        self, windows: FastWindows, frame: InputFrame, timestamps: Sequence[int | None], output: Output
     ) -> None:
         try:
-            loop.run((self._map_indexes(frame), frame.keys, frame.values, timestamps), output)
+            windows.run((self._map_indexes(frame), frame.keys, frame.values, timestamps), output)
         except BaseException as error:
-            value, key = loop.under_way(frame.values, frame.keys)
+            value, key = windows.under_way(frame.values, frame.keys)
             raise user_failure(error, self._name, value, key) from error
 
     def _process_one_by_one(self, frame: InputFrame, output: Output) -> None:
@@ -225,7 +223,7 @@ class KeyedSubtask:
 
     def _fire(self, domain: TimeDomain, until_ms: int, output: Output) -> None:
         operator = self._operator
-        if isinstance(operator, FunctionOperator) and not operator.awaits_timers:
+        if isinstance(operator, FunctionOperator) and not operator.fires_one_by_one:
             self._fire_in_loop(operator, domain, until_ms, output)
         elif domain is TimeDomain.EVENT_TIME:
             self._fire_one_by_one(operator.take_event_time, until_ms, operator.on_event_time, output)
@@ -296,10 +294,8 @@ class KeyedSubtask:
         """
         outputs = self.state.raw_outputs()
         if isinstance(self._function, CheckpointedFunction):
-            try:
+            with failures_of(self._name, "in snapshot_state()"):
                 self._function.snapshot_state(SnapshotContext(checkpoint, outputs))
-            except BaseException as error:
-                raise user_failure(error, self._name, NoRecord("in snapshot_state()")) from error
         history = self.state.history
         if shared is None or history is None:
             return SubtaskSnapshot(self.state.snapshot(outputs, streams))
@@ -319,12 +315,9 @@ class KeyedSubtask:
         self._notify("notify_checkpoint_aborted", checkpoint_id)
 
     def _notify(self, method: str, checkpoint_id: int) -> None:
-        if not isinstance(self._function, CheckpointListener):
-            return
-        try:
-            getattr(self._function, method)(checkpoint_id)
-        except BaseException as error:
-            raise user_failure(error, self._name, NoRecord(f"in {method}({checkpoint_id})")) from error
+        if isinstance(self._function, CheckpointListener):
+            with failures_of(self._name, f"in {method}({checkpoint_id})"):
+                getattr(self._function, method)(checkpoint_id)
 
     def _map_indexes(self, frame: InputFrame) -> list[int]:
         owned = self.backend.key_group_range
@@ -334,9 +327,26 @@ class KeyedSubtask:
                 f"operator {self._name!r}: a frame contains key groups {groups.min()} to {groups.max()}, "
                 f"and this subtask owns {owned}"
             )
-        indexes: list[int] = (groups - owned.start).tolist()
-        return indexes
+        return cast(list[int], (groups - owned.start).tolist())
 
 
 def _no_key(key: Key, map_index: int) -> None:
     """Leave the key unset, and do not call its listeners."""
+
+
+def operator_of(function: UserFunction) -> StatefulOperator:
+    """Return the operator that runs ``function``, or ``function`` itself if it is an operator.
+
+    It is chosen once, when a subtask is made.
+    """
+    if isinstance(function, StatefulOperator):
+        return function
+    if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):
+        return TwoInputOperator(function)
+    methods = (getattr(function, name, None) for name in ("process_element", "on_timer"))
+    if isinstance(function, KeyedProcessFunction) and any(map(awaits, methods)):
+        # Only async functions pay for the import of asyncio.
+        from pyflinkstate.runtime.operators.async_operator import AsyncFunctionOperator
+
+        return AsyncFunctionOperator(function)
+    return FunctionOperator(function)

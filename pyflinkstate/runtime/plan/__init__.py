@@ -1,15 +1,6 @@
 """The plan of a job: nodes, the edges between them, and how records are distributed over subtasks."""
 
-from pyflinkstate.runtime.plan.chained import (
-    ASYNC,
-    CHECK,
-    WATERMARKS,
-    AlignedSource,
-    ChainedOperator,
-    KeptTimestamp,
-    OutputCheck,
-)
-from pyflinkstate.runtime.plan.exchanges import Exchange
+from pyflinkstate.runtime.plan.edges import Exchange, new_assigner, upstream_of
 from pyflinkstate.runtime.plan.job_plan import (
     Branch,
     Head,
@@ -20,9 +11,17 @@ from pyflinkstate.runtime.plan.job_plan import (
     make_plan,
 )
 from pyflinkstate.runtime.plan.nodes import (
+    ASYNC,
+    CHECK,
+    WATERMARKS,
+    AlignedSource,
+    ChainedOperator,
     ChainNode,
     Input,
+    KeptTimestamp,
     Node,
+    OutputCheck,
+    Partitioning,
     PartitionNode,
     SideOutputNode,
     SinkNode,
@@ -32,8 +31,6 @@ from pyflinkstate.runtime.plan.nodes import (
     stateful_node,
 )
 from pyflinkstate.runtime.plan.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.plan.walk import new_assigner, upstream_of
 
 __all__ = [
     "ASYNC",

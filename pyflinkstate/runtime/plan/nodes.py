@@ -1,19 +1,112 @@
-"""The nodes of a plan, which calls on streams build: values that form a graph from the sources on."""
+"""The nodes of a plan, which calls on streams build: values that form a graph from the sources on.
+
+A chain runs an operator without state as a :class:`ChainedOperator`.
+"""
 
 from __future__ import annotations
 
+import enum
+
 import attrs
 
-from pyflinkstate.api.functions import KeySelector
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Record, SelectKey, UserFunction
+from pyflinkstate.api import (
+    KeySelector,
+    PickledBytesTypeInfo,
+    Record,
+    SelectKey,
+    TimestampAssigner,
+    TypeInformation,
+    UserFunction,
+    WatermarkAlignment,
+)
 from pyflinkstate.backends.types import rebuilds
-from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.plan.chained import CHECK, RESULT_MISFIT, ChainedOperator, OutputCheck
+from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.plan.partitioners import CustomPartition
-from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.sinks import Sink
 from pyflinkstate.runtime.sources import Source
+
+
+class Partitioning(enum.Enum):
+    """How the records of an input are distributed over subtasks."""
+
+    #: By key group.
+    KEY = "key"
+    #: The records of a partition stay together.
+    FORWARD = "forward"
+    #: Every record goes to every subtask.
+    BROADCAST = "broadcast"
+    #: Records go to all subtasks in turn.
+    REBALANCE = "rebalance"
+    #: Records go in turn to the subtasks that belong to the partition.
+    RESCALE = "rescale"
+    #: Records go to random subtasks.
+    SHUFFLE = "shuffle"
+    #: All records go to the first subtask.
+    GLOBAL = "global_"
+    #: Every record goes to the subtask that comes with it: it is a pair of subtask and record.
+    CUSTOM = "partition_custom"
+
+
+#: The kind of operator that assigns timestamps and watermarks; its function is a ``WatermarkStrategy``.
+WATERMARKS = "watermarks"
+#: The kind that calls an ``AsyncFunction``; its function is an ``AsyncFunctionDescriptor``.
+ASYNC = "async"
+#: The kind that checks the results of the operator before it; its function is an :class:`OutputCheck`.
+CHECK = "check"
+#: What an :class:`OutputCheck` says of a result that it refuses.
+RESULT_MISFIT = "result does not fit output_type"
+
+
+@attrs.frozen
+class ChainedOperator:
+    """One operator of a chain; ``kind`` decides how a chain runs it.
+
+    Attributes:
+        has_side_outputs: whether its side outputs are read.
+        assigner_id: the id of an assigner of watermarks in checkpoints.
+        isolates: whether its results are isolated; not if the check after it makes new values of them anyway.
+    """
+
+    kind: str
+    name: str
+    function: UserFunction
+    has_side_outputs: bool = False
+    assigner_id: str = ""
+    isolates: bool = True
+
+
+@attrs.frozen
+class OutputCheck:
+    """Checks the results of an operator against its ``output_type``; ``misfit`` says what is wrong."""
+
+    operator: str
+    output_type: TypeInformation
+    misfit: str = RESULT_MISFIT
+
+    def __call__(self, value: Record) -> Record:
+        try:
+            return self.output_type.check(value)
+        except ValueError as error:
+            raise BadRecordError(
+                f"operator {self.operator!r}: {self.misfit}: {error}",
+                operator=self.operator,
+            ) from None
+
+
+class KeptTimestamp(TimestampAssigner):
+    """Takes each timestamp from a pair of a record and its timestamp, which is None if there is none."""
+
+    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+        timestamp: int = value[1]
+        return timestamp
+
+
+@attrs.frozen
+class AlignedSource:
+    """A source, by its key in the plan, that must not get too far ahead of the others in its group."""
+
+    source: str
+    alignment: WatermarkAlignment
 
 
 @attrs.define(eq=False)

@@ -14,12 +14,13 @@ from pyflinkstate.runtime.program.connected_streams import (
     ConnectedStreams,
 )
 from pyflinkstate.runtime.program.data_stream import CachedDataStream, DataStream, DataStreamSink
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig
-from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import CloseableIterator
-from pyflinkstate.runtime.program.keyed_stream import KeyedStream
-from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream, WindowedStream
+from pyflinkstate.runtime.program.environment_settings import (
+    EnvironmentSettings,
+    ExecutionConfig,
+    RuntimeExecutionMode,
+)
+from pyflinkstate.runtime.program.job_client import CloseableIterator, JobClient
+from pyflinkstate.runtime.program.keyed_stream import AllWindowedStream, KeyedStream, WindowedStream
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.dataframes import (

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import (
+from pyflinkstate.api import (
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    K,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeySelector,
+    L,
+    MapStateDescriptor,
+    OutputType,
+    R,
+    T,
+    TypeInformation,
+    UserFunction,
 )
-from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.functions import KeySelector
-from pyflinkstate.api.type_information import OutputType
-from pyflinkstate.api.type_variables import K, L, R, T
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator, TwoInputOperator
 from pyflinkstate.runtime.plan import Input, Partitioning

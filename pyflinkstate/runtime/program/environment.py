@@ -6,17 +6,23 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from pyflinkstate.api.checkpoint_storage import CheckpointStorage
-from pyflinkstate.api.checks import check_dataframe, check_text, positive
-from pyflinkstate.api.composite_types import check_type
-from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.api.metric_reporter import MetricReporter
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state_backend import StateBackend
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Offset, SparkObject, TypedValue
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api import (
+    CheckpointStorage,
+    Configuration,
+    MetricReporter,
+    Offset,
+    SparkObject,
+    StateBackend,
+    T,
+    TypedValue,
+    TypeInformation,
+    WatermarkStrategy,
+    check_dataframe,
+    check_text,
+    check_type,
+    positive,
+    safe_repr,
+)
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
     JobExecutionResult,
@@ -28,6 +34,7 @@ from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings,
+    ExecutionConfig,
     RuntimeExecutionMode,
 )
 from pyflinkstate.runtime.program.environment_sources import (
@@ -36,9 +43,7 @@ from pyflinkstate.runtime.program.environment_sources import (
     query_location,
     query_source,
 )
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig
-from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import run_to_end
+from pyflinkstate.runtime.program.job_client import JobClient, run_to_end
 from pyflinkstate.runtime.program.jobs import LATEST, Jobs
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
@@ -55,7 +60,7 @@ from pyflinkstate.runtime.sources import (
     StreamFormat,
     type_of_source,
 )
-from pyflinkstate.runtime.spark import arrow, epoch_rdds, python_files, sessions, worker_python
+from pyflinkstate.runtime.spark import epoch_rdds, python_files, row_batches, sessions, workers
 from pyflinkstate.runtime.storage import (
     AnyPath,
 )
@@ -80,7 +85,7 @@ class StreamExecutionEnvironment:
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = sessions.local_session() if spark is None else spark
         self._context = sessions.context_of(self._spark)
-        worker_python.check_workers(self._context)
+        workers.check_workers(self._context)
         self._python_files = python_files.PythonFiles(self._context)
         self._settings = EnvironmentSettings(
             lambda: int(self._context.defaultParallelism), code_shipper=self._python_files
@@ -526,7 +531,7 @@ class StreamExecutionEnvironment:
             raise ConfigurationError(
                 "from_dataframe() takes a batch DataFrame, and this is a streaming one: use from_streaming()"
             )
-        rdd, read = arrow.rows_of(df)
+        rdd, read = row_batches.rows_of(df)
         return self._from_rdd(rdd, partitions_per_epoch, True, read).name("dataframe")
 
     def from_files(
@@ -590,7 +595,7 @@ class StreamExecutionEnvironment:
             max_records_per_epoch = positive("max_records_per_epoch", max_records_per_epoch)
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
-        return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")
+        return self._stream(BatchReaderSource(load, latest, row_batches.epoch_of), "batch reader")
 
     def from_streaming(
         self,
@@ -675,7 +680,7 @@ class StreamExecutionEnvironment:
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
-        return self.jobs.execute_async(job_name)
+        return JobClient(self.jobs.job_of_sinks(job_name), self._settings.savepoint_directory)
 
 
 def _mode_and_storage(

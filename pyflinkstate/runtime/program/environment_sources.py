@@ -7,15 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pyflinkstate.api.checks import check_dataframe, positive
-from pyflinkstate.api.composite_types import check_type
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import SparkObject, TypedValue
+from pyflinkstate.api import (
+    SparkObject,
+    TypedValue,
+    TypeInformation,
+    check_dataframe,
+    check_type,
+    positive,
+    safe_repr,
+)
 from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.jobs import Jobs
-from pyflinkstate.runtime.program.stream_types import converted_at_source
+from pyflinkstate.runtime.program.user_functions import converted_at_source
 from pyflinkstate.runtime.settings import CheckpointConfig
 from pyflinkstate.runtime.sources import (
     FORMATS,
@@ -25,7 +29,7 @@ from pyflinkstate.runtime.sources import (
     QueryLog,
     StreamingSource,
 )
-from pyflinkstate.runtime.spark import arrow, query_batches, sessions
+from pyflinkstate.runtime.spark import row_batches, sessions, streaming_queries
 from pyflinkstate.runtime.storage import AnyPath, check_spark_reaches, path_in_spark
 
 if TYPE_CHECKING:
@@ -116,14 +120,14 @@ def query_source(
         )
 
     def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-        handle = query_batches.batch_handler(process_batch)
+        handle = streaming_queries.batch_handler(process_batch)
         writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def open_log() -> QueryLog:
-        return QueryLog(query_batches.SparkQueryFiles(sdf.sparkSession, location()))
+        return QueryLog(streaming_queries.SparkQueryFiles(sdf.sparkSession, location()))
 
-    return StreamingSource(start, open_log, arrow.epoch_of, partial(sessions.gone, sdf.sparkSession))
+    return StreamingSource(start, open_log, row_batches.epoch_of, partial(sessions.gone, sdf.sparkSession))
 
 
 def query_location(chosen: str | None, checkpoints: CheckpointConfig, jobs: Jobs) -> str:

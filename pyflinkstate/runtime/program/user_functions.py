@@ -1,38 +1,42 @@
-"""Checks, names and adapts the functions that users pass to streams."""
+"""Checks what users pass to calls on streams, and names it: functions, and the types of records."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
 
-from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import (
+from pyflinkstate.api import (
+    AggregateFunction,
+    AllWindowFunction,
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
-    KeyedCoProcessFunction,
-)
-from pyflinkstate.api.functions import (
-    AggregateFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
-    ProcessFunction,
-    ReduceFunction,
-)
-from pyflinkstate.api.values import UserFunction
-from pyflinkstate.api.window_functions import (
-    AllWindowFunction,
     ProcessAllWindowFunction,
+    ProcessFunction,
     ProcessWindowFunction,
+    Record,
+    ReduceFunction,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    Types,
+    UserFunction,
     WindowFunction,
+    safe_repr,
 )
 from pyflinkstate.backends.values import told_function
-from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.operators import KINDS, awaits, called, lives_in_slot
+from pyflinkstate.errors import BadRecordError, ConfigurationError, UnsupportedFeatureError
+from pyflinkstate.runtime.operators import KINDS, Projection, awaits, called, lives_in_slot
+from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, Node, PartitionNode, StatefulNode, UnionNode
 
 #: The methods of rich functions that must not be ``async def``.
 _CALLED: dict[type, tuple[str, ...]] = {
@@ -58,9 +62,8 @@ _CALLED: dict[type, tuple[str, ...]] = {
 
 def name_of(func: UserFunction, kind: str) -> str:
     """Return the default name of an operator."""
-    if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
-        return type(func).__name__
-    if isinstance(func, KeyedProcessFunction):
+    rich = (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction, KeyedProcessFunction)
+    if isinstance(func, rich):
         return type(func).__name__
     name = getattr(func, "__name__", kind)
     return kind if name == "<lambda>" else name
@@ -153,26 +156,99 @@ def refuse_async(func: UserFunction) -> None:
         )
 
 
-def refuse_checkpointed(func: UserFunction, what: str) -> None:
-    """Raise ``UnsupportedFeatureError`` for a function that takes part in checkpoints.
+def refuse_checkpointed(func: UserFunction, why: str) -> None:
+    """Raise ``UnsupportedFeatureError`` for a function that takes part in checkpoints; ``why`` says more."""
+    if lives_in_slot(func):
+        raise UnsupportedFeatureError(
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but {why}"
+        )
+
+
+def refuse_checkpointed_in_tasks(func: UserFunction, what: str) -> None:
+    """Raise ``UnsupportedFeatureError`` if a function that lives no longer than an epoch is checkpointed.
 
     Args:
         func: the function.
-        what: the functions that live no longer than the task of an epoch, of which it is one.
+        what: the functions of its kind, in the plural.
     """
-    if lives_in_slot(func):
-        raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but {what} live in "
-            f"Spark tasks, no longer than an epoch: keep the state in map(), flat_map(), filter() or "
-            f"process()"
-        )
+    refuse_checkpointed(
+        func,
+        f"{what} live in Spark tasks, no longer than an epoch: keep the state in map(), flat_map(), filter() "
+        f"or process()",
+    )
 
 
-def refuse_checkpointed_contents(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` if the reduce or aggregate function of a window is checkpointed."""
-    if lives_in_slot(func):
-        raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but the reduce or "
-            f"aggregate function of a window is not notified of checkpoints: make the window function one, "
-            f"which is called with the combined value"
-        )
+#: Stateless operators that pass records on unchanged.
+_KEEPS_TYPE = frozenset({"filter", WATERMARKS})
+
+
+def type_of(node: Node) -> TypeInformation:
+    """Return the declared type of a node's results, or the pickled type if there is none."""
+    projections: list[Projection] = []
+    while (before := _has_type_of(node)) is not None:
+        if isinstance(node, ChainNode) and isinstance(node.function, Projection):
+            projections.append(node.function)
+        node = before
+    found: TypeInformation = getattr(node, "output_type", None) or Types.PICKLED_BYTE_ARRAY()
+    for projection in reversed(projections):
+        found = _projected(found, projection.indexes)
+    return found
+
+
+def _has_type_of(node: Node) -> Node | None:
+    """Return the node whose results have the same type, or from which some fields are kept."""
+    if isinstance(node, UnionNode):
+        return node.parents[0]
+    if isinstance(node, PartitionNode):
+        return node.parent
+    if getattr(node, "output_type", None) is not None:
+        return None
+    if isinstance(node, StatefulNode):
+        return node.parent if node.keeps_type else None
+    if isinstance(node, ChainNode):
+        keeps = node.kind in _KEEPS_TYPE or isinstance(node.function, Projection)
+        return node.parent if keeps else None
+    return None
+
+
+def _projected(type_info: TypeInformation, indexes: tuple[int, ...]) -> TypeInformation:
+    if not isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
+        return Types.PICKLED_BYTE_ARRAY()
+    fields = type_info.get_field_types()
+    if max(indexes) >= len(fields):
+        raise ConfigurationError(f"project({max(indexes)}): {type_info} has {len(fields)} fields, from 0")
+    return Types.TUPLE([fields[index] for index in indexes])
+
+
+def check_same_type(nodes: tuple[Node, ...]) -> None:
+    """Raise ``ConfigurationError`` unless the streams of a union have the same type."""
+    first = type_of(nodes[0])
+    for node in nodes[1:]:
+        if type_of(node) != first:
+            raise ConfigurationError(
+                f"Cannot union streams of different types: {first!r} and {type_of(node)!r}; map() with an "
+                f"output_type gives them the same type"
+            )
+
+
+# --- conversion at a source -------------------------------------------------------------------
+
+
+def converted_at_source(records: Iterable[Record], type_info: TypeInformation, operator: str) -> list[Record]:
+    """Return records in the form of the type; a ``FLOAT`` is rounded to 32 bits.
+
+    Raises:
+        BadRecordError: a record does not fit the type.
+    """
+    converted = []
+    for record in records:
+        try:
+            converted.append(type_info.rounded(type_info.check(record)))
+        except ValueError as error:
+            shown = safe_repr(record)
+            raise BadRecordError(
+                f"operator {operator!r}: a record does not fit type_info: {error}; record {shown}",
+                operator=operator,
+                record=shown,
+            ) from None
+    return converted

@@ -1,18 +1,19 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
-from pyflinkstate.runtime.sinks.sink_errors import errors_of_sink
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpochSink,
     KeptRddSink,
+    PrintSink,
     RddSink,
+    RecordText,
     ReplacingSink,
     RunAwareSink,
     Sink,
     SinkWriter,
     check_sinks,
+    errors_of_sink,
     open_sink,
 )
 from pyflinkstate.runtime.sinks.text_file_sink import (

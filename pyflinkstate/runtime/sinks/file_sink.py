@@ -19,13 +19,18 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pyflinkstate.api.checks import as_int, check_list, positive
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.serialization import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER, RunArea, base_name
-from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
-from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, real_folder
+from pyflinkstate.runtime.sinks.sink_files import (
+    ENCODING_ERRORS,
+    OutputFile,
+    opened,
+    real_folder,
+    sink_errors,
+)
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
 from pyflinkstate.runtime.sinks.two_phase_files import TwoPhaseFileSink
@@ -282,15 +287,6 @@ def _abandon(encoder: _Encoder) -> None:
         encoder.close()
 
 
-def _listed(columns: Columns) -> Columns:
-    """Return columns with their names, if that is what they are, as a list."""
-    if columns is None or isinstance(columns, (pa.Schema, BatchMaker)):
-        return columns
-    with _errors_of_arguments():
-        check_list("columns", columns)
-    return list(columns)
-
-
 @contextmanager
 def _errors_of_arguments() -> Iterator[None]:
     try:
@@ -299,14 +295,21 @@ def _errors_of_arguments() -> Iterator[None]:
         raise SinkError(f"file sink: {error.message}") from None
 
 
-def _check_columns(format: str, columns: Columns) -> None:
+def _checked_columns(format: str, columns: Columns) -> Columns:
+    """Return the columns, their names as a list."""
     if columns is None or isinstance(columns, BatchMaker):
-        return
-    if isinstance(columns, pa.Schema) and format != "parquet":
-        raise SinkError(f"file sink: only Parquet takes a schema; {format} takes names of columns")
-    names = columns.names if isinstance(columns, pa.Schema) else list(columns)
+        return columns
+    if isinstance(columns, pa.Schema):
+        if format != "parquet":
+            raise SinkError(f"file sink: only Parquet takes a schema; {format} takes names of columns")
+        names = columns.names
+    else:
+        with _errors_of_arguments():
+            check_list("columns", columns)
+        columns = names = list(columns)
     if len(set(names)) < len(names):
         raise SinkError(f"file sink: a column occurs twice in {names}")
+    return columns
 
 
 class FileSink(TwoPhaseFileSink):
@@ -356,8 +359,7 @@ class FileSink(TwoPhaseFileSink):
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self._format = format
-        self._columns = _listed(columns)
-        _check_columns(format, self._columns)
+        self._columns = _checked_columns(format, columns)
         super().__init__(directory, file_system)
 
     @staticmethod
@@ -392,8 +394,7 @@ class FileSink(TwoPhaseFileSink):
                 self._fs.delete_dir(pending)
 
     def _area_of(self, job_id: str) -> RunArea:
-        legacy = {name: f"{self._root}/_{name}" for name in ("pending", "prepared", "dropped", "aside")}
-        return RunArea(self._fs, self._root, self.directory, legacy)
+        return RunArea(self._fs, self._root, self.directory, ("pending", "prepared", "aside"))
 
     def _visible(self) -> list[tuple[int, str]]:
         return [(n, path) for n, path in self._area.epochs_in(self._root) if path.endswith(f"/epoch={n}")]

@@ -34,7 +34,7 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.errors import JobSupersededError, SinkError
-from pyflinkstate.runtime.sinks.sink_errors import sink_errors
+from pyflinkstate.runtime.sinks.sink_files import sink_errors
 from pyflinkstate.runtime.storage import (
     RunHistory,
     child_uri,
@@ -50,7 +50,7 @@ _log = logging.getLogger("pyflinkstate.sinks")
 
 RUNS_FOLDER = "_runs"
 NOTE = "run.json"
-#: Stands for the unknown run of epochs that an older version made.
+#: Stands for the unknown run of visible epochs, if ``run.json`` is damaged or gone.
 UNNAMED = "000000-00000000"
 #: Number of attempts to take the folder while others take it as well.
 CLAIM_ATTEMPTS = 20
@@ -147,11 +147,11 @@ class RunArea:
         file_system: the file system.
         parent: the path of the folder above ``_runs``, which must exist.
         parent_uri: the URI of that folder, or its path, for tasks.
-        folders: the folders that the sink needs inside, each with the path that it had in an older version.
+        folders: the names of the folders that the sink needs inside.
     """
 
     def __init__(
-        self, file_system: fs.FileSystem, parent: str, parent_uri: str, folders: dict[str, str]
+        self, file_system: fs.FileSystem, parent: str, parent_uri: str, folders: tuple[str, ...]
     ) -> None:
         self._fs = file_system
         self.parent = parent
@@ -186,7 +186,9 @@ class RunArea:
             found = self.found()
             if found == wanted:
                 self.sync(self.parent, self._runs)
-                self._make_folders()
+                for name in self._folders:
+                    self.make(name)
+                self.sync(self.path())
                 return
             if found is not None and found.is_newer_than(wanted):
                 raise self._superseded(found)
@@ -213,16 +215,6 @@ class RunArea:
         except OSError:
             if self.exists(source):
                 raise
-
-    def _make_folders(self) -> None:
-        for name, legacy in self._folders.items():
-            self.make(name)
-            self.sync(self.path())
-            for child in self.names_in(legacy):
-                if not self.exists(self.path(name, child)):
-                    self._fs.move(f"{legacy}/{child}", self.path(name, child))
-            if self.exists(legacy):
-                self.drop(legacy)
 
     def check(self) -> None:
         """Check that the folder still belongs to this run.
@@ -282,11 +274,6 @@ class RunArea:
         path = self.path(*names)
         self._fs.create_dir(path, recursive=False)
         return path
-
-    def names_in(self, path: str) -> list[str]:
-        """Return the names in a folder, or none if it does not exist."""
-        infos = self._fs.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(info.base_name for info in infos)
 
     def epochs(self, *names: str) -> list[tuple[int, str]]:
         """Return the epochs in one of its folders, in order, each with the path of its file or folder."""
@@ -381,7 +368,8 @@ class RunArea:
 
     def runs_aside(self) -> list[str]:
         """Return the runs whose output is aside."""
-        return [name for name in self.names_in(self.path("aside")) if is_run_id(name)]
+        infos = self._fs.get_file_info(fs.FileSelector(self.path("aside"), allow_not_found=True))
+        return sorted(info.base_name for info in infos if is_run_id(info.base_name))
 
     def name_aside(self, run: str, name: str) -> str:
         """Return the path for output of a run that is moved aside.

@@ -1,18 +1,39 @@
-"""Files and folders of the file sinks: their file system, a file that a task writes, a path's real folder."""
+"""Files and folders of the file sinks, and the errors of writing them."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.values import ArrowObject
-from pyflinkstate.runtime.sinks.sink_errors import sink_errors
-from pyflinkstate.runtime.storage import below, flush_file, is_local, open_file_system
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.values import ArrowObject, Record
+from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError, SinkStorageError
+from pyflinkstate.runtime.storage import below, flush_file, is_local, open_file_system, reason_of
+
+#: The errors that encoding a record may raise.
+ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+@contextmanager
+def sink_errors(what: str, culprit: Callable[[], Record] | None = None) -> Iterator[None]:
+    """Turn an error into the sink's error or, while records are encoded, into an error of the record."""
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except OSError as error:
+        raise SinkStorageError(f"file sink: cannot {what}: {reason_of(error)}", what=what) from error
+    except ENCODING_ERRORS as error:
+        if culprit is None:
+            raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
+        record = safe_repr(culprit())
+        raise BadRecordError(f"file sink: cannot {what}: {error}; record {record}", record=record) from error
 
 
 class OutputFile:

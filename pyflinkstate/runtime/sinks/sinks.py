@@ -10,12 +10,22 @@ half of an epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 import attrs
 
-from pyflinkstate.api.values import Record, Reported, SparkObject
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SinkError
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Record, Reduced, Reported, SparkObject
+from pyflinkstate.backends.types import text_of_type
+from pyflinkstate.errors import (
+    BadRecordError,
+    ConfigurationError,
+    PyFlinkStateError,
+    SinkError,
+    SinkStorageError,
+)
 from pyflinkstate.runtime.storage import RunHistory
 from pyflinkstate.runtime.wire import NoRecord, decode_values, frames_of, user_failure
 
@@ -74,6 +84,24 @@ class RunAwareSink(Sink, Protocol):
             history: the runs that made the epochs; its last run is the one that begins now.
             restored_epoch: epochs of ``history`` up to this one are final; None if nothing was restored.
         """
+
+
+@contextmanager
+def errors_of_sink(name: str, method: str) -> Iterator[None]:
+    """Convert an error of a sink's method to a ``SinkStorageError``, after which a job may restart.
+
+    Args:
+        name: the name of the sink in the plan.
+        method: the method that is called.
+    """
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except Exception as error:
+        raise SinkStorageError(
+            f"sink {name!r}: {method} raised {type(error).__name__}: {error}", sink=name
+        ) from error
 
 
 def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
@@ -191,6 +219,13 @@ class KeptRddSink:
     ``runtime.spark`` ensures that it is computed once, no matter how many actions run on it.
     """
 
+    def open(self, job_id: str, restored_epoch: int | None) -> None:
+        """See :class:`Sink`."""
+
+    def writer(self, epoch: int) -> SinkWriter:
+        """See :class:`Sink`."""
+        return FrameWriter()
+
 
 class ForeachEpochSink(KeptRddSink, ReplacingSink):
     """Calls ``write(frames, epoch)`` for each epoch, before the epoch's checkpoint.
@@ -200,13 +235,6 @@ class ForeachEpochSink(KeptRddSink, ReplacingSink):
 
     def __init__(self, write: Callable[[SparkObject, int], None]) -> None:
         self._write = write
-
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """See :class:`Sink`."""
-
-    def writer(self, epoch: int) -> SinkWriter:
-        """See :class:`Sink`."""
-        return FrameWriter()
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""
@@ -240,9 +268,6 @@ class RddSink(KeptRddSink):
         self.committed: list[SparkObject] = []
         self._prepared: dict[int, SparkObject] = {}
 
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """See :class:`Sink`."""
-
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
         return self._writer
@@ -260,3 +285,72 @@ class RddSink(KeptRddSink):
         """See :class:`Sink`."""
         for number in [number for number in self._prepared if number > epoch]:
             self._prepared.pop(number).unpersist()
+
+
+# --- printing --------------------------------------------------------------------------------------
+
+#: Returns the text of a value.
+_Show = Callable[[Record], str]
+
+
+@attrs.frozen
+class RecordText:
+    """Returns the text of records of a stream for ``print()`` and for text files, as in PyFlink.
+
+    A record without a declared type is printed as in Python: ``('a', True)``. A ``ROW`` is printed as a
+    change, ``+I[a, ...]``, with its fields as in Python. Every other declared type is printed as in Java:
+    ``(a,true,1.0E10)``.
+
+    Args:
+        operator: the operator whose results they are.
+        type_info: the type of the stream.
+    """
+
+    operator: str
+    type_info: TypeInformation
+    _show: _Show = attrs.field(init=False, eq=False, repr=False)
+
+    @_show.default
+    def _show_of_type(self) -> _Show:
+        return text_of_type(self.type_info)
+
+    def __reduce__(self) -> Reduced:
+        return RecordText, (self.operator, self.type_info)
+
+    def __call__(self, record: Record) -> str:
+        """Return the text.
+
+        Raises:
+            BadRecordError: the record does not fit the type of the stream.
+        """
+        if isinstance(self.type_info, PickledBytesTypeInfo):
+            return self._show(record)
+        try:
+            return self._show(self.type_info.check(record))
+        except ValueError as error:
+            raise BadRecordError(
+                f"operator {self.operator!r}: a result does not fit the type of its stream, "
+                f"{self.type_info}: {error}; record {safe_repr(record)}",
+                operator=self.operator,
+                record=safe_repr(record),
+            ) from None
+
+
+class PrintSink(DriverSink):
+    """Prints texts in the driver as Flink's print sink does.
+
+    Args:
+        identifier: put before each line, if there is one.
+        parallelism: the parallelism of the sink; from 2 on, each line shows its subtask, counted from 1.
+    """
+
+    def __init__(self, identifier: str | None, parallelism: int) -> None:
+        super().__init__(self._print)
+        self._identifier = identifier
+        self.parallelism = parallelism
+
+    def _print(self, partition: int, values: Iterable[str]) -> None:
+        subtask = str(partition % self.parallelism + 1) if self.parallelism > 1 else ""
+        prefix = ":".join(part for part in (self._identifier, subtask) if part)
+        for value in values:
+            print(f"{prefix}> {value}" if prefix else value)

@@ -26,7 +26,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone, tzinfo
-from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -34,12 +33,11 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.api.checks import positive
-from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.serialization import Encoder
 from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, base_name, maker_of
-from pyflinkstate.runtime.sinks.sink_errors import sink_errors
-from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened
+from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SeveralStreams, SinkWriter
 from pyflinkstate.runtime.sinks.two_phase_files import TwoPhaseFileSink
 from pyflinkstate.runtime.storage import AnyPath, child_uri, read_note
@@ -287,29 +285,24 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
 
     def _area_of(self, job_id: str) -> RunArea:
         own = f"{self._root}/{OWN_FOLDER}/{job_id}"
-        legacy = {name: f"{own}/{name}" for name in ("pending", "prepared", "committed", "aside")}
-        return RunArea(self._fs, own, child_uri(self.directory, OWN_FOLDER, job_id), legacy)
+        folders = ("pending", "prepared", "committed", "aside")
+        return RunArea(self._fs, own, child_uri(self.directory, OWN_FOLDER, job_id), folders)
 
     def _visible(self) -> list[tuple[int, str]]:
         return self._area.epochs("committed")
 
     def _publish(self, epoch: int, path: str) -> None:
         """Move the files of a prepared list to their visible place, and then the list."""
-        self._move_to_base(self._read_list(path), self._pending_of(epoch))
+        self._move_to_base(self._read_list(path), self._area.path("pending", f"epoch={epoch}"))
         self._fs.move(path, self._area.path("committed", base_name(path)))
         self._area.sync(self._area.path("prepared"), self._area.path("committed"))
 
-    def _pending_of(self, epoch: int) -> Callable[[str], list[str]]:
-        """Return where a file may be before its commit; an older version used the bucket's folder."""
-        folder = self._area.path("pending", f"epoch={epoch}")
-        return lambda file: [f"{folder}/{base_name(file)}", f"{folder}/{file}"]
-
-    def _move_to_base(self, names: list[str], places: Callable[[str], list[str]]) -> None:
+    def _move_to_base(self, names: list[str], source: str) -> None:
         for folder in _folders_of(names):
             self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
         left = set()
         for name in names:
-            left |= self._move_from(places(name), f"{self._root}/{name}")
+            left |= self._move_from([f"{source}/{base_name(name)}"], f"{self._root}/{name}")
         self._area.sync(*(f"{self._root}/{folder}".rstrip("/") for folder in _folders_of(names)))
         self._area.sync(*sorted(left))
 
@@ -328,8 +321,9 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
         self._area.sync(self._area.path("aside", run))
         left = set()
         for file in self._read_list(path):
-            places = [f"{self._root}/{file}", *self._pending_of(epoch)(file)]
-            left |= self._move_from(places, f"{files}/{base_name(file)}")
+            name = base_name(file)
+            places = [f"{self._root}/{file}", self._area.path("pending", f"epoch={epoch}", name)]
+            left |= self._move_from(places, f"{files}/{name}")
         self._area.sync(files, *sorted(left))
         self._fs.move(path, aside)
         self._area.sync(self._area.path("aside", run), path.rpartition("/")[0])
@@ -343,7 +337,7 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
         for epoch, path in self._visible():
             files = self._area.path("aside", maker_of(change.after, epoch), f"{base_name(path)}.files")
             if self._area.exists(files):
-                self._move_to_base(self._read_list(path), partial(_place_in, files))
+                self._move_to_base(self._read_list(path), files)
                 self._area.drop(files)
 
     def _drop(self, path: str) -> None:
@@ -368,10 +362,6 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
                 f"restore a checkpoint from before that epoch and delete the list, or choose another path",
                 file=path,
             ) from error
-
-
-def _place_in(folder: str, name: str) -> list[str]:
-    return [f"{folder}/{base_name(name)}"]
 
 
 def _folders_of(names: list[str]) -> list[str]:

@@ -16,8 +16,7 @@ from pyarrow import fs
 
 from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
-from pyflinkstate.runtime.sinks.sink_errors import sink_errors
-from pyflinkstate.runtime.sinks.sink_files import opened
+from pyflinkstate.runtime.sinks.sink_files import opened, sink_errors
 from pyflinkstate.runtime.storage import AnyPath, RunHistory, absolute, is_local, make_folder, path_text
 
 

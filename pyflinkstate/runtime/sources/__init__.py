@@ -1,25 +1,29 @@
 """Sources, where records come from: collections, files, RDDs, DataFrames, streaming queries."""
 
-from pyflinkstate.runtime.sources.cached_source import CachedRecords, CachedSource
-from pyflinkstate.runtime.sources.connectors import (
+from pyflinkstate.runtime.sources.file_sources import (
+    DirectorySource,
     FileSource,
     FileSourceBuilder,
-    NumberSequenceSource,
     StreamFormat,
-    type_of_source,
 )
 from pyflinkstate.runtime.sources.formats import FORMATS, Reject, RejectedRecord
-from pyflinkstate.runtime.sources.guarded_source import GuardedSource
-from pyflinkstate.runtime.sources.initial_rows import InitialRows, SeededSource
-from pyflinkstate.runtime.sources.query_log import QueryLog
-from pyflinkstate.runtime.sources.source_set import SourceSet, key_of_place, key_of_uid
+from pyflinkstate.runtime.sources.source_set import (
+    GuardedSource,
+    InitialRows,
+    SeededSource,
+    SourceSet,
+    key_of_place,
+    key_of_uid,
+)
 from pyflinkstate.runtime.sources.sources import (
     RECORDS_PER_EPOCH,
     Available,
+    CachedRecords,
+    CachedSource,
     CollectionSource,
-    DirectorySource,
     Epoch,
     EpochSet,
+    NumberSequenceSource,
     RateSource,
     RddEpoch,
     RddSource,
@@ -27,8 +31,14 @@ from pyflinkstate.runtime.sources.sources import (
     Source,
     SplitEpoch,
     check_position,
+    type_of_source,
 )
-from pyflinkstate.runtime.sources.spark_sources import BatchReaderSource, PartitionOffsets, StreamingSource
+from pyflinkstate.runtime.sources.spark_sources import (
+    BatchReaderSource,
+    PartitionOffsets,
+    QueryLog,
+    StreamingSource,
+)
 
 __all__ = [
     "FORMATS",

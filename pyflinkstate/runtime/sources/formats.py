@@ -115,10 +115,8 @@ class CsvFormat:
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
     delimiter: str = attrs.field(default=",", validator=_check_delimiter)
 
-    @property
-    def name(self) -> str:
-        """The format's name in a checkpoint."""
-        return "csv"
+    #: The format's name in a checkpoint.
+    name = "csv"
 
     def read(self, path: str, reject: Reject) -> Iterator[dict[str, str]]:
         """See :class:`RecordFormat`."""
@@ -169,10 +167,8 @@ class JsonFormat:
 
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
 
-    @property
-    def name(self) -> str:
-        """The format's name in a checkpoint."""
-        return "json"
+    #: The format's name in a checkpoint.
+    name = "json"
 
     def read(self, path: str, reject: Reject) -> Iterator[Record]:
         """See :class:`RecordFormat`."""
@@ -201,10 +197,8 @@ class TextLines:
 
     charset_name: str = attrs.field(default="UTF-8", validator=_check_charset)
 
-    @property
-    def name(self) -> str:
-        """The format's name in a checkpoint."""
-        return "text"
+    #: The format's name in a checkpoint.
+    name = "text"
 
     def read(self, path: str, _: Reject) -> Iterator[str]:
         """See :class:`RecordFormat`."""
@@ -217,10 +211,8 @@ class TextLines:
 class ParquetFormat:
     """Parquet; a record is a dict. A file that is not Parquet fails whatever the policy."""
 
-    @property
-    def name(self) -> str:
-        """The format's name in a checkpoint."""
-        return "parquet"
+    #: The format's name in a checkpoint.
+    name = "parquet"
 
     def read(self, path: str, _: Reject) -> Iterator[dict[str, Record]]:
         """See :class:`RecordFormat`."""

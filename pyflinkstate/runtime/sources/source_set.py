@@ -1,16 +1,28 @@
-"""Several sources read as one, so that a job has one position."""
+"""Sources around other sources: several read as one, one after initial rows, and one of a user.
+
+An offset must be a JSON value, so that a checkpoint can keep it. JSON refuses some values, and quietly
+changes others: a tuple becomes a list. A job that restarts would then begin at another offset than a job that
+is restored from the same checkpoint. So each offset of a user's source is checked.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import JsonObject, Offset
-from pyflinkstate.errors import IncompatibleCheckpointError
+from pyflinkstate.errors import (
+    FunctionResultError,
+    IncompatibleCheckpointError,
+    PyFlinkStateError,
+    SourceError,
+)
 from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, RddEpoch, Source, SplitEpoch
+from pyflinkstate.runtime.wire import spark_cause, told_by_spark
 
 #: Marks a uid that could be taken for a place.
 UID = "uid:"
@@ -220,3 +232,221 @@ def _by_base_name(places: Iterable[tuple[str, str]]) -> defaultdict[str, list[st
         if number:
             groups[place.removesuffix(f"-{number}")].append((int(number), name))
     return defaultdict(list, {base: [name for _, name in sorted(group)] for base, group in groups.items()})
+
+
+# --- initial rows ----------------------------------------------------------------------------------
+
+#: In the offset of a job that has not read its initial rows.
+UNREAD = "initial_rows"
+
+
+class InitialRows(Source):
+    """Rows that are read once, before the other source of a job: see :class:`SeededSource`.
+
+    Args:
+        read: returns an epoch of all rows. It is called only if they are read, and again after a restart.
+    """
+
+    is_bounded = True
+
+    def __init__(self, read: Callable[[], SplitEpoch | RddEpoch]) -> None:
+        self._read = read
+
+    def initial_offset(self) -> Offset:
+        """See :class:`Source`."""
+        return 0
+
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
+        """See :class:`Source`."""
+        return Available(1, is_last=True)
+
+    def plan(self, start: Offset, end: Offset) -> SplitEpoch | RddEpoch:
+        """See :class:`Source`; raise ``SourceError`` if the rows cannot be read."""
+        try:
+            return self._read()
+        except Exception as error:  # noqa: BLE001 - whatever Spark or the user's code raises
+            raise SourceError(
+                f"initial_state cannot be read: {type(error).__name__}: {told_by_spark(error)}"
+            ) from spark_cause(error)
+
+
+class SeededSource(Source):
+    """Reads initial rows in an epoch of their own, and after that another source.
+
+    From the end of that epoch on, an offset is one of the other source. So the checkpoint after it fits what
+    the other source begins with, such as the first batch of a streaming query, and a job that is restored
+    from it, or from any later one, does not read the rows again. Before, the offset is the other source's
+    first one, with a mark. An attempt that fails in the first epoch leaves no state behind, and the next one
+    begins with the rows.
+
+    Args:
+        rows: the key in an :class:`EpochSet` and the source of the initial rows.
+        rest: the same of the other source, whose offsets are JSON objects.
+    """
+
+    def __init__(self, rows: tuple[str, InitialRows], rest: tuple[str, Source]) -> None:
+        self._rows_key, self._rows = rows
+        self._rest_key, self._rest = rest
+        self.commits_every_epoch = self._rest.commits_every_epoch
+        self.is_rewindable = self._rest.is_rewindable
+        self.poll_s = self._rest.poll_s
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        """See :class:`Source`."""
+        self._rest.open(wake_up)
+
+    def close(self, error: BaseException | None) -> None:
+        """See :class:`Source`."""
+        self._rest.close(error)
+
+    def initial_offset(self) -> Offset:
+        """See :class:`Source`."""
+        return {**self._rest.initial_offset(), UNREAD: True}
+
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        self._rest.check_restored(_without_mark(position) if isinstance(position, dict) else position)
+
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
+        """See :class:`Source`."""
+        if UNREAD in start:
+            return Available(_without_mark(start), is_full=True)
+        return self._rest.latest_offset(start, whole)
+
+    def plan(self, start: Offset, end: Offset) -> Epoch:
+        """See :class:`Source`."""
+        if UNREAD in start:
+            return EpochSet({self._rows_key: self._rows.plan(0, 1)})
+        epoch = self._rest.plan(start, end)
+        assert not isinstance(epoch, EpochSet), "initial rows come before a single source"
+        return EpochSet({self._rest_key: epoch})
+
+    def commit(self, end: Offset) -> None:
+        """See :class:`Source`."""
+        self._rest.commit(_without_mark(end))
+
+
+def _without_mark(offset: JsonObject) -> JsonObject:
+    return {name: value for name, value in offset.items() if name != UNREAD}
+
+
+# --- sources of users ------------------------------------------------------------------------------
+
+
+class GuardedSource(Source):
+    """Wraps a user's source: its errors become a ``SourceError``, after which a job may restart.
+
+    An offset that is not a JSON value is refused with a ``FunctionResultError``, which ends the job.
+
+    Args:
+        inner: the user's source.
+        name: its name in the plan.
+    """
+
+    def __init__(self, inner: Source, name: str) -> None:
+        self._inner = inner
+        self._name = name
+        self.commits_every_epoch = inner.commits_every_epoch
+        self.is_rewindable = inner.is_rewindable
+        self.poll_s = inner.poll_s
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        """See :class:`Source`."""
+        with self._errors("open"):
+            self._inner.open(wake_up)
+
+    def close(self, error: BaseException | None) -> None:
+        """See :class:`Source`. Errors are not converted, as the job cannot restart any more."""
+        self._inner.close(error)
+
+    def initial_offset(self) -> Offset:
+        """See :class:`Source`."""
+        with self._errors("initial_offset"):
+            return self._checked(self._inner.initial_offset(), "initial_offset")
+
+    def restored(self, position: Offset, may_drop: bool) -> Offset:
+        """Return where the source continues from a checkpoint; see :meth:`SourceSet.restored`."""
+        if not isinstance(self._inner, SourceSet):
+            return position
+        with self._errors("initial_offset"):
+            return self._checked(self._inner.restored(position, may_drop), "initial_offset")
+
+    def planned(self, ends: Mapping[int, Offset]) -> Mapping[int, Offset]:
+        """Return the ends of epochs that earlier runs have planned; see :meth:`SourceSet.planned`."""
+        return self._inner.planned(ends) if isinstance(self._inner, SourceSet) else ends
+
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        with self._errors("check_restored"):
+            self._inner.check_restored(position)
+
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
+        """See :class:`Source`."""
+        with self._errors("latest_offset"):
+            available = self._inner.latest_offset(start, whole)
+            self._checked(available.end, "latest_offset")
+            return available
+
+    def plan(self, start: Offset, end: Offset) -> Epoch:
+        """See :class:`Source`."""
+        with self._errors("plan"):
+            return self._inner.plan(start, end)
+
+    def commit(self, end: Offset) -> None:
+        """See :class:`Source`."""
+        with self._errors("commit"):
+            self._inner.commit(end)
+
+    def _checked(self, offset: Offset, method: str) -> Offset:
+        flaw = part_that_is_no_json(offset)
+        if flaw is not None:
+            raise FunctionResultError(
+                f"source {self._name!r}: {method} returned an offset that is not a JSON value, so a "
+                f"checkpoint cannot keep it: {flaw}. An offset is made of None, bool, int, finite float, "
+                f"str, list, and dict with keys of str",
+                source=self._name,
+            )
+        return offset
+
+    @contextmanager
+    def _errors(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except PyFlinkStateError:
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"source {self._name!r}: {method} raised {type(error).__name__}: {error}", source=self._name
+            ) from error
+
+
+def part_that_is_no_json(offset: Offset) -> str | None:
+    """Return the part of an offset that JSON cannot restore exactly, and why; None if there is none."""
+    found = _find(offset)
+    return None if found is None else f"offset{found[0]} {found[1]}"
+
+
+def _find(value: Offset) -> tuple[str, str] | None:
+    """Return the place of the part, and the problem."""
+    if isinstance(value, dict):
+        return _find_in_dict(value)
+    if isinstance(value, list):
+        parts = ((number, _find(part)) for number, part in enumerate(value))
+        return next(((f"[{number}]{found[0]}", found[1]) for number, found in parts if found), None)
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ("", f"is {value}, which is not a number in JSON: use None")
+    if value is None or isinstance(value, (str, int)):
+        return None
+    if isinstance(value, tuple):
+        return "", f"is a tuple, {safe_repr(value)}, which would be read back as a list: use a list"
+    kind = type(value)
+    return "", f"is {safe_repr(value)}, of type {kind.__module__}.{kind.__qualname__}"
+
+
+def _find_in_dict(value: dict[Offset, Offset]) -> tuple[str, str] | None:
+    for key, part in value.items():
+        if not isinstance(key, str):
+            return "", f"has the key {safe_repr(key)}, and the keys of JSON are strings: use str"
+        if (found := _find(part)) is not None:
+            return f"[{key!r}]{found[0]}", found[1]
+    return None

@@ -8,24 +8,18 @@ offsets must give the same records again, in the same order, which makes a resta
 from __future__ import annotations
 
 import itertools
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from urllib.parse import quote
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
-from pyarrow import fs
 
+from pyflinkstate.api.checks import as_int, positive
 from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Offset, Record, SparkObject, Split
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
-from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, Reject
-from pyflinkstate.runtime.sources.seen_files import SeenFiles
-from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
+from pyflinkstate.runtime.sources.formats import Reject
 from pyflinkstate.runtime.wire import ColumnBatch
-
-_log = logging.getLogger("pyflinkstate.sources")
 
 #: The default number of records of a collection in one epoch.
 RECORDS_PER_EPOCH = 10_000
@@ -308,167 +302,127 @@ def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
         yield {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
 
 
-@attrs.frozen
-class DirectorySource(Source):
-    """Reads the files of a directory in the order of their names, ``files_per_epoch`` at a time.
+#: The default length of a sequence of numbers in one epoch.
+NUMBERS_PER_EPOCH = 100_000
 
-    Files whose names begin with ``.`` or ``_`` are skipped, as everywhere in Spark. The offset records which
-    files were read (:class:`SeenFiles`), so files with any name may be added while the job is down. If the
-    directory is ``growing``, they may also be added while it runs, and the source never ends. A file must be
-    complete when it appears: write it under another name and rename it. A file that was read may be deleted;
-    if its size changes, that is logged once and the file is not read again.
+
+def _whole_number(number: int) -> int:
+    whole = as_int(number)
+    if whole is None:
+        raise ConfigurationError(
+            f"NumberSequenceSource: start and end must be whole numbers, not {safe_repr(number)}"
+        )
+    return whole
+
+
+def _records_per_epoch(number: int | None) -> int | None:
+    return None if number is None else positive("records_per_epoch", number)
+
+
+@attrs.frozen
+class NumberSequenceSource(Source):
+    """The whole numbers from ``start`` to ``end``, both included, in order.
+
+    Args:
+        start: the first number.
+        end: the last number, which must not be less than the first.
+        records_per_epoch: the number of records in one epoch. Default: 100,000 with checkpoints, all without.
     """
 
-    directory: str = attrs.field(converter=absolute)
-    record_format: RecordFormat
-    files_per_epoch: int = 1
-    max_files: int | None = None
-    growing: bool = False
-    #: Whether an epoch has no more files without checkpoints either.
-    is_cut: bool = False
-    poll_s = 1.0
+    start: int = attrs.field(converter=_whole_number)
+    end: int = attrs.field(converter=_whole_number)
+    records_per_epoch: int | None = attrs.field(default=None, kw_only=True, converter=_records_per_epoch)
+    type_info = Types.LONG()
+    is_bounded = True
 
-    @property
-    def is_bounded(self) -> bool:  # type: ignore[override]  # an attribute of the class elsewhere
-        """Whether it ends by itself."""
-        return not self.growing
-
-    #: The files whose change was logged.
-    _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
-    #: The files that an offset of an earlier version stands for, by its last name.
-    _converted: dict[str, tuple[int, SeenFiles]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
+    def __attrs_post_init__(self) -> None:
+        if self.start > self.end:
+            raise ConfigurationError(
+                f"NumberSequenceSource: the end must not be less than the start: {self.start} to {self.end}"
+            )
 
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""
-        return self._offset(0, {}, SeenFiles())
+        return self._offset(self.start)
 
     def check_restored(self, position: Offset) -> None:
         """See :class:`Source`."""
-        self._check_format(position)
-        self._seen_at(position, self._listing() if "last" in position else {})
-
-    def _check_format(self, position: Offset) -> None:
-        check_position(position, {"format": self.record_format.name}, "this directory")
+        check_position(position, {"start": self.start, "end": self.end}, "this sequence")
 
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
-        self._check_format(start)
-        listing = self._listing()
-        count, seen = self._seen_at(start, listing)
-        self._tell_of_changes(seen.changed(listing))
-        new = [name for name in listing if name not in seen][: self._left(count)]
-        chosen = new if whole and not (self.growing or self.is_cut) else new[: self.files_per_epoch]
-        if not chosen:
-            return Available(start, is_last=not self.growing)
-        read = {name: listing[name] for name in chosen}
-        end = self._offset(count + len(chosen), read, seen.plus(read, listing))
-        is_last = not self.growing and len(chosen) == len(new)
-        return Available(end, is_last, is_full=len(chosen) == self.files_per_epoch)
+        self.check_restored(start)
+        stop = self.end + 1
+        most = self.records_per_epoch or (stop - self.start if whole else NUMBERS_PER_EPOCH)
+        next_stop = min(start["next"] + most, stop)
+        return Available(self._offset(next_stop), next_stop == stop, is_full=next_stop < stop)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
-        listing = self._listing()
-        for name, size in end["files"]:
-            self._check_unchanged(name, size, listing.get(name))
-        is_fresh = type(self.record_format) in FORMATS.values()
-        splits = [self._path_of(name) for name, _ in end["files"]]
-        return SplitEpoch(splits, self.record_format.read, is_fresh)
+        return SplitEpoch([(start["next"], end["next"])], _read_numbers, is_fresh=True)
 
-    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Offset:
-        """Return an offset: the number of files read, those of the epoch that ends there, and all of them."""
-        return {
-            "format": self.record_format.name,
-            "count": count,
-            "files": [[name, size] for name, size in files.items()],
-            "seen": seen.encode(),
-        }
-
-    def _seen_at(self, start: Offset, listing: dict[str, int]) -> tuple[int, SeenFiles]:
-        """Return how many files, and which, were read up to an offset."""
-        if "last" in start:
-            return self._seen_up_to(start["last"], start.get("count"), listing)
-        if self.max_files is not None and start["count"] > self.max_files:
-            raise IncompatibleCheckpointError(
-                f"the checkpoint was taken after {start['count']} files, the last of them "
-                f"{start['files'][-1][0]!r}, but max_files is {self.max_files}: set it to {start['count']} "
-                f"or more, or leave it out"
-            )
-        return start["count"], SeenFiles.decode(start["seen"])
-
-    def _seen_up_to(self, last: str, count: int | None, listing: dict[str, int]) -> tuple[int, SeenFiles]:
-        """Return the files up to the last name that was read, which is all that earlier versions kept.
-
-        Files that exist at the first look count as read; later ones are new, whatever their names.
-        """
-        if last in self._converted:
-            return self._converted[last]
-        read = {name: size for name, size in listing.items() if name <= last}
-        if count is not None and len(read) > count:
-            raise IncompatibleCheckpointError(
-                f"{self.directory} has {len(read)} files up to {last!r}, and had {count} when that was read; "
-                f"the checkpoint of an earlier version does not say which: move the new ones away, "
-                f"restore, and move them back when the job has taken a checkpoint"
-            )
-        self._converted[last] = max(len(read), count or 0), SeenFiles().plus(read, listing)
-        return self._converted[last]
-
-    def _left(self, count: int) -> int | None:
-        return None if self.max_files is None else max(0, self.max_files - count)
-
-    def _tell_of_changes(self, changed: Iterable[tuple[str, int, int]]) -> None:
-        for name, was, size in changed:
-            if name not in self._told:
-                self._told.add(name)
-                _log.warning(
-                    "file %r of %s had %d bytes when it was read, and has %d now: it is not read again; a "
-                    "file must be complete when it appears",
-                    name,
-                    self.directory,
-                    was,
-                    size,
-                )
-
-    def _check_unchanged(self, name: str, size: int, now: int | None) -> None:
-        if now != size:
-            has = "is gone" if now is None else f"has {now}"
-            raise SourceError(
-                f"file {name!r} of {self.directory} had {size} bytes when its epoch was planned, and {has}: "
-                f"the files of an epoch must not change until it is committed"
-            )
-
-    def _path_of(self, name: str) -> str:
-        return child_uri(self.directory, quote(name) if is_uri(self.directory) else name)
-
-    def check(self) -> None:
-        """Raise ``ConfigurationError`` if there is no directory, or nothing to read in it."""
-        try:
-            listing = self._listing()
-        except SourceError as error:
-            raise ConfigurationError(str(error)) from error
-        if not listing and not self.growing:
-            raise ConfigurationError(
-                f"{self.directory} holds no files to read (names that begin with '.' or '_' are skipped): "
-                f"put them there first, or set growing=True to wait for them"
-            )
-
-    def _listing(self) -> dict[str, int]:
-        """Return the existing files in the order of their names, with their sizes in bytes."""
-        with listing_errors(self.directory):
-            file_system, path = open_file_system(self.directory)
-            infos = file_system.get_file_info(fs.FileSelector(path))
-            files = [(info.base_name, info.size) for info in infos if info.type == fs.FileType.File]
-        return dict(sorted((name, size) for name, size in files if not name.startswith((".", "_"))))
+    def _offset(self, number: int) -> Offset:
+        return {"start": self.start, "end": self.end, "next": number}
 
 
-@contextmanager
-def listing_errors(directory: str) -> Iterator[None]:
-    """Convert errors of listing a directory to a ``SourceError`` that names it."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise SourceError(
-            f"cannot list {directory}: the name of a file or folder there is not UTF-8, {error.object!r}: "
-            f"rename it"
-        ) from error
-    except OSError as error:
-        raise SourceError(f"cannot list {directory}: {error}") from error
+def _read_numbers(split: tuple[int, int], _: Reject) -> Iterable[Record]:
+    return itertools.islice(itertools.count(split[0]), split[1] - split[0])
+
+
+def type_of_source(source: Source, type_info: TypeInformation | None) -> TypeInformation | None:
+    """Return the type of a source's records, which the caller or the source declares."""
+    own: TypeInformation | None = getattr(source, "type_info", None)
+    return own if type_info is None else type_info
+
+
+@attrs.frozen
+class CachedRecords:
+    """Records on the cluster, and the function that releases them."""
+
+    source: RddSource
+    release: Callable[[], None]
+
+
+class CachedSource(Source):
+    """Records that are computed when a job first reads them, and read from the cluster after that.
+
+    Args:
+        compute: runs the job that computes them.
+    """
+
+    is_bounded = True
+
+    def __init__(self, compute: Callable[[], CachedRecords]) -> None:
+        self._compute = compute
+        self._records: CachedRecords | None = None
+
+    def fill(self) -> None:
+        """Compute the records, unless they are there."""
+        if self._records is None:
+            self._records = self._compute()
+
+    def invalidate(self) -> None:
+        """Release the records; the next reader computes them again."""
+        records, self._records = self._records, None
+        if records is not None:
+            records.release()
+
+    def _source(self) -> RddSource:
+        assert self._records is not None, "it is filled before a job is made"
+        return self._records.source
+
+    def initial_offset(self) -> Offset:
+        """See :class:`Source`."""
+        return self._source().initial_offset()
+
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        self._source().check_restored(position)
+
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
+        """See :class:`Source`."""
+        return self._source().latest_offset(start, whole)
+
+    def plan(self, start: Offset, end: Offset) -> Epoch:
+        """See :class:`Source`."""
+        return self._source().plan(start, end)

@@ -1,18 +1,26 @@
 """Sources that read through Spark: a batch reader with offsets, and Structured Streaming.
 
+Spark writes ``offsets/<n>`` into the checkpoint location of a streaming query when it has planned batch
+``n``, before it runs it, and ``commits/<n>`` when the batch is done. So these files tell, before a query is
+started, with which batch it will continue and whether that batch is already planned. If it is, Spark runs it
+again with the same records; if not, it may have other records than an earlier batch with that number.
+``metadata`` holds the query's id.
+
 This module does not import PySpark: sessions and DataFrames come from the user.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import attrs
 
-from pyflinkstate.api.values import Offset, SparkObject
+from pyflinkstate.api.values import JsonObject, Offset, SparkObject
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -22,7 +30,6 @@ from pyflinkstate.errors import (
     SourceError,
     StreamingQueryError,
 )
-from pyflinkstate.runtime.sources.query_log import NextBatch, QueryLog, position_of
 from pyflinkstate.runtime.sources.sources import Available, Epoch, RddEpoch, Source
 from pyflinkstate.runtime.wire import spark_cause, told_by_spark
 
@@ -119,19 +126,86 @@ class PartitionOffsets:
 
 # --- Structured Streaming ------------------------------------------------------------------------
 
+OFFSETS = "offsets"
+COMMITS = "commits"
+METADATA = "metadata"
+
+
+class QueryFiles(Protocol):
+    """Reads a checkpoint location like Spark does; ``runtime.spark`` implements it."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder of the location, or none if there is no such folder."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file in the location, or None if it does not exist."""
+
+
+@attrs.frozen
+class NextBatch:
+    """A batch with which a query continues.
+
+    Attributes:
+        number: the number of the batch.
+        identity: distinguishes it from other batches with that number; None if Spark has not planned it yet.
+        frame: its rows, if Spark has passed them to the job.
+    """
+
+    number: int
+    identity: str | None = None
+    frame: SparkObject = attrs.field(default=None, eq=False)
+
+
+class QueryLog:
+    """A query's checkpoint location, read only."""
+
+    def __init__(self, files: QueryFiles) -> None:
+        self._files = files
+
+    def query_id(self) -> str | None:
+        """Return the id of the query, which all its runs share, or None if it never ran."""
+        data = self._files.read(METADATA)
+        if data is None:
+            return None
+        try:
+            return str(json.loads(data)["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SourceError(
+                f"the streaming query's checkpoint location is damaged: its file {METADATA!r} is "
+                f"{data[:80]!r}; restore that file, or start from scratch with another checkpoint location"
+            ) from error
+
+    def next_batch(self) -> NextBatch:
+        """Return the batch with which the query would continue if it were started now."""
+        cut = self._newest(OFFSETS)
+        done = self._newest(COMMITS)
+        if cut is None or cut <= (-1 if done is None else done):
+            return NextBatch(0 if cut is None else cut + 1)
+        return NextBatch(cut, self.identity(cut))
+
+    def identity(self, batch: int) -> str | None:
+        """Return the identity of a batch among those with its number, or None if Spark has not planned it.
+
+        It is a digest of all that Spark recorded. Offsets alone are not enough, as those of a file source are
+        only numbers, but Spark also records when it planned the batch.
+        """
+        noted = self._files.read(f"{OFFSETS}/{batch}")
+        return None if noted is None else hashlib.sha256(noted).hexdigest()
+
+    def _newest(self, folder: str) -> int | None:
+        return max((int(name) for name in self._files.names(folder) if name.isdecimal()), default=None)
+
+
+def position_of(batch: int, query_id: str, identity: str | None) -> JsonObject:
+    """Return the source position after a batch, which checkpoints keep."""
+    position = {"batch": batch, "query": query_id}
+    return position if identity is None else {**position, "identity": identity}
+
+
 #: The errors that end a cancelled job, or one whose program ends.
 _ENDS_WITHOUT_FAILURE = (JobCancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 #: Before batch 0.
 NO_BATCH = -1
-
-
-@attrs.frozen
-class _Batch:
-    """A batch that waits to become durable."""
-
-    number: int
-    frame: SparkObject
-    identity: str | None
 
 
 class StreamingSource(Source):
@@ -168,7 +242,7 @@ class StreamingSource(Source):
         self._changed = threading.Condition()
         self._log: QueryLog | None = None
         self._query: SparkObject = None
-        self._batch: _Batch | None = None
+        self._batch: NextBatch | None = None
         #: Batches up to this one are in a completed checkpoint, provided that the first batch is the expected
         #: one.
         self._durable = NO_BATCH
@@ -188,7 +262,7 @@ class StreamingSource(Source):
             SourceError: the job has ended. ``is_stopped`` in the error's context is True if the job did not
                 fail: then the query is being stopped, too.
         """
-        batch = _Batch(batch_id, frame, self.log.identity(batch_id))
+        batch = NextBatch(batch_id, self.log.identity(batch_id), frame)
         with self._changed:
             self._batch = batch
             self._accept_first(self._position)
@@ -268,7 +342,7 @@ class StreamingSource(Source):
         if not self._fits(position, following):
             raise self._misfit(position, following)
 
-    def _fits(self, position: Offset, batch: NextBatch | _Batch) -> bool:
+    def _fits(self, position: Offset, batch: NextBatch) -> bool:
         """Return whether the query may go on with this batch if the state is that of ``position``."""
         if not isinstance(position, dict) or position.get("query") != self.query_id:
             return False
@@ -304,7 +378,7 @@ class StreamingSource(Source):
             self._is_checked = True
             self._changed.notify_all()
 
-    def _misfit(self, start: Offset, batch: NextBatch | _Batch) -> IncompatibleCheckpointError:
+    def _misfit(self, start: Offset, batch: NextBatch) -> IncompatibleCheckpointError:
         return IncompatibleCheckpointError(
             f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
             f"state is that of {start!r}, although the query's log fitted when the job was started: does "
@@ -321,7 +395,12 @@ class StreamingSource(Source):
         if is_active:
             return False
         self._check_spark()
-        self._raise_failure()
+        failure = self._query.exception()
+        if failure is not None:
+            raise StreamingQueryError(
+                f"the streaming query failed: {told_by_spark(failure)}\nFix the cause, and run the program "
+                f"again: it goes on where it was"
+            ) from spark_cause(failure)
         with self._changed:
             return self._batch is None
 
@@ -329,14 +408,6 @@ class StreamingSource(Source):
         """Raise the error if Spark has ended. What the query says then is about code of Spark's."""
         if (gone := self._gone()) is not None:
             raise gone from None
-
-    def _raise_failure(self) -> None:
-        failure = self._query.exception()
-        if failure is not None:
-            raise StreamingQueryError(
-                f"the streaming query failed: {told_by_spark(failure)}\nFix the cause, and run the program "
-                f"again: it goes on where it was"
-            ) from spark_cause(failure)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
@@ -356,7 +427,7 @@ class StreamingSource(Source):
             self._changed.notify_all()
 
 
-def _is_same(position: Offset, batch: NextBatch | _Batch) -> bool:
+def _is_same(position: Offset, batch: NextBatch) -> bool:
     """Return whether a position is after this batch: the number and the time of planning are the same."""
     is_cut = batch.identity is not None
     return bool(position["batch"] == batch.number and is_cut and position.get("identity") == batch.identity)

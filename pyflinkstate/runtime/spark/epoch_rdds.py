@@ -1,16 +1,28 @@
-"""The RDDs of one epoch, and those that a job reads or gives back.
+"""The RDDs of one epoch, those that a job reads or gives back, and where the tasks that start slots run.
 
 An epoch is one Spark job for each sink: source, chain, ``partitionBy`` into the subtasks of each keyed
 operator, slot, chain, sink. Frames are sorted by their origin, so the input of a subtask is the same in every
 run of the epoch, regardless of the order in which Spark fetched it.
+
+Spark gives a task to whichever executor has a core to spare, so the first available executor would start
+most slots. A slot stays where it was started for as long as the attempt lasts. So the tasks that start slots
+prefer an executor each: hosts share them evenly, and so do the executors of a host. Spark waits for it as
+long as ``spark.locality.wait`` says, and then takes another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+import pickle
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
+from typing import Generic, TypeVar
 
 import attrs
+from py4j.java_collections import ListConverter, MapConverter
+from py4j.java_gateway import JavaClass, JavaMember
+from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.core.rdd import PipelinedRDD
 
@@ -20,12 +32,10 @@ from pyflinkstate.runtime.engine import EpochGraph, EpochRequest, Task
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, SplitEpoch
-from pyflinkstate.runtime.spark.collector import WorkerTask
-from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.python_files import PythonFiles
-from pyflinkstate.runtime.spark.same_version import OfThisVersion
+from pyflinkstate.runtime.spark.worker_tasks import OfThisVersion, WorkerTask
 from pyflinkstate.runtime.tasks import SinkTask, SourceTask
-from pyflinkstate.runtime.wire import decode_values
+from pyflinkstate.runtime.wire import SlotId, decode_values
 
 
 def rdd_source(
@@ -202,3 +212,179 @@ class SparkGraph(EpochGraph["RDD[Record]"]):
 
     def shipped(self, function: UserFunction) -> UserFunction:
         return self.request.code.shipped(function, self._codes)
+
+
+# --- the context -----------------------------------------------------------------------------------
+
+#: Something that PySpark would convert for each call.
+C = TypeVar("C")
+
+
+class ContextView:
+    """A Spark context as PySpark's RDDs see it, which asks the JVM only once for what does not change.
+
+    PySpark looks a class of the JVM up whenever it uses it, then the method, and copies the workers'
+    environment into a new Java map for each function, with a call for each entry. For RDDs that are built
+    once that is nothing; a job builds them for each epoch, and waits for every one of these calls. So the
+    RDDs of epochs hold this view in place of the context, of which all that is not here is asked.
+
+    ``variables`` are added to the environment of Python workers, so these RDDs have workers of their own.
+    """
+
+    def __init__(self, context: SparkContext, variables: Mapping[str, str] | None = None) -> None:
+        self._context = context
+        self._variables = dict(variables or {})
+        client = context._gateway._gateway_client  # type: ignore[union-attr]
+        self._jvm = _KnownNames(context._jvm)
+        #: Text that Spark shows instead of the line of code that makes the next stage; None shows the line.
+        self.stage_name: str | None = None
+        self._jsc = _NamedStages(context._jsc, self)
+        self._conf = dict(context._conf.getAll())  # it is fixed when the context starts
+        self._environment = _Converted[dict[str, str]](lambda env: MapConverter().convert(env, client))
+        self._includes = _Converted[list[str]](lambda names: ListConverter().convert(names, client))
+
+    def __getattr__(self, name: str) -> SparkObject:
+        return getattr(self._context, name)
+
+    @property
+    def environment(self) -> SparkObject:
+        """The environment of Python workers, as a Java map."""
+        return self._environment.of({**self._context.environment, **self._variables})
+
+    @property
+    def _python_includes(self) -> SparkObject:
+        """The names of the files on the workers' path, as a Java list; a program may add some at any time."""
+        return self._includes.of(list(self._context._python_includes or ()))
+
+
+class _NamedStages:
+    """The context in the JVM: PySpark tells it the line that makes a stage, and Spark names the stage so."""
+
+    def __init__(self, context: SparkObject, view: ContextView) -> None:
+        self._context = context
+        self._view = view
+
+    def setCallSite(self, line: str | None) -> None:
+        """Tell the name of the stage, where there is one; None forgets what was told."""
+        self._context.setCallSite(line if line is None else self._view.stage_name or line)
+
+    def __getattr__(self, name: str) -> SparkObject:
+        return getattr(self._context, name)
+
+
+class _Converted(Generic[C]):
+    """The Java object for a Python object, made again only when that has changed. The JVM only reads it."""
+
+    def __init__(self, convert: Callable[[C], SparkObject]) -> None:
+        self._convert = convert
+        self._python: C | None = None
+        self._java: SparkObject = None
+
+    def of(self, python: C) -> SparkObject:
+        if self._python is None or self._python != python:
+            self._java = self._convert(python)
+            self._python = python
+        return self._java
+
+
+class _KnownNames:
+    """The JVM or a class of it, whose classes and static methods are each looked up once."""
+
+    def __init__(self, owner: SparkObject) -> None:
+        self._owner = owner
+
+    def __call__(self, *arguments: SparkObject) -> SparkObject:
+        return self._owner(*arguments)
+
+    def __getattr__(self, name: str) -> SparkObject:
+        found = getattr(self._owner, name)
+        if isinstance(found, JavaClass):
+            found = _KnownNames(found)
+        if isinstance(found, (_KnownNames, JavaMember)):
+            setattr(self, name, found)
+        return found
+
+
+# --- places of slots -------------------------------------------------------------------------------
+
+_log = logging.getLogger("pyflinkstate.job")
+
+#: The driver is listed with the executors, also where it runs no tasks.
+_DRIVER = "driver"
+
+
+@attrs.frozen(order=True)
+class Executor:
+    """A process that runs tasks."""
+
+    host: str
+    executor_id: str
+
+    def location(self) -> str:
+        """Return how Spark's scheduler names the executor as a place for a task."""
+        return f"executor_{self.host}_{self.executor_id}"
+
+
+def executors_of(context: SparkContext) -> list[Executor]:
+    """Return the executors that there are now; none if tasks run in the driver's own process.
+
+    Spark tells them in no public way; a release that does not tell them at all has none here.
+    """
+    try:
+        return _listed(context)
+    except Py4JError as error:
+        _log.debug("this release of Spark does not tell its executors: %s", error)
+        return []
+
+
+def _listed(context: SparkContext) -> list[Executor]:
+    listed: SparkObject = context._jsc.sc().statusStore().executorList(True)
+    there = (listed.apply(index) for index in range(listed.size()))
+    found = (Executor(str(each.hostPort()).rpartition(":")[0], str(each.id())) for each in there)
+    return sorted(executor for executor in found if executor.executor_id != _DRIVER)
+
+
+def missing_slots(request: EpochRequest) -> list[SlotId]:
+    """Return the slots of an epoch that do not run yet."""
+    operators = request.plan.operators
+    if len(request.addresses) == sum(operator.parallelism for operator in operators):
+        return []
+    slots = (SlotId(each.operator_id, subtask) for each in operators for subtask in range(each.parallelism))
+    return [slot for slot in slots if slot not in request.addresses]
+
+
+def placed(slots: Iterable[SlotId], executors: Sequence[Executor]) -> list[tuple[SlotId, Executor]]:
+    """Return an executor for each slot, one host after the other.
+
+    >>> one, other, another = Executor("a", "0"), Executor("a", "1"), Executor("b", "2")
+    >>> slots = [SlotId("count", subtask) for subtask in range(4)]
+    >>> [executor.executor_id for _, executor in placed(slots, [one, other, another])]
+    ['0', '2', '1', '2']
+    """
+    of_host: dict[str, list[Executor]] = defaultdict(list)
+    for executor in executors:
+        of_host[executor.host].append(executor)
+    hosts, given = sorted(of_host), Counter[str]()
+    found = []
+    for number, slot in enumerate(slots):
+        host = hosts[number % len(hosts)]
+        found.append((slot, of_host[host][given[host] % len(of_host[host])]))
+        given[host] += 1
+    return found
+
+
+def slots_rdd(context: SparkContext, slots: Sequence[SlotId]) -> RDD[Record]:
+    """Return an RDD with a partition for each slot, which prefers the executor that the slot is for."""
+    executors = executors_of(context)
+    if len(executors) < 2:
+        return context.parallelize(slots, len(slots))
+    jvm: SparkObject = context._jvm
+    to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    elements = jvm.java.util.ArrayList()
+    for slot, executor in placed(slots, executors):
+        locations = jvm.java.util.ArrayList()
+        locations.add(executor.location())
+        elements.add(jvm.scala.Tuple2(pickle.dumps(slot), to_seq(locations)))
+    class_tag = context._jsc.emptyRDD().classTag()
+    made = context._jsc.sc().makeRDD(to_seq(elements), class_tag)
+    return RDD(made.toJavaRDD(), context, context._unbatched_serializer)

@@ -1,29 +1,40 @@
-"""Runs the epochs of a job as Spark jobs, each in a thread of its own."""
+"""Runs the epochs of a job as Spark jobs, each in a thread of its own, and the map stages of the next one.
+
+Spark's scheduler can run the map stage of a shuffle alone, as SQL's adaptive execution does. A later job that
+reads the same shuffle skips the stage, since the shuffle's files are there, or joins it while it runs. If
+files were lost, Spark computes the stage again, as it does for any job. No reduce task runs before the job
+of its epoch, so a state slot still gets the epochs one after the other.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
+from functools import partial
 from html import escape
 
+import attrs
 from pyspark import SparkContext
 
 from pyflinkstate.api.values import Reported, SparkObject
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.sinks import KeptRddSink
-from pyflinkstate.runtime.spark.ahead import Ahead
-from pyflinkstate.runtime.spark.application import Application, has_pinned_threads, unavailable
-from pyflinkstate.runtime.spark.collector import IS_AHEAD, WorkerTask
-from pyflinkstate.runtime.spark.context_view import ContextView
-from pyflinkstate.runtime.spark.epoch_rdds import SparkGraph
-from pyflinkstate.runtime.spark.placement import executors_of, missing_slots, slots_rdd
+from pyflinkstate.runtime.spark.epoch_rdds import (
+    ContextView,
+    SparkGraph,
+    executors_of,
+    missing_slots,
+    slots_rdd,
+)
 from pyflinkstate.runtime.spark.python_files import PythonFiles
-from pyflinkstate.runtime.spark.same_version import OfThisVersion
-from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
+from pyflinkstate.runtime.spark.sessions import Application, has_pinned_threads, unavailable
+from pyflinkstate.runtime.spark.worker_tasks import IS_AHEAD, OfThisVersion, WorkerTask
+from pyflinkstate.runtime.spark.workers import problem_in, unsuitable
 from pyflinkstate.runtime.tasks import StartSlotsTask, TaskLink
-from pyflinkstate.runtime.wire import SlotId, spark_cause, told_by_spark, wait_for
+from pyflinkstate.runtime.wire import SlotId, result_of, spark_cause, told_by_spark, wait_for
 
 #: How long to wait for a thread whose Spark job has ended or was cancelled.
 _END_TIMEOUT_S = 5
@@ -49,7 +60,7 @@ class SparkRunner(EpochRunner):
         #: A copy of the properties of Spark jobs that the job's thread has made.
         self._properties: SparkObject = None
         #: What is shuffled ahead, or was, for the epoch that starts next; and what cancels it.
-        self._ahead: Ahead[SparkGraph] | None = None
+        self._ahead: Ahead | None = None
         self._cancels_ahead = threading.Event()
         #: Set when the RDDs of the running epoch are built.
         self._is_built = threading.Event()
@@ -80,7 +91,7 @@ class SparkRunner(EpochRunner):
         before = self._is_built
         is_cancelled = self._cancels_ahead = threading.Event()
         spark = self._application
-        ahead = self._ahead = Ahead[SparkGraph](request, spark.java, is_cancelled, spark)
+        ahead = self._ahead = Ahead(request, is_cancelled, spark)
 
         def make() -> SparkGraph:
             wait_for(lambda timeout_s: before.wait(timeout_s) or None, spark.gone)
@@ -214,7 +225,7 @@ class SparkRunner(EpochRunner):
         self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
 
     def _results(
-        self, request: EpochRequest, ahead: Ahead[SparkGraph] | None, built: Callable[[], None]
+        self, request: EpochRequest, ahead: Ahead | None, built: Callable[[], None]
     ) -> list[list[Reported]]:
         missing = missing_slots(request)
         if missing and len(executors_of(self._context)) > 1:  # otherwise the tasks that feed them start them
@@ -270,3 +281,91 @@ def _local_properties(java_context: SparkObject) -> SparkObject:
     if not has_pinned_threads():
         return None
     return java_context.getLocalProperties().clone()
+
+
+# --- the stages of the next epoch ------------------------------------------------------------------
+
+
+class Ahead:
+    """An epoch of which only the map stages before its first shuffles run.
+
+    Args:
+        request: the epoch.
+        is_cancelled: set when no more stages are to start; those that run are cancelled with their job group.
+        application: runs the stages, or has ended.
+    """
+
+    def __init__(
+        self, request: EpochRequest, is_cancelled: threading.Event, application: Application
+    ) -> None:
+        self._request = request
+        self._graph: Future[SparkGraph] = Future()
+        self._is_cancelled = is_cancelled
+        self._application = application
+
+    def run(self, make: Callable[[], SparkGraph]) -> None:
+        """Build the RDDs, run their map stages and wait for the end of all of them."""
+        try:
+            graph = make()
+            shuffles = [shuffle_dependency(rdd) for rdd in graph.shuffled_ahead()]
+            self._graph.set_result(graph)
+        except BaseException as error:
+            self._graph.set_exception(error)
+            raise
+        for stage in [*map(self._submitted, shuffles)]:
+            self._wait(stage)
+
+    def _submitted(self, shuffle: SparkObject) -> SparkObject:
+        """Return the map stage of a shuffle, which runs now; None if it does not."""
+        if self._is_cancelled.is_set():
+            return None
+        with suppress(Exception):  # Spark refuses a stage without partitions, for one
+            return self._application.java.submitMapStage(shuffle)
+        return None
+
+    def _wait(self, stage: SparkObject) -> None:
+        """Wait for a stage; whether it has failed matters only to the job that reads it.
+
+        A stage that was submitted while the context was being stopped never ends.
+        """
+        if stage is not None:
+            with suppress(Exception):
+                wait_for(partial(self._ended, stage), self._application.gone)
+
+    def _ended(self, stage: SparkObject, timeout_s: float) -> bool | None:
+        if self._is_cancelled.is_set():  # perhaps before Spark knew the stage
+            stage.cancel()
+        return self._application.has_ended(stage, timeout_s) or None
+
+    def graph_for(self, request: EpochRequest) -> SparkGraph | None:
+        """Return the RDDs for the epoch's own request; None if they are of another one, or there are none."""
+        with suppress(Exception):  # the epoch builds its own, and tells what is wrong
+            graph = result_of(self._graph, self._application.gone)
+            if self._is_same(request):
+                graph.request = request
+                return graph
+            graph.close()
+        return None
+
+    def close(self) -> None:
+        """Release what is kept as soon as the RDDs are built, as no epoch will ask for them."""
+        self._graph.add_done_callback(_released)
+
+    def _is_same(self, request: EpochRequest) -> bool:
+        """Return whether it is the same epoch of the same attempt, and nobody wants to see more of it now."""
+        own, other = self._request, request
+        is_same_link = own.link == attrs.evolve(other.link, sampled=own.link.sampled)
+        is_same_epoch = own.epoch is other.epoch and own.plan is other.plan
+        return is_same_link and is_same_epoch and other.link.sampled <= own.link.sampled
+
+
+def _released(graph: Future[SparkGraph]) -> None:
+    with suppress(Exception):  # the RDDs were not built, or Spark is gone
+        graph.result(timeout=0).close()
+
+
+def shuffle_dependency(rdd: SparkObject) -> SparkObject:
+    """Return the shuffle that an RDD of ``repartitionAndSortWithinPartitions`` reads."""
+    values = rdd._prev_jrdd.rdd()  # sorted in Python; before that, the values of the shuffled pairs
+    shuffled = values.dependencies().head().rdd()
+    return shuffled.dependencies().head()

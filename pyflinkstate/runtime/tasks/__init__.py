@@ -1,9 +1,7 @@
 """Everything that runs inside Spark tasks: sources, stateless chains, routing, feeding slots, sinks."""
 
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.tasks.key_selectors import opened_selector
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.samples import MOST_RECORDS
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router, opened_selector
 from pyflinkstate.runtime.tasks.slot_client import DriverLink
 from pyflinkstate.runtime.tasks.stage_tasks import (
     RegionInput,
@@ -13,6 +11,7 @@ from pyflinkstate.runtime.tasks.stage_tasks import (
     StageTask,
 )
 from pyflinkstate.runtime.tasks.tasks import (
+    MOST_RECORDS,
     ChainTask,
     MergeTask,
     RouteTask,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -26,8 +25,8 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.errors import BadRecordError, RuntimeFailure
+from pyflinkstate.runtime.operators import event_loops
 from pyflinkstate.runtime.plan import ChainedOperator
-from pyflinkstate.runtime.tasks.loop_thread import LoopThread
 from pyflinkstate.runtime.wire import TaskTime, next_of, user_failure, wait_for
 
 #: A segment takes this many records before a new watermark ends it.
@@ -67,7 +66,7 @@ class AsyncWait:
         operator: ChainedOperator,
         before: TaskTime,
         after: TaskTime,
-        thread: Callable[[], LoopThread],
+        thread: Callable[[], event_loops.LoopThread],
     ) -> None:
         self._name = operator.name
         self._descriptor: AsyncFunctionDescriptor = operator.function
@@ -76,7 +75,7 @@ class AsyncWait:
         self._thread = thread
         self._ended: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         is_ordered = self._descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
-        self._in_flight: _InFlight = _Ordered() if is_ordered else _Unordered()
+        self._in_flight = _InFlight(is_ordered)
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the results for ``records``."""
@@ -215,49 +214,6 @@ def _checked(results: Record) -> list[Record]:
     return taken
 
 
-class _InFlight(ABC):
-    """The records in flight: calls that run, and calls whose results were not yet passed on."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def add(self, call: _Call) -> None:
-        """Add a call that is about to start."""
-
-    @abstractmethod
-    def end(self, call: _Call) -> None:
-        """Note that a call has its results."""
-
-    @abstractmethod
-    def take(self) -> _Call | None:
-        """Remove and return the call whose results come next; None if it still runs."""
-
-
-class _Ordered(_InFlight):
-    """The results come in the order of the records."""
-
-    def __init__(self) -> None:
-        self._calls: deque[_Call] = deque()
-        self._ended: set[_Call] = set()
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def add(self, call: _Call) -> None:
-        self._calls.append(call)
-
-    def end(self, call: _Call) -> None:
-        self._ended.add(call)
-
-    def take(self) -> _Call | None:
-        if not self._calls or self._calls[0] not in self._ended:
-            return None
-        call = self._calls.popleft()
-        self._ended.remove(call)
-        return call
-
-
 @attrs.define(eq=False)
 class _Segment:
     """Records between two watermarks."""
@@ -269,10 +225,14 @@ class _Segment:
     ended: deque[_Call] = attrs.Factory(deque)
 
 
-class _Unordered(_InFlight):
-    """The results come as calls end, segment by segment."""
+class _InFlight:
+    """The records in flight: calls that run, and calls whose results were not yet passed on.
 
-    def __init__(self) -> None:
+    The results come as calls end, segment by segment. If they are to be ordered, each record is a segment.
+    """
+
+    def __init__(self, is_ordered: bool) -> None:
+        self._is_ordered = is_ordered
         self._segments: deque[_Segment] = deque()
         self._of: dict[_Call, _Segment] = {}
         self._number = 0
@@ -281,6 +241,7 @@ class _Unordered(_InFlight):
         return self._number
 
     def add(self, call: _Call) -> None:
+        """Add a call that is about to start."""
         segment = self._segment_for(call.moment)
         watermark, is_idle = segment.moment
         segment.moment = watermark, is_idle and call.moment[1]
@@ -291,7 +252,7 @@ class _Unordered(_InFlight):
 
     def _segment_for(self, moment: Moment) -> _Segment:
         """Return the last segment, or a new one if nothing is in flight or the last one is full."""
-        if self._segments:
+        if self._segments and not self._is_ordered:
             last = self._segments[-1]
             if moment == last.moment or (self._number and last.records < SEGMENT_RECORDS):
                 return last
@@ -299,11 +260,13 @@ class _Unordered(_InFlight):
         return self._segments[-1]
 
     def end(self, call: _Call) -> None:
+        """Note that a call has its results."""
         segment = self._of.pop(call)
         segment.running -= 1
         segment.ended.append(call)
 
     def take(self) -> _Call | None:
+        """Remove and return the call whose results come next; None if it still runs."""
         while self._segments:
             first = self._segments[0]
             if first.ended:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from pyflinkstate.api.context import TimerService
 from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.timers import TimerService
+from pyflinkstate.api.time import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.api.values import Record, UserFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.runtime.operators import (
     KeylessTimerService,
@@ -30,11 +30,11 @@ from pyflinkstate.runtime.operators import (
     open_function,
 )
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, KeptTimestamp
-from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
-from pyflinkstate.runtime.tasks.framed_records import FramedRecords
-from pyflinkstate.runtime.tasks.timed_records import (
+from pyflinkstate.runtime.tasks.records import (
     AssignedRecords,
+    BatchedRecords,
     FollowedRecords,
+    FramedRecords,
     TimedRecords,
     check_timestamp,
 )
@@ -42,19 +42,17 @@ from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
     TASK_ENDS,
-    MetricValues,
-    NoRecord,
     OperatorMetrics,
     SystemClock,
     TaskTime,
+    failures_of,
     side_output_count,
     unshipped,
     user_failure,
 )
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.operators import NewEventLoop
-    from pyflinkstate.runtime.tasks.loop_thread import LoopThread
+    from pyflinkstate.runtime.operators import event_loops
 
 Records = Iterable[Record]
 #: The greatest number of operators that call each other. Python's limit is about a thousand calls, and some
@@ -72,30 +70,25 @@ class TaskInfo:
     parallelism: int
     attempt: int
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
-    report: Callable[[MetricValues], None] = lambda values: None
+    #: Reports the content that it is given by name: metrics, watermarks.
+    report: Callable[..., None] = lambda **content: None
     #: Creates the event loop of async functions; None for asyncio's own.
-    new_event_loop: NewEventLoop | None = None
+    new_event_loop: event_loops.NewEventLoop | None = None
     job_parameters: dict[str, str] = attrs.field(eq=False, factory=dict)
 
     def report_metrics(self) -> None:
-        """Report what the metrics stand at, if there are any; raises what is right to report."""
-        try:
+        """Report the values of the metrics, if there are any. Raises the error to report."""
+        with failures_of("metrics", "in a gauge", TASK_ENDS):
             values = self.metrics.values()
-        except TASK_ENDS:
-            raise
-        except BaseException as error:
-            raise user_failure(error, "metrics", NoRecord("in a gauge")) from error
         if values:
-            self.report(values)
+            self.report(metrics=values)
 
 
+@attrs.define
 class Aside:
     """Takes the place of a result that has gone to a side output, among those of the main output."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Record) -> None:
-        self.value = value
+    value: Record
 
 
 class Chain:
@@ -103,7 +96,7 @@ class Chain:
 
     Args:
         operators: from the first to the last.
-        info: as what they run.
+        info: the subtask that they run as; gets the watermarks at the end if assigners had records.
         counts: gains ``"<name>.records_dropped"`` for each filter.
         watermarks: where the watermarks of the assigners stood when the epoch began, by their ids.
     """
@@ -132,7 +125,7 @@ class Chain:
         self.now_ms = info.metrics.now_ms
         self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
-        self._loop_thread: LoopThread | None = None
+        self._loop_thread: event_loops.LoopThread | None = None
         #: The time of the source, and the times behind async operators that follow it directly.
         self._times_of_source = [self.source_time]
         for operator in self._operators:
@@ -140,15 +133,12 @@ class Chain:
             if operator.kind == WATERMARKS:
                 started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
                 self.time = link.time_after = TaskTime(None, started_at)
-            if operator.kind == ASYNC:
-                self._add_time_behind(link)
+            elif operator.kind == ASYNC:
+                link.time_after = TaskTime(None, self.time.watermark)
+                if self.time is self._times_of_source[-1]:
+                    self._times_of_source.append(link.time_after)
+                self.time = link.time_after
             self._links.append(link)
-
-    def _add_time_behind(self, link: _Link) -> None:
-        link.time_after = TaskTime(None, self.time.watermark)
-        if self.time is self._times_of_source[-1]:
-            self._times_of_source.append(link.time_after)
-        self.time = link.time_after
 
     def take_side(self) -> SideOutputs:
         """Return the results for side outputs since the last call, and count them."""
@@ -165,75 +155,64 @@ class Chain:
             time.watermark, time.is_idle = watermark, is_idle
 
     @contextmanager
-    def opened(self, end: Callable[[], None] | None = None) -> Iterator[None]:
-        """Open the functions for a block, and close them after it.
-
-        Args:
-            end: called at the end if assigners had records.
-        """
+    def opened(self, reports_watermarks: bool = True) -> Iterator[None]:
+        """Open the functions for a block, and close them after it."""
         with closed_at_end(self.close):
             self.open()
             yield
             self._info.report_metrics()
-        if end is not None and self.watermarks:
-            end()
+        if reports_watermarks:
+            self._report_watermarks()
 
-    def run(
-        self, records: Records, number: int | None = None, end: Callable[[], None] | None = None
-    ) -> Iterator[Record]:
+    def _report_watermarks(self) -> None:
+        if self.watermarks:
+            self._info.report(watermarks=dict(self.watermarks))
+
+    def run(self, records: Records, number: int | None = None) -> Iterator[Record]:
         """Yield what comes out of the last operator when ``records`` go into the first.
 
         Args:
             records: go into the first operator.
-            number: how many of the operators process records; all are opened and closed.
-            end: called at the end if assigners had records.
+            number: how many of the operators process records, if not all; all are opened and closed.
         """
-        with self.opened(end):
+        with self.opened(number is None):
             yield from self.through(records, number)
 
     def run_parts(
-        self,
-        records: Records | FramedRecords,
-        number: int | None = None,
-        end: Callable[[], None] | None = None,
+        self, records: Records | FramedRecords, number: int | None = None
     ) -> Iterator[Iterator[Record]]:
         """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
         parts = records.parts() if isinstance(records, FramedRecords) else (records,)
-        with self.opened(end):
+        with self.opened(number is None):
             for part in parts:
                 yield self.through(part, number)
 
     def run_timed(
-        self,
-        records: Records | BatchedRecords | FramedRecords,
-        have_timestamps: bool,
-        end: Callable[[], None],
+        self, records: Records | BatchedRecords | FramedRecords, have_timestamps: bool
     ) -> TimedRecords:
         """Return the results of the last operator, with timestamps.
 
         Args:
             records: what goes into the first operator; batches if that is an assigner and the last one too.
             have_timestamps: whether the source's time tells timestamps.
-            end: called at the end if assigners had records.
         """
         last = len(self._operators) - 1
         if isinstance(records, BatchedRecords):
-            return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
+            return self._assigned(last, BatchedRecords(self.run(records.batches, last)))
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self.run_parts(records, end=end), self.time)
+            return FollowedRecords(self.run_parts(records), self.time)
         time = self._links[last].time
         before = None if time is self.source_time and not have_timestamps else time
-        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before), end)
+        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before))
 
-    def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
+    def _assigned(self, last: int, records: TimedRecords) -> TimedRecords:
         """Return the results of the last operator, an assigner, for ``records``."""
         operator, link = self._operators[last], self._links[last]
 
         def close(watermark: int | None) -> None:
             if watermark is not None:
                 self.watermarks[operator.assigner_id] = watermark
-            if self.watermarks:
-                end()
+            self._report_watermarks()
 
         return AssignedRecords(
             operator.name,
@@ -265,13 +244,13 @@ class Chain:
         loop_end = () if self._loop_thread is None else (self._loop_thread.close,)
         close_all(*loop_end, *(partial(_close, operator) for operator in self._opened))
 
-    def loop_thread(self) -> LoopThread:
+    def loop_thread(self) -> event_loops.LoopThread:
         """Return the thread that runs the chain's async functions; it is started on first use."""
         if self._loop_thread is None:
             # Only async functions pay for the import of asyncio.
-            from pyflinkstate.runtime.tasks.loop_thread import LoopThread
+            from pyflinkstate.runtime.operators import event_loops
 
-            self._loop_thread = LoopThread(self._info.new_event_loop)
+            self._loop_thread = event_loops.LoopThread(self._info.new_event_loop)
         return self._loop_thread
 
 
@@ -322,19 +301,13 @@ def _open(operator: ChainedOperator, info: TaskInfo) -> None:
         metrics=own,
         job_parameters=info.job_parameters,
     )
-    try:
+    with failures_of(operator.name, "in open()", TASK_ENDS):
         open_function(operator.function, context)
-    except TASK_ENDS:
-        raise
-    except BaseException as error:
-        raise user_failure(error, operator.name, NoRecord("in open()")) from error
 
 
 def _close(operator: ChainedOperator) -> None:
-    try:
+    with failures_of(operator.name, "in close()"):
         close_function(operator.function)
-    except BaseException as error:  # also sys.exit()
-        raise user_failure(error, operator.name, NoRecord("in close()")) from error
 
 
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:

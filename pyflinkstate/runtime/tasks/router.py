@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from contextlib import contextmanager
+from itertools import count, pairwise
 from operator import itemgetter
+from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Key, Record, SelectKey
-from pyflinkstate.backends.keys import operator_index
-from pyflinkstate.errors import BadRecordError, PyFlinkStateError
-from pyflinkstate.runtime.plan import Partitioning, Sender, Spread, first_only, rebalance, rescale, shuffle
-from pyflinkstate.runtime.tasks.batch_keys import KeyGroups, key_groups_of
-from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
-from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords, has_untold
+from pyflinkstate.api.functions import KeySelector
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Key, Record, SelectKey, TypedValue
+from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, operator_index
+from pyflinkstate.backends.types import exact_class
+from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
+from pyflinkstate.runtime.operators import closed_at_end
+from pyflinkstate.runtime.plan import (
+    ChainedOperator,
+    Partitioning,
+    Sender,
+    Spread,
+    first_only,
+    rebalance,
+    rescale,
+    shuffle,
+)
+from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.records import FollowedRecords, TimedRecords, has_untold
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     TASK_ENDS,
@@ -34,6 +48,8 @@ from pyflinkstate.runtime.wire import (
     user_failure,
 )
 
+#: Maximum number of keys that a task remembers with their group; then the memory is cleared.
+REMEMBERED_KEYS = 500_000
 #: A frame that is too large is split into at most this many frames, one for each record.
 MAX_PARTS = 1 << 24
 
@@ -83,7 +99,7 @@ class Router:
     def route(
         self,
         partition: int,
-        records: Iterable[Record] | TimedRecords | BatchedRecords,
+        records: Iterable[Record] | TimedRecords,
         time: TaskTime | None = None,
     ) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield the frames with one partition's records.
@@ -96,27 +112,20 @@ class Router:
         Raises:
             InvalidKeyError: the key of a record is not valid; the error names operator and record.
         """
-        if self.event_time is not None:
-            time = TaskTime() if time is None else time
-            timed = FollowedRecords([records], time) if isinstance(records, Iterable) else records
-            yield from self._route_timed(partition, timed, time)
-            return
-        most = max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism)
-        if isinstance(records, BatchedRecords):
-            batches: Iterable[Sequence[Record]] = records.frames(most)
-            yield from self._route_batches(partition, batches, FrameCutter(most))
-            return
-        assert isinstance(records, Iterable)
-        iterator, cutter = iter(records), FrameCutter(most)
-        yield from self._route_batches(partition, iter(lambda: cutter.take(iterator), []), cutter)
+        known = None if self.event_time is None else time or TaskTime()
+        taken = FollowedRecords([records], known) if isinstance(records, Iterable) else records
+        if known is None:
+            return self._route_untimed(partition, taken)
+        return self._route_timed(partition, taken, known)
 
-    def _route_batches(
-        self, partition: int, batches: Iterable[Sequence[Record]], cutter: FrameCutter
-    ) -> Iterator[tuple[FrameKey, bytes]]:
-        """Yield the frames of batches of records; ``cutter`` learns their sizes."""
+    def _route_untimed(self, partition: int, records: TimedRecords) -> Iterator[tuple[FrameKey, bytes]]:
+        cutter = FrameCutter(max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism))
         round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
         split = self.splitter(partition)
-        for number, batch in enumerate(batches):
+        for number in count():
+            batch, _ = records.take(cutter)
+            if not batch:
+                return
             yield from self._sent(split(batch), (round_, self.branch, partition, number), cutter)
 
     def _sent(
@@ -185,7 +194,10 @@ class Router:
         if self.partitioning is Partitioning.CUSTOM:
             return self._split_pairs
         if self.partitioning in _SPREADS:
-            spread = _SPREADS[self.partitioning](self._sender(partition))
+            sender = Sender(
+                self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism
+            )
+            spread = _SPREADS[self.partitioning](sender)
             return lambda batch, timestamps=None: self._split_by(spread(len(batch)), batch, timestamps)
         if self.partitioning is Partitioning.FORWARD:
             subtasks: Sequence[int] = (partition % self.parallelism,)
@@ -194,9 +206,6 @@ class Router:
         return lambda batch, timestamps=None: (
             (subtask, InputFrame(b"", (), batch, self.input, timestamps)) for subtask in subtasks
         )
-
-    def _sender(self, partition: int) -> Sender:
-        return Sender(self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism)
 
     def _split_pairs(
         self, pairs: Sequence[tuple[int, Record]], timestamps: Sequence[int | None] | None = None
@@ -227,10 +236,10 @@ class Router:
         if self.parallelism == 1:
             yield 0, InputFrame(groups.tobytes(), keys, batch, self.input, timestamps)
             return
-        subtasks = operator_index_of(groups, self.max_parallelism, self.parallelism).astype(np.uint16)
-        order = np.argsort(
-            subtasks, kind="stable"
-        )  # records for one subtask stay in their order, as in Flink
+        wide: Any = groups.astype(np.int64)
+        subtasks = np.asarray(operator_index(self.max_parallelism, self.parallelism, wide), np.uint16)
+        # Records for one subtask stay in their order, as in Flink.
+        order = np.argsort(subtasks, kind="stable")
         groups = groups[order]
         pick = _picker(order.tolist())
         keys = pick(keys)
@@ -286,14 +295,91 @@ class Router:
 _NOTHING = InputFrame(b"", (), ())
 
 
-def operator_index_of(
-    groups: npt.NDArray[np.uint16], max_parallelism: int, parallelism: int
-) -> npt.NDArray[np.int64]:
-    """Return :func:`~pyflinkstate.backends.keys.operator_index` for many key groups at once."""
-    return operator_index(max_parallelism, parallelism, groups.astype(np.int64))  # type: ignore
-
-
 def _picker(order: list[int]) -> Callable[[Sequence[Record]], tuple[Record, ...]]:
     if len(order) == 1:
         return lambda values: (values[order[0]],)
     return itemgetter(*order)
+
+
+class KeyGroups(dict[Key, int]):
+    """Remembers the key group of each key; it contains only valid keys."""
+
+    def __init__(self, key_type: TypeInformation, max_parallelism: int) -> None:
+        self._hasher = KeyHasher(key_type)
+        self._max_parallelism = max_parallelism
+        self._exact_type = exact_class(key_type)  # with it, one set checks a whole batch
+        self._converts = not isinstance(key_type, PickledBytesTypeInfo) and self._exact_type is None
+
+    def of_batch(self, keys: Sequence[Key]) -> tuple[Sequence[Key], list[int]]:
+        """Return the keys in the form of their type, and their key groups.
+
+        Raises:
+            InvalidKeyError: a key is not valid; :meth:`check` tells which.
+        """
+        if self._converts or (self._exact_type and set(map(type, keys)) != {self._exact_type}):
+            keys = [self._hasher.check(key) for key in keys]
+        try:
+            groups = list(map(self.get, keys))
+        except TypeError as error:
+            self._check_all(keys)
+            raise InvalidKeyError(f"keys of one stream that cannot be compared: {error}") from error
+        if None in groups:
+            self._learn(keys, groups)
+            groups = list(map(self.__getitem__, keys))
+        return keys, groups  # type: ignore[return-value]
+
+    def _learn(self, keys: Sequence[Key], groups: Sequence[int | None]) -> None:
+        missing: list[TypedValue] = [key for key, group in zip(keys, groups, strict=True) if group is None]
+        if self._exact_type is not str or not "".join(missing).isascii():
+            self._check_all(missing)
+        if len(self) + len(missing) > REMEMBERED_KEYS:
+            self.clear()
+            missing = list(keys)
+        for key, code in zip(missing, self._hasher.hashes(missing), strict=True):
+            self[key] = key_group_of_hash(code, self._max_parallelism)
+
+    def _check_all(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._hasher.check(key)
+
+    def check(self, key: Key) -> None:
+        """Raise ``InvalidKeyError`` if ``key`` is not a valid key."""
+        self._hasher.check(key)
+
+
+#: One memory for each key type and max parallelism, which lives as long as the Spark worker.
+_REMEMBERED: dict[tuple[TypeInformation, int], KeyGroups] = {}
+
+
+def key_groups_of(key_type: TypeInformation, max_parallelism: int) -> KeyGroups:
+    """Return the worker's memory for keys of a type."""
+    identity = (key_type, max_parallelism)
+    if identity not in _REMEMBERED:
+        _REMEMBERED[identity] = KeyGroups(*identity)
+    return _REMEMBERED[identity]
+
+
+@contextmanager
+def opened_selector(
+    select_key: SelectKey | KeySelector, operator: str, info_of: Callable[[], TaskInfo]
+) -> Iterator[SelectKey]:
+    """Lend what selects the keys of records; a ``KeySelector`` is open meanwhile.
+
+    Args:
+        select_key: a ``KeySelector``, or a function of the record, which has nothing to open.
+        operator: the name of the operator that the records are for.
+        info_of: returns the context in which a selector runs.
+
+    Raises:
+        PyFlinkStateError: the selector could not be opened or closed; the error is ready to be reported.
+    """
+    if not isinstance(select_key, KeySelector):
+        yield select_key
+        return
+    info = info_of()
+    # A chain knows how functions are opened and closed. No record goes through this one.
+    alone = Chain([ChainedOperator("key_by", f"key_by before {operator}", select_key)], info, Counter())
+    with closed_at_end(alone.close):
+        alone.open()
+        yield select_key.get_key
+        info.report_metrics()

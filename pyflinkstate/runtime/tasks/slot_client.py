@@ -289,22 +289,16 @@ class _FrameWriter(threading.Thread):
     def run(self) -> None:
         """Write the frames; close the connection at the end if the reader has already left it."""
         try:
-            self._write_all()
+            self._write()
+        except OSError:
+            pass  # the reader finds out why the slot is gone
+        except BaseException as error:  # noqa: BLE001 - otherwise the reader would wait for ever
+            self.input_error = error
         finally:
-            if self.leave():
-                self._connection.close()
-
-    def _write_all(self) -> None:
-        # A failed send needs no report, as the reader finds out why the slot is gone.
-        with contextlib.suppress(OSError):
-            try:
-                self._write()
-            except OSError:
-                raise
-            except BaseException as error:  # noqa: BLE001 - otherwise the reader would wait for ever
-                self.input_error = error
             if self.input_error is not None:
                 self._connection.shut_down()
+            if self.leave():
+                self._connection.close()
 
     def _write(self) -> None:
         while (frame := self._next_frame()) is not None:

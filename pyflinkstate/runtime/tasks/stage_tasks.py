@@ -19,16 +19,14 @@ import attrs
 
 from pyflinkstate.api.values import Record, Reported
 from pyflinkstate.runtime.tasks.chain import Aside, Chain
-from pyflinkstate.runtime.tasks.samples import sample_frames
-from pyflinkstate.runtime.tasks.tasks import ChainTask, RunningChain, TaskLink
-from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords, has_untold
+from pyflinkstate.runtime.tasks.records import FollowedRecords, TimedRecords, has_untold
+from pyflinkstate.runtime.tasks.tasks import ChainTask, RunningChain, TaskLink, of_frame
 from pyflinkstate.runtime.wire import (
     ChannelEvent,
     FrameCutter,
     FrameTime,
     ValuesFrame,
     WatermarkMerger,
-    encoded_frames,
     frames,
     frames_of,
 )
@@ -49,7 +47,7 @@ class StageTask:
             running = self.chain.start(partition, stream, counts)
             running.chain.has_asides = _has_side_outputs(self.chain)
             made = self._frames(running)
-            yield from self.chain.link.looked_at(sample_frames, made, self.stream, content)
+            yield from self.chain.link.looked_at(made, of_frame, self.stream, content)
 
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
@@ -65,20 +63,12 @@ def _has_side_outputs(task: ChainTask) -> bool:
 def _untimed(records: Iterator[Record], made: Chain, place: str, cutter: FrameCutter) -> Iterator[bytes]:
     while values := cutter.take(records):
         main = _main_only(values, values) if made.side else values
-        yield from _cut(ValuesFrame(main, side=made.take_side()), place, cutter)
+        yield from cutter.encode(ValuesFrame(main, side=made.take_side()), place)
 
 
 def _main_only(values: Sequence[Record], column: Sequence[Any]) -> list[Any]:
     """Return the entries of a column of results without those of side outputs."""
     return [entry for value, entry in zip(values, column, strict=True) if type(value) is not Aside]
-
-
-def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]:
-    size = 0
-    for data in encoded_frames(frame, place):
-        size += len(data)
-        yield data
-    cutter.encoded(size)
 
 
 def _take(records: TimedRecords, made: Chain, cutter: FrameCutter) -> ValuesFrame:
@@ -102,7 +92,7 @@ def _timed(records: TimedRecords, running: RunningChain, place: str, cutter: Fra
             continue
         told = running.end() if is_over else time.watermark
         frame = attrs.evolve(frame, watermark=told, is_idle=is_idle, opening=opening)
-        yield from _cut(frame, place, cutter)
+        yield from cutter.encode(frame, place)
         if is_over:
             return
         opening = None
@@ -217,7 +207,7 @@ class _RunningStage:
     def open(self, opened: ExitStack) -> None:
         """Open the functions; they are closed with the stack."""
         for running in self._inputs:
-            opened.enter_context(running.opened())
+            opened.enter_context(running.chain.opened())
 
     def frames(self, read: Mapping[int | None, Sequence[bytes]], is_last: bool) -> Iterable[bytes]:
         """Yield the results for further frames.
@@ -231,7 +221,7 @@ class _RunningStage:
         records = [running.through(read[one.stage]) for one, running in inputs]
         is_timed = self.stage.inputs[0].chain.event_time is not None
         made = self._timed(records, is_last) if is_timed else self._untimed(records)
-        return link.looked_at(sample_frames, made, self.stage.stream, self.content)
+        return link.looked_at(made, of_frame, self.stage.stream, self.content)
 
     def _untimed(self, records: list[Iterator[Record]]) -> Iterator[bytes]:
         for running, own in zip(self._inputs, records, strict=True):
@@ -286,7 +276,7 @@ class _RunningStage:
         told = attrs.evolve(
             frame, watermark=self._merger.watermark, is_idle=self._merger.is_idle, opening=opening
         )
-        return _cut(told, self.stage.stage_id, self._cutter)
+        return self._cutter.encode(told, self.stage.stage_id)
 
 
 @attrs.frozen

@@ -11,28 +11,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import attrs
 
-from pyflinkstate.api.type_variables import T
-from pyflinkstate.api.values import Record, Reported, Split
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.values import Record, Reported, Split, T
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
-from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.tasks.framed_records import FramedRecords
-from pyflinkstate.runtime.tasks.key_selectors import opened_selector
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.samples import Samples, sample_batches, sample_frames, sample_records
+from pyflinkstate.runtime.tasks.records import BatchedRecords, FramedRecords, TimedRecords
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router, opened_selector
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
-from pyflinkstate.runtime.tasks.timed_records import TimedRecords
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -44,16 +40,20 @@ from pyflinkstate.runtime.wire import (
     EpochDone,
     FrameKey,
     InputFrame,
-    MetricValues,
-    OperatorMetrics,
     SlotId,
-    SystemClock,
     TaskReport,
     ValuesFrame,
     WatermarkMerger,
     side_output_count,
     unshipped,
 )
+
+#: Maximum number of records that a task samples of each stream in an epoch, for somebody who looks at them.
+MOST_RECORDS = 20
+#: Length at which the text of a sample is cut, in characters.
+_MOST_CHARS = 300
+#: Records of an item's outputs, by the id of their tag; None for the main output.
+Outputs = Iterable[tuple[str | None, Sequence[Record]]]
 
 
 @attrs.frozen
@@ -66,21 +66,19 @@ class TaskLink:
     sampled: frozenset[str] = frozenset()
 
     def looked_at(
-        self,
-        sample: Callable[[Iterable[T], str, Samples], Iterable[T]],
-        items: Iterable[T],
-        stream: str,
-        content: dict[str, Any],
+        self, items: Iterable[T], outputs: Callable[[T], Outputs], stream: str, content: dict[str, Any]
     ) -> Iterable[T]:
-        """Return the same records, batches or frames; if somebody looks at their stream, note a few of them.
+        """Return the same records, batches or frames; if somebody looks at their stream, note a few records.
 
         Args:
-            sample: notes them, such as ``sample_records``.
             items: the records, batches or frames.
+            outputs: returns the records of one of them, such as :func:`of_frame`.
             stream: the id of their stream.
-            content: the content of the task's report, which gets them.
+            content: the content of the task's report, which gets the texts of records, by the ids of streams.
         """
-        return sample(items, stream, content.setdefault("samples", {})) if stream in self.sampled else items
+        if stream not in self.sampled:
+            return items
+        return sampled(items, outputs, stream, content.setdefault("samples", {}))
 
     @contextmanager
     def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
@@ -101,6 +99,38 @@ class TaskLink:
     def report(self, task: str, **content: Any) -> None:
         """Send a report to the driver."""
         self.driver.report(TaskReport(self.driver.attempt, self.epoch, task, **content))
+
+
+def sampled(
+    items: Iterable[T], outputs: Callable[[T], Outputs], stream: str, samples: dict[str, list[str]]
+) -> Iterator[T]:
+    """Yield all items, and note the first records; those of side outputs apart."""
+    passing = iter(items)
+    main = samples.setdefault(stream, [])
+    for item in passing:
+        for tag_id, values in outputs(item):
+            noted = main if tag_id is None else samples.setdefault(side_output_count(stream, tag_id), [])
+            noted.extend(safe_repr(value, _MOST_CHARS) for value in values[: MOST_RECORDS - len(noted)])
+        yield item
+        if len(main) >= MOST_RECORDS:
+            break
+    yield from passing
+
+
+def of_record(record: Record) -> Outputs:
+    """Return a record itself."""
+    return [(None, (record,))]
+
+
+def of_batch(batch: ColumnBatch) -> Outputs:
+    """Return the first records of a batch."""
+    return [(None, batch.part(0, MOST_RECORDS).rows())]
+
+
+def of_frame(data: bytes) -> Outputs:
+    """Return the records of a frame of values."""
+    frame = ValuesFrame.decode(data)
+    return [(None, frame.values), *((tag_id, values) for tag_id, (values, _) in frame.side.items())]
 
 
 @attrs.frozen
@@ -149,10 +179,10 @@ class SourceTask:
     ) -> Iterable[Record]:
         if self.read_batches is not None:
             batches = chain.from_iterable(map(self.read_batches, items))
-            return _counted(self.link.looked_at(sample_batches, batches, self.stream, content), counter)
+            return _counted(self.link.looked_at(batches, of_batch, self.stream, content), counter)
         take = counter.as_it_is if self.is_fresh else counter.isolated
         records = map(take, self._records(items, reject))
-        return self.link.looked_at(sample_records, records, self.stream, content)
+        return self.link.looked_at(records, of_record, self.stream, content)
 
     def _records(self, items: Iterable[Record], reject: Reject) -> Iterable[Record]:
         if self.read is None:
@@ -214,21 +244,21 @@ class ChainTask:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, self.info(partition), counts, watermarks)
-        if not self.decodes:
-            return RunningChain(self, partition, made, self._read(stream))
-        return RunningChain(self, partition, made, FramedRecords(stream, self.tag_id, made))
+        return RunningChain(self, made, self.framed(stream, made) if self.decodes else self._read(stream))
+
+    def framed(self, frames: Iterable[bytes], made: Chain) -> FramedRecords:
+        """Return the records of frames; the time of a chain follows them."""
+        return FramedRecords(frames, self.tag_id, made.source_time, made.begin_at)
 
     def info(self, partition: int) -> TaskInfo:
         """Return the context in which a partition's functions run."""
-        metrics = OperatorMetrics(SystemClock().now_ms)
-
-        def report(values: MetricValues) -> None:
-            self.link.report(f"{self.stage}[{partition}]", metrics=values)
-
         driver = self.link.driver
-        parameters = driver.job_parameters
         return TaskInfo(
-            partition, self.parallelism, driver.attempt, metrics, report, job_parameters=parameters
+            partition,
+            self.parallelism,
+            driver.attempt,
+            report=partial(self.link.report, f"{self.stage}[{partition}]"),
+            job_parameters=driver.job_parameters,
         )
 
     def _read(self, stream: Iterable[Record]) -> Iterator[Record] | BatchedRecords:
@@ -243,31 +273,22 @@ class RunningChain:
     """A chain over one partition."""
 
     task: ChainTask
-    partition: int
     chain: Chain
     records: Iterator[Record] | BatchedRecords | FramedRecords
 
     def run(self) -> Iterator[Record]:
-        """Return the results of the chain; report the watermarks of its assigners at the end."""
+        """Return the results of the chain; the watermarks of its assigners are reported at the end."""
         records = self.records
         single = chain.from_iterable(records.batches) if isinstance(records, BatchedRecords) else records
-        return self.chain.run(single, end=self._report_watermarks)
+        return self.chain.run(single)
 
     def run_timed(self) -> TimedRecords:
         """Return the results of the chain with their timestamps; the report at the end is the same."""
-        return self.chain.run_timed(self.records, self.task.decodes, self._report_watermarks)
-
-    def opened(self) -> AbstractContextManager[None]:
-        """Open the chain's functions for a block of :meth:`through`; the report at the end is the same."""
-        return self.chain.opened(self._report_watermarks)
+        return self.chain.run_timed(self.records, self.task.decodes)
 
     def through(self, frames: Iterable[bytes]) -> Iterator[Record]:
         """Return the results for further frames of the partition."""
-        return self.chain.through(FramedRecords(frames, self.task.tag_id, self.chain))
-
-    def _report_watermarks(self) -> None:
-        task = f"{self.task.stage}[{self.partition}]"
-        self.task.link.report(task, watermarks=dict(self.chain.watermarks))
+        return self.chain.through(self.task.framed(frames, self.chain))
 
     @property
     def is_final(self) -> bool:
@@ -383,7 +404,7 @@ class SlotTask:
             payloads = (payload for _, payload in frames)
             ended: list[EpochDone] = []
             results = _results(run_epoch(address, self.link.driver.secret, slot, begin, payloads), ended)
-            yield from self.link.looked_at(sample_frames, results, self.operator_id, content)
+            yield from self.link.looked_at(results, of_frame, self.operator_id, content)
             self._note_end(ended[0], counts, content)
 
     def _note_end(self, done: EpochDone, counts: Counter[str], content: dict[str, Reported]) -> None:
@@ -426,5 +447,5 @@ class SinkTask:
         content: dict[str, Any] = {}
         with self.chain.link.reporting(f"{self.sink_id}[{partition}]", content) as counts:
             records = self.chain.records(partition, stream, counts)
-            looked_at = iter(self.chain.link.looked_at(sample_records, records, self.stream, content))
+            looked_at = iter(self.chain.link.looked_at(records, of_record, self.stream, content))
             yield from self.writer.write(self.first + partition, looked_at)

@@ -1,6 +1,6 @@
 """Everything that travels between processes: frames, messages, watermarks, metrics, and their channels."""
 
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import (
     LOOK_EVERY_S,
@@ -11,17 +11,26 @@ from pyflinkstate.runtime.wire.clock import (
     steady,
     wait_for,
 )
-from pyflinkstate.runtime.wire.column_batches import ColumnBatch
-from pyflinkstate.runtime.wire.failures import TASK_ENDS, NoRecord, user_failure
-from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
+from pyflinkstate.runtime.wire.failures import (
+    TASK_ENDS,
+    NoRecord,
+    failures_of,
+    spark_cause,
+    told_by_spark,
+    user_failure,
+)
 from pyflinkstate.runtime.wire.frames import (
+    ColumnBatch,
+    FrameCutter,
     FrameKey,
     InputFrame,
+    OutputSteps,
     ValuesFrame,
     decode_values,
     encoded_frames,
     frames_of,
 )
+from pyflinkstate.runtime.wire.handshake import HandshakeLimits
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     AcquireSlot,
@@ -67,8 +76,6 @@ from pyflinkstate.runtime.wire.metrics import (
     side_output_count,
 )
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
-from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
-from pyflinkstate.runtime.wire.strangers import HandshakeLimits
 from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
@@ -156,6 +163,7 @@ __all__ = [
     "decode_values",
     "dumps_by_value",
     "encoded_frames",
+    "failures_of",
     "frames_of",
     "listen_on_tcp",
     "listen_on_unix",

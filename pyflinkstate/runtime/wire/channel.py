@@ -21,14 +21,13 @@ import select
 import socket
 import struct
 import threading
-from types import TracebackType
 from typing import Any
 
 from pyflinkstate.errors import UntrustedConnectionError
 from pyflinkstate.runtime.wire.tls import TlsSocket
 
+#: A kind and a number: of bytes in a message's head, of the message in its codes.
 _HEAD = struct.Struct(">cQ")
-_NUMBER = struct.Struct(">cQ")
 _BYTES, _PICKLE = b"B", b"P"
 CODE_BYTES = 16
 
@@ -52,7 +51,7 @@ class MessageCodes:
 
     def _code(self, part: bytes, data: bytes) -> bytes:
         code = self._fresh.copy()
-        code.update(_NUMBER.pack(part, self._number))
+        code.update(_HEAD.pack(part, self._number))
         code.update(data)
         return code.digest()[:CODE_BYTES]
 
@@ -73,16 +72,13 @@ class Channel:
         receives: MessageCodes | None = None,
     ) -> None:
         self._sock = sock
-        self._sends = sends
-        self._receives = receives
+        self._sends, self._receives = sends, receives
         self._sending = threading.Lock()
 
     def __enter__(self) -> Channel:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -91,8 +87,7 @@ class Channel:
 
     def host(self) -> str:
         """Return the address of this end of a TCP connection."""
-        host: str = self._sock.getsockname()[0]
-        return host
+        return str(self._sock.getsockname()[0])
 
     def close(self) -> None:
         """Close this end. Idempotent. If another thread may be using it, call ``shut_down`` instead."""

@@ -16,7 +16,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import Protocol
 
-from pyflinkstate.api.type_variables import T
+from pyflinkstate.api.values import T
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 
 

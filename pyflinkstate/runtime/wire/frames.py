@@ -2,29 +2,109 @@
 
 Two pickled lists cost a third of a list of pairs, and Spark moves a frame as opaque bytes, without any cost
 per record of its own. A frame is pickled by one task of the job and unpickled by another.
+
+Frames are bounded in bytes because whole frames are held in memory: by the task that makes one, by Spark, and
+by the slot. Records are taken in *chunks*, and one record of each chunk is roughly measured, which costs a
+few nanoseconds per record. A chunk is one record at first and doubles while records are small, so chunks of
+large records stay small. The size of an encoded frame corrects the measure for the next one, and a frame that
+is too large all the same is cut in two. All of this depends only on the records, so an epoch that is run
+again has the same frames.
 """
 
 from __future__ import annotations
 
+import sys
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import chain, islice
+from typing import Any, overload
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 
-from pyflinkstate.api.values import Key, Record
-from pyflinkstate.api.watermarks import NO_WATERMARK
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.time import NO_WATERMARK, TimestampAssigner
+from pyflinkstate.api.values import Key, Record, SelectKey
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.wire import frame_sizes
-from pyflinkstate.runtime.wire.column_batches import ColumnBatch
-from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
 from pyflinkstate.runtime.wire.pickling import dumps, loads
-from pyflinkstate.runtime.wire.watermarks import FrameTime
+from pyflinkstate.runtime.wire.watermarks import FrameTime, TaskTime
 
 RECORDS_PER_FRAME = 4096
+#: A frame is complete when it has about this many bytes, whatever the number of its records. PySpark sorts up
+#: to a hundred frames at a time in a worker's memory.
+FRAME_BYTES = 2 * 1024 * 1024
+#: A frame of several records that is larger is cut in two.
+MAX_FRAME_BYTES = 2 * FRAME_BYTES
+#: A frame of more records is cut in two before it is encoded. Many timers that fire at once can give so many:
+#: to encode them all to see how large they are, and then each half again, would take several times as long.
+MAX_FRAME_RECORDS = 32_768
+#: The greatest size of one record in a frame. Spark writes lengths as signed 32-bit numbers.
+MAX_RECORD_BYTES = 1024 * 1024 * 1024
+#: One of this many records is measured if they are small.
+CHUNK = 256
+#: Number of items of a container that are measured.
+_MEASURED_ITEMS = 8
+_MAX_DEPTH = 6
+_MAX_STEP = 1 << 20
 #: (subtask, round, branch, sending partition, number in that partition): sorting by it makes input
 #: deterministic. Without event time there is one round; with it, each frame of a partition is in a round of
 #: its own, so that partitions advance together. Broadcast frames are in an earlier round.
 FrameKey = tuple[int, int, int, int, int]
+
+
+class ColumnBatch(Sequence[Record]):
+    """Records as columns; it is pickled as columns, and a record is made of them where one is asked for."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """The memory of the columns."""
+
+    @abstractmethod
+    def rows(self) -> list[Record]:
+        """Return the records; each is new."""
+
+    @abstractmethod
+    def keys(self, select_key: SelectKey) -> list[Key] | None:
+        """Return the keys of all records, or None if ``select_key`` must see the records."""
+
+    @abstractmethod
+    def timestamps(self, assigner: TimestampAssigner) -> list[int] | None:
+        """Return the timestamps of all records, or None if ``assigner`` must see the records."""
+
+    @abstractmethod
+    def take(self, order: npt.NDArray[np.int64]) -> ColumnBatch:
+        """Return the records at these positions, in this order."""
+
+    @abstractmethod
+    def part(self, start: int, length: int) -> ColumnBatch:
+        """Return ``length`` records from ``start`` on, or as many as there are."""
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> ColumnBatch: ...
+
+    def __getitem__(self, index: int | slice) -> Record:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return self.part(start, max(0, stop - start))
+            return self.take(np.arange(start, stop, step))
+        position = range(len(self))[index]
+        return self.part(position, 1).rows()[0]
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.rows())
+
+    def parts(self, max_records: int, max_bytes: int) -> Iterator[ColumnBatch]:
+        """Yield the records in parts, each with at most the given numbers of records and, roughly, bytes."""
+        size = max(1, self.size_bytes)
+        step = max(1, min(max_records, len(self) * max_bytes // size))
+        for start in range(0, len(self), step):
+            yield self.part(start, step)
 
 
 @attrs.frozen
@@ -111,16 +191,8 @@ class ValuesFrame:
 
     def encode(self) -> bytes:
         """Return the frame's bytes."""
-        if not (self._has_times or self.side):
-            return _dumps(list(self.values))
-        columns = (self.values, self.timestamps, self.watermark, self.is_idle, self.side, self.opening)
-        return _dumps(columns)
-
-    @property
-    def _has_times(self) -> bool:
-        """Whether the frame says anything about event time."""
-        times = (self.timestamps, self.watermark, self.opening)
-        return self.is_idle or any(time is not None for time in times)
+        rest = (self.timestamps, self.watermark, self.is_idle, self.side, self.opening)
+        return _dumps(list(self.values) if rest == (None, None, False, {}, None) else (self.values, *rest))
 
     @classmethod
     def decode(cls, data: bytes) -> ValuesFrame:
@@ -166,7 +238,7 @@ _Columns = tuple[Sequence[Record], Sequence[int | None] | None]
 
 
 def _split(columns: _Columns, number: int) -> tuple[_Columns, _Columns]:
-    """Return the first records, so many, and the others."""
+    """Cut columns in two after a number of records."""
     values, timestamps = columns
     if timestamps is None:
         return (values[:number], None), (values[number:], None)
@@ -181,13 +253,13 @@ def encoded_frames(frame: InputFrame | ValuesFrame, place: str) -> Iterator[byte
         place: the operator's name, for errors.
 
     Raises:
-        BadRecordError: a record cannot be pickled, or is larger than ``frame_sizes.MAX_RECORD_BYTES``.
+        BadRecordError: a record cannot be pickled, or is larger than ``MAX_RECORD_BYTES``.
     """
-    if len(frame) <= frame_sizes.MAX_FRAME_RECORDS:
+    if len(frame) <= MAX_FRAME_RECORDS:
         data = frame.encode()
         if len(frame) < 2:
             _check_single(frame, len(data), place)
-        if len(frame) < 2 or len(data) <= frame_sizes.MAX_FRAME_BYTES:
+        if len(frame) < 2 or len(data) <= MAX_FRAME_BYTES:
             yield data
             return
         del data
@@ -196,30 +268,31 @@ def encoded_frames(frame: InputFrame | ValuesFrame, place: str) -> Iterator[byte
 
 
 def _check_single(frame: InputFrame | ValuesFrame, size_bytes: int, place: str) -> None:
-    values = [*frame.values]
-    key = None
-    if isinstance(frame, InputFrame):
-        key = frame.keys[0] if frame.keys else None
-    else:
-        values += [value for side, _ in frame.side.values() for value in side]
-    frame_sizes.check_record(size_bytes, place, values[0] if values else None, key)
+    """Check that the only record of a frame is not too large."""
+    if size_bytes <= MAX_RECORD_BYTES:
+        return
+    sides = [] if isinstance(frame, InputFrame) else [values for values, _ in frame.side.values()]
+    record = next(chain(frame.values, *sides), None)
+    of_key = f" of key {safe_repr(frame.keys[0])}" if isinstance(frame, InputFrame) and frame.keys else ""
+    raise BadRecordError(
+        f"{place}: a record{of_key}, a {type(record).__name__}, has {size_bytes} bytes when it is sent, and "
+        f"the limit is {MAX_RECORD_BYTES}: keep large objects in files and send their paths, or send them in "
+        f"pieces",
+        operator=place,
+        size_bytes=size_bytes,
+    )
 
 
 def frames_of(records: Iterator[Record], place: str) -> Iterator[bytes]:
     """Yield frames of plain values; the errors are those of :func:`encoded_frames`."""
     cutter = FrameCutter(RECORDS_PER_FRAME)
     while batch := cutter.take(records):
-        size = 0
-        for data in encoded_frames(ValuesFrame(batch), place):
-            size += len(data)
-            yield data
-        cutter.encoded(size)
+        yield from cutter.encode(ValuesFrame(batch), place)
 
 
 def decode_values(data: bytes) -> Sequence[Record]:
     """Return the values of a frame that has nothing else, such as those of :func:`frames_of`."""
-    values: Sequence[Record] = loads(data)
-    return values
+    return ValuesFrame.decode(data).values
 
 
 def _dumps(columns: object) -> bytes:
@@ -229,3 +302,136 @@ def _dumps(columns: object) -> bytes:
         raise BadRecordError(
             f"records between operators must be picklable: {type(error).__name__}: {error}"
         ) from error
+
+
+def rough_size(value: Record, depth: int = 0) -> int:
+    """Estimate how many bytes a value has in a frame; large parts of large containers may be missed."""
+    kind = type(value)
+    if kind is str or kind is bytes or kind is bytearray:
+        return len(value) + 8
+    if kind is int or kind is float or value is None:
+        return 8
+    if depth > _MAX_DEPTH:
+        return 8
+    if kind is tuple or kind is list:
+        return _size_of_items(value, len(value), depth)
+    if isinstance(value, dict):
+        return _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
+    return _size_of_object(value, depth)
+
+
+def _size_of_items(items: Record, number: int, depth: int) -> int:
+    measured = [rough_size(item, depth + 1) for item in islice(items, _MEASURED_ITEMS)]
+    return 8 if not measured else 8 + sum(measured) * number // len(measured)
+
+
+def _size_of_object(value: Record, depth: int) -> int:
+    fields = getattr(value, "__dict__", None)
+    if fields:
+        return rough_size(dict(fields), depth + 1)
+    size: object = getattr(value, "nbytes", None)
+    if type(size) is int:
+        return size
+    slots = getattr(type(value), "__slots__", ())
+    if slots and not isinstance(slots, str):
+        return sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
+    return sys.getsizeof(value)
+
+
+class FrameCutter:
+    """Takes as many of the next records as make up a frame.
+
+    Args:
+        max_records: the greatest number of records in a frame.
+
+    Attributes:
+        has_ended: whether there were fewer records than were asked for last.
+    """
+
+    def __init__(self, max_records: int) -> None:
+        self.max_records = max_records
+        self.has_ended = False
+        self._chunk = 1
+        self._measured = 0
+        #: The ratio of the encoded size of records to their estimated size.
+        self._factor = 1.0
+
+    def take(
+        self,
+        records: Iterator[Record],
+        time: TaskTime | None = None,
+        timestamps: list[int | None] | None = None,
+    ) -> list[Record]:
+        """Return the records of the next frame, none at the end.
+
+        Args:
+            records: the records.
+            time: has the timestamp of the record that was taken last.
+            timestamps: receives the timestamps of the records, if there is a time.
+        """
+        batch: list[Record] = []
+        self._measured = 0
+        while number := self._next(len(batch)):
+            before = len(batch)
+            for_chunk = islice(records, number)
+            if time is None or timestamps is None:
+                batch.extend(for_chunk)
+            else:
+                for record in for_chunk:
+                    batch.append(record)
+                    timestamps.append(time.timestamp)
+            self.has_ended = len(batch) < before + number
+            if self.has_ended:
+                return batch
+            self._measure(number, rough_size(batch[-1]))
+        return batch
+
+    def _next(self, taken: int) -> int:
+        is_full = self._measured * self._factor >= FRAME_BYTES
+        return 0 if is_full else min(self._chunk, self.max_records - taken)
+
+    def _measure(self, number: int, size: int) -> None:
+        self._measured += number * size
+        room = int(FRAME_BYTES / (4 * max(size, 1) * self._factor))
+        self._chunk = max(1, min(2 * self._chunk, room, CHUNK))
+
+    def encode(self, frame: ValuesFrame, place: str) -> Iterator[bytes]:
+        """Yield the bytes of a frame of the records that were taken last; see :func:`encoded_frames`."""
+        size = 0
+        for data in encoded_frames(frame, place):
+            size += len(data)
+            yield data
+        self.encoded(size)
+
+    def encoded(self, size_bytes: int) -> None:
+        """Record the encoded size of the records that were taken last."""
+        if self._measured:
+            self._factor = max(1.0, size_bytes / self._measured)
+
+
+class OutputSteps:
+    """Decides how many records of a frame to process before the results are sent.
+
+    If results are small it is the whole frame; if one record gives some megabytes, a few records at a time.
+    """
+
+    def __init__(self) -> None:
+        self._step = CHUNK
+
+    def parts(self, number: int) -> Iterator[slice]:
+        """Yield which of ``number`` records to process next."""
+        start = 0
+        while start < number:
+            end = min(number, start + self._step)
+            yield slice(start, end)
+            start = end
+
+    def is_full(self, *outputs: Sequence[Record]) -> bool:
+        """Return whether these results are enough for a frame, and learn from their size.
+
+        Args:
+            outputs: the results of the main output and of each side output.
+        """
+        size = sum(rough_size(results[-1]) * len(results) for results in outputs if results)
+        self._step = max(1, self._step // 2) if size > FRAME_BYTES else min(2 * self._step, _MAX_STEP)
+        return size >= FRAME_BYTES

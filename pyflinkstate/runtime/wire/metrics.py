@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
+from pyflinkstate.api.values import T
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -168,26 +169,23 @@ class OperatorMetrics(MetricGroup):
         return OperatorMetrics(self.now_ms, f"{self._prefix}{full}.", self.metrics)
 
     def counter(self, name: str) -> Counter:
-        counter: Counter = self._get_or_make(name, _Counter, _Counter)
-        return counter
+        return self._get_or_make(name, _Counter, _Counter)
 
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
         if not callable(obj):
             raise ConfigurationError(f"gauge {self._prefix}{name}: a function is needed, not {obj!r}")
-        full = self._prefix + name
-        self._get_or_make(name, _Gauge, lambda: _Gauge(full, obj))
-        self.metrics[full] = _Gauge(full, obj)
+        gauge = _Gauge(self._prefix + name, obj)
+        self._get_or_make(name, _Gauge, lambda: gauge)
+        self.metrics[gauge.name] = gauge
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
         span_ms = time_span_in_seconds * 1000
-        meter: Meter = self._get_or_make(name, _Meter, lambda: _Meter(self.now_ms, span_ms))
-        return meter
+        return self._get_or_make(name, _Meter, lambda: _Meter(self.now_ms, span_ms))
 
     def distribution(self, name: str) -> Distribution:
-        distribution: Distribution = self._get_or_make(name, _Distribution, _Distribution)
-        return distribution
+        return self._get_or_make(name, _Distribution, _Distribution)
 
-    def _get_or_make(self, name: str, kind: type, make: Callable[[], Any]) -> Any:
+    def _get_or_make(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
         metric = self.metrics.setdefault(self._prefix + name, None) or make()
         if not isinstance(metric, kind):
             raise ConfigurationError(f"metric {self._prefix}{name} already exists with another kind")

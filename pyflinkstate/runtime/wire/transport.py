@@ -25,13 +25,15 @@ from pyflinkstate.errors import UntrustedConnectionError
 from pyflinkstate.runtime.wire.channel import Channel, MessageCodes
 from pyflinkstate.runtime.wire.handshake import (
     CLIENT_HELLO_BYTES,
+    LIMITS,
     PROOF_BYTES,
     SERVER_HELLO_BYTES,
     Binding,
     ClientHandshake,
+    HandshakeLimits,
     ServerHandshake,
+    Strangers,
 )
-from pyflinkstate.runtime.wire.strangers import LIMITS, HandshakeLimits, Strangers
 from pyflinkstate.runtime.wire.tls import TlsSocket, is_encrypted
 
 _log = logging.getLogger("pyflinkstate.connections")

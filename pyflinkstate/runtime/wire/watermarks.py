@@ -10,11 +10,10 @@ the least of its branches that are not idle; it never goes back.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 
 import attrs
 
-from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
 
 
 @attrs.define
@@ -121,7 +120,8 @@ class WatermarkMerger:
             branch.channels.pop(time.channel, None)
         else:
             branch.channels[time.channel] = time.watermark
-        return self.advance_to(_least(self._branches.values()))
+        own = (branch.watermark() for branch in self._branches.values() if not branch.is_idle)
+        return self.advance_to(min(own, default=NO_WATERMARK))
 
     def advance_to(self, watermark: int) -> bool:
         """Advance to ``watermark`` if it is later; return whether it was."""
@@ -129,10 +129,6 @@ class WatermarkMerger:
             return False
         self.watermark = watermark
         return True
-
-
-def _least(branches: Iterable[_Branch]) -> int:
-    return min((branch.watermark() for branch in branches if not branch.is_idle), default=NO_WATERMARK)
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ The timer is set to the window's end, plus the allowed lateness in event time. U
 kept, and each late element may make the window fire again. A window that lasts until the end of time has no
 clean-up timer.
 
-If windows merge, contents are kept under the state window; see ``merging_windows``.
+If windows merge, contents are kept under the state window; see ``MergingWindowSet``.
 """
 
 from __future__ import annotations
@@ -15,40 +15,47 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from pyflinkstate.api.checks import at_least
-from pyflinkstate.api.descriptors import ListStateDescriptor
-from pyflinkstate.api.functions import Function
-from pyflinkstate.api.metrics import Counter
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.state import ListState
-from pyflinkstate.api.triggers import Trigger, TriggerResult
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, AnyWindow, Key, Record, UserFunction
-from pyflinkstate.api.window_assigners import MergingWindowAssigner, WindowAssigner
-from pyflinkstate.api.window_functions import (
+from pyflinkstate.api.functions import (
     AllWindowFunction,
+    Function,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE
-from pyflinkstate.backends.heap import Timer
+from pyflinkstate.api.metrics import Counter
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.state import ListState, ListStateDescriptor
+from pyflinkstate.api.triggers import Trigger, TriggerResult, purges_at_end
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import AnyState, AnyWindow, Key, Record, UserFunction
+from pyflinkstate.api.window_assigners import (
+    MergingWindowAssigner,
+    WindowAssigner,
+    alignment_of,
+    session_gap_of,
+)
+from pyflinkstate.api.windows import MAX_LONG_VALUE, TimeWindow
+from pyflinkstate.backends.heap import InternalTimerService, Timer
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators.context import close_functions, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
-from pyflinkstate.runtime.operators.timers import WINDOW_TIMERS, InternalTimerService
-from pyflinkstate.runtime.operators.windows.fast_ways import FastWay, fast_way
-from pyflinkstate.runtime.operators.windows.merging_windows import MergingWindowSet
-from pyflinkstate.runtime.operators.windows.window_contents import WindowContents
+from pyflinkstate.runtime.operators.windows.fast_windows import (
+    LATEST_MS,
+    AlignedWindows,
+    FastWindows,
+    SessionWindows,
+)
 from pyflinkstate.runtime.operators.windows.window_contexts import (
     AssignerContext,
     NamespacedStates,
     OperatorTriggerContext,
     WindowContext,
 )
-from pyflinkstate.runtime.operators.windows.window_results import WindowResults
+from pyflinkstate.runtime.operators.windows.window_state import MergingWindowSet, WindowContents
 
 #: Flink's names.
+WINDOW_TIMERS = "window-timers"
 MERGING_WINDOW_SET = "merging-window-set"
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 
@@ -79,6 +86,7 @@ class _Running:
         window_type = assigner.get_window_serializer()
         states = NamespacedStates(self.backend, window_type)
         self.timers = InternalTimerService(WINDOW_TIMERS, self.backend, setup.time, window_type)
+        self.cleanup_timers = self.timers.event if assigner.is_event_time() else self.timers.processing
         metrics = setup.context.get_metrics_group()
         self.late_records_dropped: Counter = metrics.counter(LATE_RECORDS_DROPPED)
         self.assigner_context = AssignerContext(self.timers, setup.context)
@@ -87,8 +95,7 @@ class _Running:
         self.contents: AnyState = states.get(operator.contents.descriptor)
         self.merging_state: ListState | None = None
         if self.merging is not None:
-            pairs = Types.TUPLE([window_type, window_type])
-            descriptor = ListStateDescriptor(MERGING_WINDOW_SET, pairs)
+            descriptor = ListStateDescriptor(MERGING_WINDOW_SET, Types.TUPLE([window_type, window_type]))
             self.merging_state = self.backend.get_partitioned_state(descriptor)
         name = operator.contents.descriptor.name if self.merging is None else MERGING_WINDOW_SET
         #: The table whose entries tell which windows there are.
@@ -107,9 +114,7 @@ class WindowOperator(StatefulOperator):
     It holds no state until it is opened, so that it can be pickled by value.
     """
 
-    _running: _Running
-    #: What takes frames and event-time timers instead of the general way, if there is anything faster.
-    fast_way: FastWay | None = None
+    running: _Running
 
     def __init__(
         self,
@@ -129,26 +134,32 @@ class WindowOperator(StatefulOperator):
         self._is_event_time = assigner.is_event_time()
 
     def open(self, setup: OperatorSetup) -> None:
-        self._running = _Running(self, setup)
-        self._evaluate = None if self.function is None else _evaluation(self.function)
-        self._given_by = getattr(self.function, "apply", None) or getattr(self.function, "process", None)
+        self.running = _Running(self, setup)
+        self.timers = self.running.timers
+        self.evaluate = None if self.function is None else _evaluation(self.function)
+        self.given_by = getattr(self.function, "apply", None) or getattr(self.function, "process", None)
         open_function(self.contents.function, setup.context)
         open_function(self.function, setup.context)
-        self.frame_loop = self.fast_way = self._find_fast_way()
+        self.fast_way = self._find_fast_way()
 
-    def _find_fast_way(self) -> FastWay | None:
-        running, contents = self._running, self.contents
-        results = WindowResults(
-            running.contents,
-            running.key_context,
-            contents.is_list,
-            self._evaluate,
-            running.context,
-            self._given_by,
-        )
-        return fast_way(
-            self, results, running.key_context, running.timers, running.table, running.merging_state
-        )
+    def _find_fast_way(self) -> FastWindows | None:
+        """Return the fast way, or None if there is only the general one.
+
+        There is one if assigner and trigger are built-in ones about which it is known what they do. All
+        others, and subclasses of these, take the general way, and so does whatever takes no frames with
+        timestamps.
+        """
+        purges, table = purges_at_end(self.trigger), self.running.table
+        if purges is None or self.allowed_lateness_ms > LATEST_MS:
+            return None
+        alignment, gap = alignment_of(self.assigner), session_gap_of(self.assigner)
+        if alignment is not None and alignment[0] <= LATEST_MS:
+            restored = {namespace for _, namespace in table.keys_and_namespaces()}
+            return AlignedWindows(self, TimeWindow, purges, alignment, restored)
+        in_flight: AnyState = self.running.merging_state
+        if gap is not None and in_flight is not None and (callable(gap) or gap <= LATEST_MS):
+            return SessionWindows(self, TimeWindow, purges, gap, in_flight, len(table) > 0)
+        return None
 
     def close(self) -> None:
         close_functions(self.function, self.contents.function)
@@ -156,7 +167,7 @@ class WindowOperator(StatefulOperator):
     # --- elements ----------------------------------------------------------------------------------
 
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
-        running = self._running
+        running = self.running
         running.assigner_context.next_element()
         windows = self.assigner.assign_windows(
             value,
@@ -169,11 +180,19 @@ class WindowOperator(StatefulOperator):
         self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
     ) -> None:
         """Process an element whose windows are known."""
-        merging_windows = self._running.merging_windows()
-        if merging_windows is None:
-            is_skipped = self._add_to_windows(windows, value, timestamp, output)
-        else:
-            is_skipped = self._add_to_merging(merging_windows, windows, value, timestamp, output)
+        merging_windows = self.running.merging_windows()
+        is_skipped = True
+        for assigned in windows:
+            window = state_window = assigned
+            if merging_windows is not None:
+                window = merging_windows.add_window(assigned, self._merge)
+                state_window = merging_windows.get_state_window(window)
+            if not self._is_window_late(window):
+                is_skipped = False
+                self._add(window, state_window, value, timestamp, output)
+            elif merging_windows is not None:
+                merging_windows.retire_window(window)
+        if merging_windows is not None:
             merging_windows.persist()
         if is_skipped and self._is_element_late(timestamp):
             self.refuse_late(value, timestamp, output)
@@ -181,45 +200,14 @@ class WindowOperator(StatefulOperator):
     def refuse_late(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Send an element that is late to its side output, or count it."""
         if self.late_tag is None:
-            self._running.late_records_dropped.inc()
+            self.running.late_records_dropped.inc()
         else:
             output.collect_side(self.late_tag, isolated(value), timestamp)
-
-    def _add_to_windows(
-        self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
-    ) -> bool:
-        """Add an element to its windows; return whether all of them are late."""
-        is_skipped = True
-        for window in windows:
-            if not self._is_window_late(window):
-                is_skipped = False
-                self._add(window, window, value, timestamp, output)
-        return is_skipped
-
-    def _add_to_merging(
-        self,
-        merging_windows: MergingWindowSet,
-        windows: Collection[AnyWindow],
-        value: Record,
-        timestamp: int | None,
-        output: Output,
-    ) -> bool:
-        """Do as :meth:`_add_to_windows`, after merging the windows with those in flight."""
-        is_skipped = True
-        for assigned in windows:
-            window = merging_windows.add_window(assigned, self._merge)
-            if self._is_window_late(window):
-                merging_windows.retire_window(window)
-            else:
-                is_skipped = False
-                state_window = merging_windows.get_state_window(window)
-                self._add(window, state_window, value, timestamp, output)
-        return is_skipped
 
     def _add(
         self, window: AnyWindow, state_window: AnyWindow, value: Record, timestamp: int | None, output: Output
     ) -> None:
-        running = self._running
+        running = self.running
         running.contents.set_current_namespace(state_window)
         running.contents.add(value)
         running.trigger.window = window
@@ -231,20 +219,20 @@ class WindowOperator(StatefulOperator):
         if result.is_fire():
             self._emit(window, output, stays=not (is_last or result.is_purge()))
         if result.is_purge():
-            self._running.contents.clear()
+            self.running.contents.clear()
 
     def _emit(self, window: AnyWindow, output: Output, stays: bool) -> None:
-        running = self._running
-        may_change = stays and self._evaluate is not None
+        running = self.running
+        may_change = stays and self.evaluate is not None
         elements = self.contents.elements(running.contents.get(), may_change)
         if not elements:
             return
-        if self._evaluate is None:
+        if self.evaluate is None:
             output.collect(elements, window.max_timestamp())
             return
         running.context.bind(window)
-        results = self._evaluate(running.key_context.key, running.context, elements)
-        output.collect(results, window.max_timestamp(), self._given_by)
+        results = self.evaluate(running.key_context.key, running.context, elements)
+        output.collect(results, window.max_timestamp(), self.given_by)
 
     # --- merging -----------------------------------------------------------------------------------
 
@@ -256,7 +244,7 @@ class WindowOperator(StatefulOperator):
         other_state_windows: list[AnyWindow],
     ) -> None:
         """Merge the state of several windows in flight, or of one that has grown, into ``merged``."""
-        running = self._running
+        running = self.running
         self._check_merged(merged)
         running.trigger.window = merged
         running.trigger.on_merge(windows)
@@ -268,7 +256,7 @@ class WindowOperator(StatefulOperator):
         self.contents.merge(running.contents, state_window, other_state_windows)
 
     def _check_merged(self, merged: AnyWindow) -> None:
-        running = self._running
+        running = self.running
         if self._is_event_time:
             time, name = running.timers.current_watermark(), "watermark"
             is_over = self._cleanup_time(merged) <= time
@@ -285,17 +273,18 @@ class WindowOperator(StatefulOperator):
 
     def on_event_time(self, timer: Timer, output: Output) -> None:
         if self.fast_way is None:
-            self._on_timer(timer, self._running.trigger.on_event_time, self._is_event_time, output)
+            self._on_timer(timer, self.running.trigger.on_event_time, self._is_event_time, output)
         else:
-            self.fast_way.fire(timer.timestamp_ms, timer.namespace, output)
+            window: AnyWindow = timer.namespace
+            self.fast_way.fire(timer.timestamp_ms, window, output)
 
     def on_processing_time(self, timer: Timer, output: Output) -> None:
-        self._on_timer(timer, self._running.trigger.on_processing_time, not self._is_event_time, output)
+        self._on_timer(timer, self.running.trigger.on_processing_time, not self._is_event_time, output)
 
     def _on_timer(
         self, timer: Timer, ask: Callable[[int], TriggerResult], may_end: bool, output: Output
     ) -> None:
-        running = self._running
+        running = self.running
         window = state_window = timer.namespace
         merging_windows = running.merging_windows()
         if merging_windows is not None:
@@ -310,7 +299,7 @@ class WindowOperator(StatefulOperator):
             self._clear_all(window, merging_windows)
 
     def _clear_all(self, window: AnyWindow, merging_windows: MergingWindowSet | None) -> None:
-        running = self._running
+        running = self.running
         running.contents.clear()
         running.trigger.clear()
         self.clear_function(window)
@@ -321,17 +310,8 @@ class WindowOperator(StatefulOperator):
     def clear_function(self, window: AnyWindow) -> None:
         """Let the window function clear its state for ``window``."""
         if isinstance(self.function, (ProcessWindowFunction, ProcessAllWindowFunction)):
-            self._running.context.bind(window)
-            self.function.clear(self._running.context)
-
-    def take_event_time(self, watermark: int) -> Timer | None:
-        return self._running.timers.take_event_time(watermark)
-
-    def take_processing_time(self, now_ms: int) -> Timer | None:
-        return self._running.timers.take_processing_time(now_ms)
-
-    def next_processing_time_ms(self) -> int | None:
-        return self._running.timers.next_processing_time_ms()
+            self.running.context.bind(window)
+            self.function.clear(self.running.context)
 
     # --- the end of a window -----------------------------------------------------------------------
 
@@ -341,28 +321,20 @@ class WindowOperator(StatefulOperator):
         return min(end + self.allowed_lateness_ms, MAX_LONG_VALUE) if self._is_event_time else end
 
     def _is_window_late(self, window: AnyWindow) -> bool:
-        return self._is_event_time and self._cleanup_time(window) <= self._running.timers.current_watermark()
+        return self._is_event_time and self._cleanup_time(window) <= self.running.timers.current_watermark()
 
     def _is_element_late(self, timestamp: int | None) -> bool:
         if not self._is_event_time or timestamp is None:
             return False
-        return timestamp + self.allowed_lateness_ms <= self._running.timers.current_watermark()
+        return timestamp + self.allowed_lateness_ms <= self.running.timers.current_watermark()
 
     def _register_cleanup_timer(self, window: AnyWindow) -> None:
         time = self._cleanup_time(window)
-        if time == MAX_LONG_VALUE:
-            return
-        if self._is_event_time:
-            self._running.timers.register_event_time_timer(window, time)
-        else:
-            self._running.timers.register_processing_time_timer(window, time)
+        if time != MAX_LONG_VALUE:
+            self.running.cleanup_timers.register(window, time)
 
     def _delete_cleanup_timer(self, window: AnyWindow) -> None:
-        time = self._cleanup_time(window)
-        if self._is_event_time:
-            self._running.timers.delete_event_time_timer(window, time)
-        else:
-            self._running.timers.delete_processing_time_timer(window, time)
+        self.running.cleanup_timers.delete(window, self._cleanup_time(window))
 
 
 def window_operator(

@@ -1,10 +1,13 @@
 """Keyed functions over DataFrames: ``keyed_process`` and ``keyed_map``."""
 
 from pyflinkstate.runtime.operators import KeyState
-from pyflinkstate.runtime.program.dataframes.mapping import keyed_map
-from pyflinkstate.runtime.program.dataframes.processing import keyed_process
-from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, keyed_process_queries
-from pyflinkstate.runtime.program.dataframes.steps import KeyedStep
+from pyflinkstate.runtime.program.dataframes.options import KeyedStep
+from pyflinkstate.runtime.program.dataframes.processing import (
+    KeyedProcessQuery,
+    keyed_map,
+    keyed_process,
+    keyed_process_queries,
+)
 
 __all__ = [
     "KeyState",

@@ -1,39 +1,144 @@
-"""``keyed_process``: keyed functions over DataFrames, in one call."""
+"""``keyed_process`` and ``keyed_map``, keyed functions over DataFrames in one call, and their queries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import TYPE_CHECKING, overload
 
 import attrs
 from pyarrow.fs import FileSelector
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import ArrowObject, SparkSchema
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.api import (
+    OutputTag,
+    SparkSchema,
+    StateTtlConfig,
+    TypeInformation,
+    Types,
+    ValueStateDescriptor,
+    safe_repr,
+)
+from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.master import CheckpointStats, JobExecutionResult, JobListener
-from pyflinkstate.runtime.plan import Node
+from pyflinkstate.runtime.operators import KeyedMap, MapKey
+from pyflinkstate.runtime.plan import Input, Node
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.dataframes.initial_state import check_frame, rows_of
 from pyflinkstate.runtime.program.dataframes.options import (
+    JobKeywords,
     JobOptions,
+    KeyedStep,
     ProcessKeywords,
+    chained,
     check_keywords,
     first_step,
 )
-from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, add_query, failure_of
-from pyflinkstate.runtime.program.dataframes.steps import KeyedStep, chained
+from pyflinkstate.runtime.program.dataframes.rows import KeyColumns, check_frame, columns_of, rows_of
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.sinks import FileSink
-from pyflinkstate.runtime.spark import job_failure
-from pyflinkstate.runtime.storage import open_file_system, path_in_spark
+from pyflinkstate.runtime.spark import streaming_queries
+from pyflinkstate.runtime.storage import AnyPath, open_file_system, path_in_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from typing_extensions import Unpack
+
+    from pyflinkstate.runtime.program.job_client import JobClient
+    from pyflinkstate.runtime.program.keyed_stream import KeyedStream
+
+
+@attrs.frozen
+class KeyedProcessQuery:
+    """A job that :func:`keyed_process` or :func:`keyed_map` runs for a streaming DataFrame.
+
+    Its methods are those of Spark's ``StreamingQuery``.
+
+    Attributes:
+        client: monitors and controls the job: status, cancellation, savepoints.
+        output: the directory of its committed results, which are Parquet files, as Spark reads it: without
+            the ``%`` escapes of a URI.
+        job_name: the name that was given to :func:`keyed_process`.
+    """
+
+    client: JobClient
+    output: str
+    job_name: str
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job has not ended yet."""
+        return not self.client.get_job_execution_result().done()
+
+    def exception(self) -> BaseException | None:
+        """Return the error that the job failed with, or None if it runs or has not failed."""
+        return None if self.is_active else failure_of(self.client.get_job_execution_result())
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the job has ended, and return whether it has.
+
+        Args:
+            timeout: the longest time to wait, in seconds. Default: no limit.
+
+        Raises:
+            PyFlinkStateError: what made the job fail.
+        """
+        try:
+            error = failure_of(self.client.get_job_execution_result(), timeout)
+        except FutureTimeoutError:
+            return False
+        if error is not None:
+            raise error
+        return True
+
+    def stop(self, savepoint: AnyPath | None = None) -> str | None:
+        """End the job, and wait until it has ended.
+
+        Args:
+            savepoint: a directory, below which the state is written first, after all output before it has
+                been committed. Pass the folder that is returned as ``restore_from``. Without it the job ends
+                at once, and goes on from its last checkpoint when it is run again.
+
+        Returns:
+            the savepoint's folder; None without one.
+
+        Raises:
+            CheckpointError: the savepoint could not be written.
+        """
+        if savepoint is None:
+            self.client.cancel().result()
+            return None
+        folder = self.client.stop_with_savepoint(savepoint_directory=savepoint).result()
+        self.await_termination()
+        return folder
+
+
+def failure_of(result: Future[JobExecutionResult], timeout: float | None = None) -> BaseException | None:
+    """Return what made a job fail; that it was cancelled is no failure."""
+    error = result.exception(timeout)
+    return None if isinstance(error, JobCancelledError) else error
+
+
+#: The newest comes last. Jobs that have ended are removed when the next one starts.
+_queries: list[KeyedProcessQuery] = []
+
+
+def keyed_process_queries() -> list[KeyedProcessQuery]:
+    """Return the jobs of this program's streaming DataFrames, the newest last.
+
+    Each runs until it is cancelled, fails, or its query is stopped. A job that has ended stays in the list
+    until the next one starts.
+    """
+    return list(_queries)
+
+
+def add_query(query: KeyedProcessQuery, tell: Callable[[Future[JobExecutionResult]], None]) -> None:
+    """Add the query of a job that has just started; ``tell`` is called with its result."""
+    query.client.get_job_execution_result().add_done_callback(tell)
+    _queries[:] = [
+        other for other in _queries if not other.client.get_job_status().result().is_terminal_state()
+    ]
+    _queries.append(query)
 
 
 @overload
@@ -195,7 +300,7 @@ def _streaming(
         folder = folders[tag_id]
         empty = df.sparkSession.createDataFrame([], schema)
         rows, columns = env.jobs.rows_for_files(node, schema)
-        made_by = _arrow_schema(empty) if columns is None else columns
+        made_by = empty.toArrow().schema if columns is None else columns
         DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by, retention_ms=options.retention_ms))
         file_system, path = open_file_system(folder)
         file_system.create_dir(path, recursive=True)
@@ -203,7 +308,7 @@ def _streaming(
         frames.append(reader.option("recursiveFileLookup", "true").parquet(path_in_spark(folder)))
     read = [path_in_spark(folder) for folder in folders.values()]
     until = options.until_results()
-    readers = [(path, job_failure.ResultQueries(df.sparkSession, path, until)) for path in read]
+    readers = [(path, streaming_queries.ResultQueries(df.sparkSession, path, until)) for path in read]
     if not options.ends_by_itself():
         env.add_listener(_FirstResults(readers))
         if _has_results(folders[""]):
@@ -227,10 +332,10 @@ def _has_results(folder: str) -> bool:
 
 
 #: By directory of results: the queries that read what the newest job there commits.
-_readers: dict[str, job_failure.ResultQueries] = {}
+_readers: dict[str, streaming_queries.ResultQueries] = {}
 
 
-_Readers = list[tuple[str, job_failure.ResultQueries]]
+_Readers = list[tuple[str, streaming_queries.ResultQueries]]
 
 
 @attrs.define
@@ -254,17 +359,85 @@ def _release(readers: _Readers) -> None:
 def _tell(readers: _Readers, job_name: str, result: Future[JobExecutionResult]) -> None:
     """Have the queries of a job that has failed fail, unless a newer run of the job goes on for them."""
     error = failure_of(result)
-    if error is not None:
-        _fail(readers, job_name, error)
-    _release(readers)
-
-
-def _fail(readers: _Readers, job_name: str, error: BaseException) -> None:
-    why = f"{type(error).__name__}: {error}"
     for output, queries in readers:
-        if _readers.get(output) is queries:
+        if error is not None and _readers.get(output) is queries:
+            why = f"{type(error).__name__}: {error}"
             queries.fail(f"job {job_name!r}, whose results this query reads, has failed: {why}")
+        queries.release()
 
 
-def _arrow_schema(frame: DataFrame) -> ArrowObject:
-    return frame.toArrow().schema
+@attrs.frozen(kw_only=True)
+class _MapStep(KeyedStep):
+    """A step whose function is the operator itself."""
+
+    def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
+        operator: KeyedMap = self.function  # type: ignore[assignment]
+        name = name_of(operator.function, "keyed_map")
+        return keyed.stateful((keyed.as_input(), *initial), operator, name, None)
+
+
+def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | None:
+    """Return the column that has the state of a key: the only one that does not belong to the key.
+
+    Raises:
+        ConfigurationError: there is none, or there are several.
+    """
+    if initial_state is None or not hasattr(initial_state, "isStreaming"):
+        return None  # no initial state, or not a DataFrame: that error is raised later
+    columns = initial_state.columns
+    others = [name for name in columns if name not in columns_of(key)]
+    if callable(key) or len(others) != 1:
+        raise ConfigurationError(
+            f"initial_state= of keyed_map() takes a DataFrame with the columns of the key, given by their "
+            f"names, and one more, whose value becomes the state; its columns are {', '.join(columns)}"
+        )
+    return str(others[0])
+
+
+def keyed_map(
+    df: DataFrame,
+    key: KeyColumns,
+    function: MapKey,
+    schema: SparkSchema,
+    *,
+    state_type: TypeInformation | None = None,
+    state_ttl: StateTtlConfig | None = None,
+    key_type: TypeInformation | None = None,
+    **options: Unpack[JobKeywords],
+) -> DataFrame:
+    """Call ``function(key, rows, state)`` for each key of a DataFrame, and return what it yields.
+
+    For a batch DataFrame it is called once for each key, with all rows of the key. For a streaming DataFrame
+    it is called once for each key that has rows in a micro-batch, with these rows; ``state`` has what the
+    calls before have left there. The rows of a batch are held in memory until all have come.
+
+    Args:
+        df: a batch or streaming DataFrame.
+        key: the name of a column, several names, or a function of the row.
+        function: called with the key, an iterator over Spark ``Row`` records, and a :class:`KeyState`;
+            returns or yields rows of ``schema``, or returns None.
+        schema: what ``createDataFrame`` takes, such as ``"user string, n long"``.
+        state_type: the type of the value in ``state``, which is then checked and stored as columns. Default:
+            any value, which is pickled.
+        state_ttl: when a value expires.
+        key_type: see :meth:`DataStream.key_by`.
+        initial_state: a batch DataFrame with the columns of ``key``, which must be names then, and one more,
+            whose value becomes the state of the key before the first row of ``df`` is read. There may be one
+            row for each key. :func:`keyed_process` says when it is read.
+        **options: as for :func:`keyed_process`: ``parallelism``, ``checkpoint_directory`` (required for a
+            streaming DataFrame), ``restore_from``, ``on_failure``, ``listener``, ``trigger``,
+            ``output_mode``, ``retention`` and ``job_name``.
+
+    Raises:
+        ConfigurationError: as for :func:`keyed_process`.
+        RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
+    """
+    check_keywords("keyed_map()", options, JobKeywords, ["state_type", "state_ttl", "key_type"])
+    check_function("keyed_map()", function, (), arguments=3)
+    descriptor = ValueStateDescriptor("state", state_type or Types.PICKLED_BYTE_ARRAY())
+    if state_ttl is not None:
+        descriptor.enable_time_to_live(state_ttl)
+    operator = KeyedMap(function, descriptor, _initial_column(options.get("initial_state"), key))
+    step = _MapStep(key=key, function=operator, schema=schema, key_type=key_type)  # type: ignore[arg-type]
+    (frame,) = process(df, [step], {}, JobOptions("keyed_map()", options))
+    return frame

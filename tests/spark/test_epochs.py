@@ -1,0 +1,337 @@
+"""What an epoch costs beside its records, how it begins, and what runs ahead of it; Spark as an engine."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from contract_engine import EngineContract, driver_of
+from injections import LINES, ON_THE_WAY, GatewayGone, Injection
+from operators import PATIENCE_S, RunningSum, running_sums
+from py4j import clientserver
+
+from pyflinkstate import (
+    FileSink,
+    JobListener,
+    KeyedProcessFunction,
+    RestartStrategies,
+    StreamExecutionEnvironment,
+    errors,
+)
+from pyflinkstate.runtime.engine import CodeBook
+from pyflinkstate.runtime.plan import SinkNode, make_plan
+from pyflinkstate.runtime.sinks import RddSink
+from pyflinkstate.runtime.spark import worker_tasks
+from pyflinkstate.runtime.spark.epoch_rdds import ContextView, values_of
+from pyflinkstate.runtime.spark.epoch_runner import SparkRunner
+
+pytestmark = [pytest.mark.spark]
+
+#: The commands with which py4j only tells that Python no longer needs an object: they come at any time.
+GARBAGE = "m\n"
+#: One JVM call more or less is not worth a failure; before these RDDs had a view there were 119. A job also
+#: asks once in a second whether the context still runs.
+MOST_CALLS = 57
+
+
+class Calls(JobListener):
+    """Counts the calls to the JVM in each epoch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now: Counter[str] = Counter()
+        self.of_epochs: list[Counter[str]] = []
+        send = clientserver.ClientServerConnection.send_command
+
+        def counted(connection: Any, command: str) -> Any:
+            if not command.startswith(GARBAGE):
+                self.now[command[:1]] += 1
+            return send(connection, command)
+
+        monkeypatch.setattr(clientserver.ClientServerConnection, "send_command", counted)
+
+    def on_epoch(self, stats: Any) -> None:
+        self.of_epochs.append(self.now)
+        self.now = Counter()
+
+
+class Double(KeyedProcessFunction):
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[int]:
+        yield 2 * value
+
+
+def test_an_epoch_needs_few_calls_to_the_jvm_and_looks_no_class_up(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(monkeypatch)
+    env = StreamExecutionEnvironment(spark).set_parallelism(2).enable_checkpointing(0, str(tmp_path))
+    env.add_listener(calls)
+    stream = env.from_collection(range(16), records_per_epoch=4).key_by(lambda number: number)
+    assert sorted(stream.process(Double()).execute_and_collect()) == list(range(0, 32, 2))
+    _, *later = calls.of_epochs
+    assert len(later) >= 3
+    for count in later:
+        assert count.total() <= MOST_CALLS, count
+        assert count["r"] == 0, "classes and methods were looked up before"
+
+
+def test_workers_freeze_what_they_have_loaded(spark: Any) -> None:
+    """The last epoch of one partition runs in a worker that has run the one before it."""
+    env = StreamExecutionEnvironment(spark).set_parallelism(1)
+    frozen = env.from_collection(range(4), records_per_epoch=1).map(lambda _: gc.get_freeze_count())
+    assert list(frozen.execute_and_collect())[-1] > 0
+
+
+def test_a_process_freezes_again_only_when_it_has_loaded_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_tasks, "_frozen_modules", 0)
+    try:
+        worker_tasks.freeze_what_is_loaded()
+        before = gc.get_freeze_count()
+        kept = [[] for _ in range(1_000)]
+        worker_tasks.freeze_what_is_loaded()
+        assert gc.get_freeze_count() <= before
+        monkeypatch.setitem(sys.modules, "a module that was not there", sys)
+        worker_tasks.freeze_what_is_loaded()
+        assert gc.get_freeze_count() > before
+        assert len(kept) == 1_000
+    finally:
+        gc.unfreeze()
+
+
+def test_a_view_shows_what_a_program_changes_after_it_was_made(spark: Any, tmp_path: Path) -> None:
+    context = spark.sparkContext
+    view = ContextView(context)
+    assert view.environment is view.environment
+    context.environment["A_TEST_IS"] = "here"
+    try:
+        assert view.environment["A_TEST_IS"] == "here"
+    finally:
+        del context.environment["A_TEST_IS"]
+    assert "A_TEST_IS" not in view.environment
+    archive = tmp_path / "added_later.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("added_later.py", "ANSWER = 42\n")
+    assert "added_later.zip" not in list(view._python_includes)
+    context.addPyFile(str(archive))
+    assert "added_later.zip" in list(view._python_includes)
+
+
+# --- the start -------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failure_at_each_line_is_an_error_or_a_restart_and_never_a_hang(spark: Any, tmp_path: Path) -> None:
+    before = sys.gettrace()
+    happened = []
+    for number, (code, line) in enumerate(LINES):
+        injection = Injection(code, line)
+        injection.install()
+        try:
+            seen = sums(spark, tmp_path / str(number))
+        except GatewayGone:
+            seen = None  # on the job's own thread: the job has ended with it
+        finally:
+            threading.settrace(None)  # type: ignore[arg-type]
+            sys.settrace(before)
+        assert seen in (None, [0, 1, 2, 3, 4, 5]), (code, line)
+        happened += [code.co_name] * injection.has_happened
+    assert {function.__name__ for function in ON_THE_WAY} <= set(happened)
+
+
+def sums(spark: Any, folder: Path) -> list[int]:
+    env = StreamExecutionEnvironment(spark).set_parallelism(1).enable_checkpointing(0, str(folder))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    stream = env.from_collection(range(6), records_per_epoch=3).map(lambda number: number)
+    return list(stream.execute_and_collect())
+
+
+KILLED_JVM = """
+import os, signal, sys, threading
+from pyflinkstate import StreamExecutionEnvironment, errors
+from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner
+from pyflinkstate.runtime.master.actions import EngineRequests
+
+def kill_before(owner, name):
+    function = getattr(owner, name)
+    def killing(*arguments):
+        if arguments[-1] is not None and calls.append(name) is None and len(calls) == 2:
+            process = env._context._gateway.proc
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return function(*arguments)
+    setattr(owner, name, killing)
+
+calls = []
+env = StreamExecutionEnvironment().set_parallelism(1).enable_checkpointing(0, sys.argv[1])
+kill_before(*PLACE)
+numbers = env.from_collection(range(50), records_per_epoch=10)
+if sys.argv[2] == "ahead":
+    numbers = numbers.key_by(lambda number: number % 3).reduce(lambda a, b: a + b)
+numbers.print()
+try:
+    env.execute()
+except errors.SparkUnavailableError as error:
+    print("unavailable:", str(error).splitlines()[0])
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("(EngineRequests, '_start')", "alone"),
+        ("(epoch_runner.SparkRunner, '_run_and_tell')", "alone"),
+        ("(epoch_runner.SparkRunner, '_run')", "alone"),
+        ("(epoch_rdds.SparkGraph, 'run')", "alone"),
+        ("(epoch_runner.SparkRunner, '_run')", "ahead"),
+    ],
+    ids=["asked for", "thread begins", "properties", "collect", "while another is ahead"],
+)
+def test_a_jvm_that_dies_as_an_epoch_starts_is_an_error_and_no_hang(
+    tmp_path: Path, place: str, kind: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(KILLED_JVM.replace("PLACE", place))
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "checkpoints"), kind],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert "unavailable: the Spark application ended in" in done.stdout, done.stderr
+
+
+# --- one ahead -------------------------------------------------------------------------------------
+
+RECORDS = [(f"key-{n * 7 % 23}", n) for n in range(600)]
+PER_EPOCH = 100
+EXPECTED = Counter(f'["{key}",{total}]' for key, total in running_sums(RECORDS))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait, in a worker or a slot; nothing takes so long that it would end this."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not holds() and time.monotonic() < deadline_s:
+        threading.Event().wait(0.01)
+
+
+class Reader:
+    """Stands still at one record until it is cancelled, and raises at another one; each only once."""
+
+    def __init__(self, folder: Path, hangs_at: int, raises_at: int) -> None:
+        self.folder = folder
+        self.hangs_at = hangs_at
+        self.raises_at = raises_at
+
+    def __call__(self, record: tuple[str, int]) -> tuple[str, int]:
+        if record[1] == self.hangs_at and self._is_first("hung"):
+            wait_until(lambda: False)
+        if record[1] == self.raises_at and self._is_first("raised"):
+            raise LookupError(f"cannot read {record[1]} at the first try")
+        return record
+
+    def _is_first(self, what: str) -> bool:
+        try:
+            (self.folder / what).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+class DiesWhileOthersRead(RunningSum):
+    """Kills its slot at one record, when the reader stands still in the epoch after it."""
+
+    def __init__(self, folder: Path, dies_at: int, waits_at: int) -> None:
+        self.folder = folder
+        self.dies_at = dies_at
+        self.waits_at = waits_at
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[1] == self.dies_at and self.get_runtime_context().get_attempt_number() == 0:
+            wait_until((self.folder / "hung").exists)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if value[1] == self.waits_at:
+            wait_until((self.folder / "raised").exists)
+        yield from super().process_element(value, ctx)
+
+
+class Restarts(JobListener):
+    def __init__(self) -> None:
+        self.reasons: list[Exception] = []
+
+    def on_restart(self, attempt: int, error: Exception) -> None:
+        self.reasons.append(error)
+
+
+def rows(output: Path) -> Counter[str]:
+    files = sorted(output.glob("epoch=*/*.jsonl"))
+    return Counter(row for file in files for row in file.read_text().splitlines())
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("no_slot_left")
+def test_a_slot_dies_while_the_next_epoch_is_read_and_a_later_one_fails_ahead(
+    spark: Any, tmp_path: Path
+) -> None:
+    env = StreamExecutionEnvironment(spark).set_parallelism(2)
+    env.enable_checkpointing(0, str(tmp_path / "checkpoints"))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
+    told = Restarts()
+    env.add_listener(told)
+    # Epoch 3 has the records from 200 on; the reader stands still in epoch 4, and raises ahead of epoch 6. If
+    # Spark has not told of that before epoch 6 begins, the epoch waits for the same stage and fails too.
+    read = env.from_collection(RECORDS, records_per_epoch=PER_EPOCH).map(Reader(tmp_path, 350, 550))
+    function = DiesWhileOthersRead(tmp_path, 250, 450)
+    summed = read.key_by(lambda record: record[0]).process(function).uid("sums")
+    summed.sink_to(FileSink(str(tmp_path / "output")))
+    result = env.execute("sums")
+    assert rows(tmp_path / "output") == EXPECTED
+    assert isinstance(told.reasons[0], errors.SlotLostError)
+    assert len(told.reasons) <= 2
+    assert (tmp_path / "raised").exists()
+    assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
+
+
+# --- the engine ------------------------------------------------------------------------------------
+
+
+class TestSparkEngine(EngineContract):
+    @pytest.fixture
+    def engine(self, spark: Any) -> SparkRunner:
+        return SparkRunner(spark.sparkContext, "contract")
+
+
+def test_the_code_of_a_job_stays_no_longer_than_what_needs_it(spark: Any) -> None:
+    """Spark sends it once more with each task that reads results which are kept."""
+    context = spark.sparkContext
+    runners = [SparkRunner(context, "collects"), SparkRunner(context, "keeps")]
+    sent: list[Path] = []
+    for runner in runners:
+        with driver_of(runner) as epochs:
+            request = epochs.request(("map", lambda number: number * 10), ("shuffle", None))
+            if runner is runners[1]:
+                (sink,) = request.plan.sinks
+                plan = make_plan([SinkNode(sink.parent, RddSink(), "sink")], 1, None)
+                request = attrs.evolve(request, plan=plan, code=CodeBook(plan))
+            runner.start(request, epochs.hear)
+            ended = epochs.end()
+            assert ended.error is None, ended.error
+            sent.append(Path(runner._codes._path))
+            assert sent[-1].exists()
+            runner.close()
+    assert [path.exists() for path in sent] == [False, True]
+    assert ended.results is not None
+    ((kept,),) = ended.results
+    assert sorted(values_of(context, [kept]).collect()) == [10, 20, 30]
