@@ -55,6 +55,13 @@ class TestOrder:
         queue.add(Timer(2, "k"), 5)
         assert fired(queue) == [Timer(1, ("k", 1), "w"), Timer(2, "k", VOID_NAMESPACE)]
 
+    def test_a_timer_deleted_while_others_of_its_time_fire_is_passed_over(self, queue):
+        for key in "abc":
+            queue.add(Timer(1, key), 4)
+        assert queue.poll(1).key == "a"
+        assert queue.remove(Timer(1, "b"), 4)
+        assert [timer.key for timer in fired(queue)] == ["c"]
+
     def test_a_timer_added_while_others_fire_comes_in_its_place(self, queue):
         """An earlier one at once, one of the same time after those, as a timer that sets the next."""
         for time in (1, 3):
