@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 class NoNamespace:
     """Stands for the namespace of a state until one is set: looking up an entry with it fails."""
 
-    __slots__ = ("_name",)
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -34,17 +32,6 @@ class NoNamespace:
 
 class HeapState(BoundState):
     """What the five views have in common: where the entry is, and errors that name state and key."""
-
-    __slots__ = (
-        "_context",
-        "_is_namespaced",
-        "_maps",
-        "_name",
-        "_namespace",
-        "_namespace_may_hold_nan",
-        "_namespace_type",
-        "_table",
-    )
 
     def __init__(self, table: StateTable, context: KeyContext) -> None:
         self._table = table

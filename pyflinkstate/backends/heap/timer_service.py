@@ -36,8 +36,6 @@ class SubtaskTime:
         watermark: the watermark, in ms since 1970.
     """
 
-    __slots__ = ("now_ms", "watermark")
-
     def __init__(self, now_ms: Callable[[], int], watermark: Timestamp = _LEAST) -> None:
         self.now_ms = now_ms
         self.watermark: Timestamp = watermark
@@ -49,8 +47,6 @@ class KindOfTimers:
     Attributes:
         queue: the queue, or None if there is none yet.
     """
-
-    __slots__ = ("_backend", "_key_context", "_name", "_namespace_type", "queue")
 
     def __init__(self, name: str, backend: HeapKeyedStateBackend, namespace_type: TypeInformation) -> None:
         self._name = name
@@ -126,8 +122,6 @@ class InternalTimerService:
         processing: the processing-time timers.
     """
 
-    __slots__ = ("_time", "event", "processing")
-
     def __init__(
         self,
         name: str,
@@ -195,8 +189,6 @@ class UserTimerService:
     See :class:`~pyflinkstate.api.context.TimerService`, whose subclass it is registered as; inheriting from
     it would make compiled code slow.
     """
-
-    __slots__ = ("_timers",)
 
     def __init__(self, timers: InternalTimerService) -> None:
         self._timers = timers

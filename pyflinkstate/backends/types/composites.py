@@ -21,6 +21,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
 )
 from pyflinkstate.api.values import TypedValue
+from pyflinkstate.backends.types.atoms import show_row
 from pyflinkstate.backends.types.codec import (
     Codec,
     Convert,
@@ -35,7 +36,6 @@ from pyflinkstate.backends.types.codec import (
 )
 from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, java_hash_of_tuple
 from pyflinkstate.backends.types.internal_types import TtlTypeInfo, dump_pickle
-from pyflinkstate.backends.types.texts import show_row
 from pyflinkstate.backends.values import (
     NOTED_FROM,
     CheckedDict,
@@ -47,9 +47,7 @@ from pyflinkstate.backends.values import (
 
 
 def _optional(convert: ToArrow) -> Convert:
-    if convert is None:
-        return lambda value: value
-    return lambda value: None if value is None else convert(value)
+    return unchanged if convert is None else _unless_none(convert)
 
 
 def _optional_unless_pickled(convert: ToArrow) -> Convert:

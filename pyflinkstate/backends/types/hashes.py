@@ -126,8 +126,7 @@ def java_hash_of_bytes(value: bytes) -> int:
     return _signed(code)
 
 
-def _combine(codes: Sequence[int]) -> int:
-    code = 1
+def _combine(codes: Sequence[int], code: int = 1) -> int:
     for part in codes:
         code = (31 * code + part) & _MASK
     return _signed(code)
@@ -139,10 +138,7 @@ def java_hash_of_tuple(codes: Sequence[int]) -> int:
     >>> java_hash_of_tuple([97, 1])
     3008
     """
-    code = 0
-    for part in codes:
-        code = (31 * code + part) & _MASK
-    return _signed(code)
+    return _combine(codes, 0)
 
 
 def java_hash_of_row(row_kind: RowKind, codes: Sequence[int | None]) -> int:

@@ -44,20 +44,20 @@ class SealedPickles(PickledBytesTypeInfo):
 
 def sealed(type_info: TypeInformation) -> TypeInformation:
     """Return the type under which values are restored that a file calls ``type_info``."""
-    return walk(type_info, _sealed)
-
-
-def _sealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
-    return SealedPickles() if isinstance(type_info, PickledBytesTypeInfo) else type_info.with_parts(parts)
+    return walk(
+        type_info,
+        lambda of, parts: SealedPickles() if isinstance(of, PickledBytesTypeInfo) else of.with_parts(parts),
+    )
 
 
 def unsealed(type_info: TypeInformation) -> TypeInformation:
     """Return the type of restored values once their pickles are loaded."""
-    return walk(type_info, _unsealed)
-
-
-def _unsealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
-    return Types.PICKLED_BYTE_ARRAY() if isinstance(type_info, SealedPickles) else type_info.with_parts(parts)
+    return walk(
+        type_info,
+        lambda of, parts: (
+            Types.PICKLED_BYTE_ARRAY() if isinstance(of, SealedPickles) else of.with_parts(parts)
+        ),
+    )
 
 
 def dump_pickle(value: TypedValue) -> bytes:

@@ -197,8 +197,6 @@ class RecordCounter:
         number: how many there were.
     """
 
-    __slots__ = ("number",)
-
     def __init__(self) -> None:
         self.number = 0
 
