@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from pyflinkstate.api.values import Key, Stored
+from pyflinkstate.api import Key, Stored
 
 #: A function that is called with each key that is selected (Flink: ``KeySelectionListener``).
 KeySelectionListener = Callable[[Key], None]

@@ -10,8 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from pyflinkstate.api.metrics import ReportedMetric, ReportedMetric as Sample
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject, ReportedMetric, ReportedMetric as Sample
 from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.story import TIMES, JobStory
 from pyflinkstate.runtime.operators import LATE_RECORDS_DROPPED

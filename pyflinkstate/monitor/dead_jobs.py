@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
 from pyflinkstate.errors import (
     CheckpointError,

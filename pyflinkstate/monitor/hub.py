@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pyflinkstate.api.metrics import MetricReporter, ReportedMetric
+from pyflinkstate.api import MetricReporter, ReportedMetric
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor.api import all_metrics
 from pyflinkstate.monitor.dead_jobs import Follower

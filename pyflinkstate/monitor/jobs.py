@@ -20,7 +20,7 @@ from functools import partial
 
 import attrs
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.monitor import events
 from pyflinkstate.monitor.journal import Journal, encode

@@ -25,7 +25,7 @@ from itertools import accumulate, islice
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.runtime.storage import (
     OBJECT_STORES,
     below,

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject, safe_repr
 from pyflinkstate.errors import PickledStateError, PyFlinkStateError
 from pyflinkstate.state_access import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.columns import load_plain

@@ -13,7 +13,7 @@ from itertools import takewhile, zip_longest
 
 import attrs
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 
 MOST_EPOCHS = 500
 MOST_CHECKPOINTS = 500

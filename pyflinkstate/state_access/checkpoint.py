@@ -9,10 +9,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate import notebook
-from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.safe_repr import short_repr
-from pyflinkstate.api.time import LengthOfTime, milliseconds_of
-from pyflinkstate.api.values import Key
+from pyflinkstate.api import Key, LengthOfTime, check_list, milliseconds_of, short_repr
 from pyflinkstate.backends.format import (
     CheckpointMetadata,
     OperatorState,

@@ -20,8 +20,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import ArrowObject
+from pyflinkstate.api import ArrowObject, PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.format import (
     STATE_FILE_MAGIC,
     KeyGroupsStateHandle,

@@ -16,9 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.types import ExternalTypeInfo, PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import ArrowObject, Key
+from pyflinkstate.api import (
+    ArrowObject,
+    ExternalTypeInfo,
+    Key,
+    PickledBytesTypeInfo,
+    TypeInformation,
+    check_list,
+)
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types import decode_column, encode_column
 from pyflinkstate.errors import InvalidKeyError, PickledStateError

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace, TypedValue
+from pyflinkstate.api import ArrowObject, JsonObject, Key, Namespace, TypedValue, check_list
 from pyflinkstate.backends.types import sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
 from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion

@@ -12,9 +12,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import short_repr
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import ArrowObject, JsonObject, Offset
+from pyflinkstate.api import ArrowObject, JsonObject, Offset, TypeInformation, short_repr
 from pyflinkstate.backends.format import (
     OPERATOR_FILE_MAGIC,
     OperatorState,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api.safe_repr import short_repr
+from pyflinkstate.api import short_repr
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     FileStateHandle,

@@ -10,9 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.windows import WindowSerializer
+from pyflinkstate.api import StateKind, TypeInformation, WindowSerializer
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (

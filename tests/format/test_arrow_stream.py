@@ -11,7 +11,7 @@ import pytest
 from backend_support import PICKLED, make_backend, restore, state_of, take_snapshot
 
 from pyflinkstate import Types, ValueStateDescriptor
-from pyflinkstate.api.state import StateKind
+from pyflinkstate.api import StateKind
 from pyflinkstate.backends.format import StateCodec, arrow_stream
 from pyflinkstate.backends.format.arrow_stream import (
     batch_message,

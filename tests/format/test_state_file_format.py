@@ -34,13 +34,16 @@ from golden_content import (
     windowed,
 )
 
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
+    ExternalTypeInfo,
     ListStateDescriptor,
+    LocalTimeTypeInfo,
     MapStateDescriptor,
     StateKind,
+    TypeInformation,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import framing
 from pyflinkstate.backends.format.state_file import STATE_FILE_VERSIONS, VERSION, StateFileHead
 from pyflinkstate.backends.keys import KeyGroupRange

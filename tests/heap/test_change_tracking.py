@@ -8,8 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state_map_support import COPY_ON_WRITE_MAKERS, advance_to, filled, next_entries, small_map
 from test_map_machines import change_in_place, keys, values
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import StateKind, Types
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_map import ABSENT
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable

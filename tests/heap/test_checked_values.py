@@ -24,7 +24,7 @@ from pyflinkstate import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.api import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.types import composites, encode_column, rechecker, text_of_type
 from pyflinkstate.backends.values import (

@@ -17,7 +17,7 @@ from backend_support import (
 from contract_backends import KINDS, LONG, STRING, ScriptFunction, lives
 from tiers import cases
 
-from pyflinkstate.api.state import ValueStateDescriptor
+from pyflinkstate.api import ValueStateDescriptor
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range, operator_index

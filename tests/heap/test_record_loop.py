@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Types
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue

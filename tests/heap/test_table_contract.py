@@ -4,8 +4,7 @@ import gc
 
 import pytest
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import StateKind, Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta

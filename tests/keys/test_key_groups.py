@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Types
 from pyflinkstate.backends.keys import (
     UPPER_BOUND_MAX_PARALLELISM,
     KeyGroupRange,

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, Row, RowKind
-from pyflinkstate.api.types import ExternalTypeInfo, Types
+from pyflinkstate.api import ExternalTypeInfo, Types
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.hashes import (

@@ -20,9 +20,7 @@ from support_job import GrowingSource, JobRun
 from support_runtime import PATIENCE_S
 from support_web import EVIL, JOB_ID, Answer, Browser, browser_of, exchange, monitor_with, parse, show, story
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.metrics import ReportedMetric
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import KeyedProcessFunction, ReportedMetric, Types
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor.api import PROMETHEUS_TYPE, prometheus_text, samples

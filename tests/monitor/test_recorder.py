@@ -14,8 +14,7 @@ from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 from support_web import read_journal
 
-from pyflinkstate.api.functions import ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api import OutputTag, ProcessFunction
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 from pyflinkstate.monitor import jobs as recording
 from pyflinkstate.monitor.api import operators, samples

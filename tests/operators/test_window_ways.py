@@ -33,7 +33,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
+from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators import window_operator

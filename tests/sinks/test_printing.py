@@ -13,8 +13,7 @@ import pytest
 from support_runtime import raising
 
 from pyflinkstate import Instant, Row, RowKind
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
+from pyflinkstate.api import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types, safe_repr
 from pyflinkstate.backends.types.atoms import ATOMS, show_double, show_float
 from pyflinkstate.backends.types.codec import walk
 from pyflinkstate.backends.types.table import codec_of

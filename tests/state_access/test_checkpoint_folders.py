@@ -20,13 +20,17 @@ from read_support import (
     write_checkpoint,
 )
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Row,
+    Time,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format import OperatorSubtaskState, framing
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend

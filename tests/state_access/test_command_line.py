@@ -23,10 +23,17 @@ from read_support import JOB_ID, UID, operator_of, state_file, write, write_chec
 from tiers import cases
 from type_samples import KEY_SAMPLES, Samples
 
-from pyflinkstate.api.row import Row, names_of, row_of
-from pyflinkstate.api.state import MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.api import (
+    ExternalTypeInfo,
+    Instant,
+    MapStateDescriptor,
+    Row,
+    TypeInformation,
+    Types,
+    ValueStateDescriptor,
+    names_of,
+    row_of,
+)
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import InvalidKeyError

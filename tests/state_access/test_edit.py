@@ -39,10 +39,14 @@ from read_support import (
 from support_runtime import tree
 from tiers import cases
 
-from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    Time,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer

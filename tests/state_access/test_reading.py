@@ -46,15 +46,21 @@ from operator_support import NUMBERS, snapshot
 from read_support import COUNT, UID, checkpoint_of, filled, in_memory, metadata_of, operator_of
 from tiers import cases
 
-from pyflinkstate.api.context import CheckpointedFunction
-from pyflinkstate.api.functions import BroadcastProcessFunction, KeyedProcessFunction
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Duration, Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.api import (
+    BroadcastProcessFunction,
+    CheckpointedFunction,
+    Duration,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Row,
+    StateTtlConfig,
+    Time,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format import CheckpointMetadata, OperatorSubtaskState
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range

@@ -8,10 +8,7 @@ from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, Not
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 from read_support import JOB_ID, UID, operator_of, write, write_checkpoint
 
-from pyflinkstate.api.state import ValueStateDescriptor
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Duration, StateTtlConfig, Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointNotFoundError,

@@ -8,7 +8,7 @@ import attrs
 from event_time_functions import Third
 
 from pyflinkstate import Available, DataStream, Epoch, Source, SplitEpoch
-from pyflinkstate.api.time import WatermarkAlignment, WatermarkStrategy
+from pyflinkstate.api import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.runtime.plan import SourceNode
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 from support_runtime import PATIENCE_S, ManualClock
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.monitor.dead_jobs import jobs_at
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Shown

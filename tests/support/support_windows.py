@@ -10,7 +10,7 @@ import cloudpickle
 from slot_functions import Mean as Mean
 
 from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
-from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, SubtaskTime
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange

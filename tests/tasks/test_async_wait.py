@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyflinkstate import AsyncFunction, AsyncFunctionDescriptor, RuntimeContext, Time
-from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY, AsyncRetryStrategy
-from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api import MAX_WATERMARK, NO_RETRY_STRATEGY, NO_WATERMARK, AsyncRetryStrategy
 from pyflinkstate.errors import BadRecordError, UserFunctionError
 from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo, async_wait

@@ -22,7 +22,7 @@ from pyflinkstate import (
     Types,
     WatermarkStrategy,
 )
-from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY
+from pyflinkstate.api import NO_RETRY_STRATEGY
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
 from pyflinkstate.runtime.master.job_reporter import Accumulators
 from pyflinkstate.runtime.plan.nodes import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck

@@ -18,8 +18,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.ttl import StateVisibility, UpdateType
+from pyflinkstate.api import StateKind, StateVisibility, UpdateType
 from pyflinkstate.backends.ttl.rules import TtlIncrementalCleanup, TtlRules
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 

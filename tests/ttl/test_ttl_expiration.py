@@ -10,8 +10,7 @@ import pytest
 from tiers import cases
 from ttl_contract import CONTEXTS, MAX_LONG, TTL_MS, Arena, ttl_config
 
-from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import StateTtlConfigBuilder, StateVisibility, Types, UpdateType
 
 ON_WRITE, ON_READ = UpdateType.OnCreateAndWrite, UpdateType.OnReadAndWrite
 NEVER, RELAXED = StateVisibility.NeverReturnExpired, StateVisibility.ReturnExpiredIfNotCleanedUp

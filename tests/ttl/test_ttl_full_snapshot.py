@@ -30,7 +30,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.ttl import StateVisibility, UpdateType
+from pyflinkstate.api import StateVisibility, UpdateType
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE, TtlTypeInfo
 from pyflinkstate.backends.types.table import arrow_type
 from pyflinkstate.errors import StateRegistrationError, StateValueError

@@ -7,7 +7,7 @@ from backend_support import entries, prepare, write
 from ttl_contract import ClockedBackend, ttl_config
 
 from pyflinkstate import KeyedProcessFunction, ListStateDescriptor, MapStateDescriptor, Types
-from pyflinkstate.api.ttl import StateVisibility, UpdateType
+from pyflinkstate.api import StateVisibility, UpdateType
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConcurrentModificationError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness

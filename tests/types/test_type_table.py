@@ -13,9 +13,15 @@ import pytest
 from type_samples import ALL_SAMPLES, SAMPLES, Samples
 
 from pyflinkstate import CountWindowSerializer, Row, TimeWindow, TimeWindowSerializer
-from pyflinkstate.api import basic_types, composite_types, windows
-from pyflinkstate.api.type_information import TypeInformation
-from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, Types
+from pyflinkstate.api import (
+    ExternalTypeInfo,
+    LocalTimeTypeInfo,
+    TypeInformation,
+    Types,
+    basic_types,
+    composite_types,
+    windows,
+)
 from pyflinkstate.backends.types import may_hold_nan
 from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.codec import walk

@@ -23,14 +23,15 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation
-from pyflinkstate.api.windows import (
+from pyflinkstate.api import (
     CountWindow,
     CountWindowSerializer,
+    ExternalTypeInfo,
     GlobalWindow,
     GlobalWindowSerializer,
     TimeWindow,
     TimeWindowSerializer,
+    TypeInformation,
 )
 from pyflinkstate.backends.types.table import (
     arrow_type,

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,

@@ -12,8 +12,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.safe_repr import short_repr
-from pyflinkstate.api.values import Json, JsonObject, Offset
+from pyflinkstate.api import Json, JsonObject, Offset, short_repr
 from pyflinkstate.backends.format.framing import decode_head, encode_head, making_sense
 from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,

@@ -44,7 +44,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.values import Key, Stored
+from pyflinkstate.api import Key, Stored
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,

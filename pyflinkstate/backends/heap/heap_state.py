@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Stored
+from pyflinkstate.api import Stored, safe_repr
 from pyflinkstate.backends.bound_state import BoundState, KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.types import VOID_NAMESPACE, may_hold_nan

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.values import Reduced, StateValue
+from pyflinkstate.api import MapStateDescriptor, Reduced, StateValue, safe_repr
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.state_map import StateMap

@@ -14,8 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api import TypeInformation, safe_repr
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     STATE_FILE_MAGIC,

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final
 
-from pyflinkstate.api.values import Key, Stored
+from pyflinkstate.api import Key, Stored
 from pyflinkstate.errors import ConcurrentModificationError
 
 #: Combines the stored value (None if there is none) with a new one.

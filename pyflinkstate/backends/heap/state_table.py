@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
+from pyflinkstate.api import Key, Namespace, Stored, TypedValue, safe_repr
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_map import (

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
+    AggregateFunction,
     AggregatingState,
     AggregatingStateDescriptor,
+    AnyState,
     ListState,
     ListStateDescriptor,
     MapState,
@@ -22,10 +22,13 @@ from pyflinkstate.api.state import (
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
+    StateValue,
+    Stored,
+    TypeInformation,
     ValueState,
+    integer_bounds,
+    safe_repr,
 )
-from pyflinkstate.api.types import TypeInformation, integer_bounds
-from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.map_state import HeapMapState

@@ -11,10 +11,7 @@ import operator
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.context import TimerService
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK, TimerService, TypeInformation, safe_repr
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE

@@ -9,16 +9,16 @@ from typing import cast
 
 import attrs
 
-from pyflinkstate.api.context import OperatorStateStore
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
     BroadcastState,
     ListState,
     ListStateDescriptor,
     MapStateDescriptor,
+    OperatorStateStore,
     StateDescriptor,
+    StateValue,
+    safe_repr,
 )
-from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     OPERATOR_FILE_MAGIC,

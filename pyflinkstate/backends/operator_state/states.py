@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import BroadcastState, ListState
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
-from pyflinkstate.api.values import StateValue
+from pyflinkstate.api import BroadcastState, ListState, ListTypeInfo, MapTypeInfo, StateValue, safe_repr
 from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,

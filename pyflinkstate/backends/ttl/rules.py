@@ -12,9 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
-from pyflinkstate.api.values import AnyState, StateValue, Stored
+from pyflinkstate.api import (
+    AnyState,
+    StateKind,
+    StateTtlConfig,
+    StateValue,
+    StateVisibility,
+    Stored,
+    UpdateType,
+)
 from pyflinkstate.backends.types import TtlValue
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 

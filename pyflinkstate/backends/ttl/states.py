@@ -14,10 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.types import TypeInformation, integer_bounds
-from pyflinkstate.api.values import AnyState, Reduced, StateValue, Stored
+from pyflinkstate.api import (
+    AggregateFunction,
+    AggregatingState,
+    AnyState,
+    ListState,
+    MapState,
+    Reduced,
+    ReducingState,
+    StateValue,
+    Stored,
+    TypeInformation,
+    ValueState,
+    integer_bounds,
+)
 from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.ttl.rules import UNKNOWN, TtlIncrementalCleanup, TtlRules
 from pyflinkstate.backends.types import value_copier

@@ -16,10 +16,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import LocalTimeTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import Instant, LocalTimeTypeInfo, Row, TypedValue, TypeInformation, Types
 from pyflinkstate.backends.types import hashes
 from pyflinkstate.backends.types.codec import (
     Codec,

@@ -8,19 +8,23 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from pyflinkstate.api.row import Row, RowKind, names_of, rearranged, row_of
-from pyflinkstate.api.types import (
+from pyflinkstate.api import (
     BasicArrayTypeInfo,
     ExternalTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,
     PrimitiveArrayTypeInfo,
+    Row,
+    RowKind,
     RowTypeInfo,
     TupleTypeInfo,
+    TypedValue,
     TypeInformation,
+    names_of,
+    rearranged,
+    row_of,
 )
-from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.atoms import show_row
 from pyflinkstate.backends.types.codec import (
     Codec,

@@ -24,10 +24,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pyflinkstate.api.row import Row, RowKind, fields_to_hash
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import Instant, Row, RowKind, TypedValue, TypeInformation, fields_to_hash
 from pyflinkstate.backends.types.codec import JavaHash
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import ConfigurationError

@@ -17,17 +17,22 @@ from collections.abc import Callable, Sequence
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import Namespace, Reduced, StateValue, TypedValue
-from pyflinkstate.api.windows import (
+from pyflinkstate.api import (
     CountWindow,
     CountWindowSerializer,
     GlobalWindow,
     GlobalWindowSerializer,
+    Namespace,
+    PickledBytesTypeInfo,
+    Reduced,
+    StateValue,
     TimeWindow,
     TimeWindowSerializer,
+    TypedValue,
+    TypeInformation,
+    Types,
     WindowSerializer,
+    safe_repr,
 )
 from pyflinkstate.backends.types.codec import Codec, Convert, column_values, walk
 from pyflinkstate.backends.types.hashes import java_hash

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Json, TypedValue
+from pyflinkstate.api import Json, PickledBytesTypeInfo, TypedValue, TypeInformation
 from pyflinkstate.backends.types.atoms import ATOMS, WIDE_FLOAT
 from pyflinkstate.backends.types.codec import (
     Codec,

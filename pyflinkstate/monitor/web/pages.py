@@ -22,8 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
-from pyflinkstate.api.values import Json, JsonObject
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.api import Json, JsonObject, TimeWindow
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,

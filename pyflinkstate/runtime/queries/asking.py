@@ -27,7 +27,7 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace
+from pyflinkstate.api import ArrowObject, JsonObject, Key, Namespace
 from pyflinkstate.backends.format import StateCodec
 from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.backends.types import RegisteredStateMeta

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.time import Duration
+from pyflinkstate.api import Duration
 from pyflinkstate.runtime.settings.setting import (
     Reader,
     Setting,

@@ -13,10 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from pyflinkstate.api.checks import as_int, positive
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import Offset, Record, SparkObject, Split
+from pyflinkstate.api import (
+    Offset,
+    Record,
+    SparkObject,
+    Split,
+    TypeInformation,
+    Types,
+    as_int,
+    positive,
+    safe_repr,
+)
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
 from pyflinkstate.runtime.sources.formats import Reject
 from pyflinkstate.runtime.wire import ColumnBatch

@@ -37,7 +37,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyflinkstate.api.values import SparkObject
+from pyflinkstate.api import SparkObject
 from pyflinkstate.errors import SourceError
 from pyflinkstate.runtime.spark.sessions import has_pinned_threads
 from pyflinkstate.runtime.wire import spark_cause, told_by_spark

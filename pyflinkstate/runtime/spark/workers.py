@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import Record
 from pyflinkstate.errors import PackageMismatchError, UnsupportedSessionError
 from pyflinkstate.runtime.spark.python_files import kept_folder
 from pyflinkstate.runtime.spark.sessions import context_of

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from pyflinkstate.api.values import JsonObject, Offset
+from pyflinkstate.api import JsonObject, Offset
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     CheckpointMetadata,

@@ -13,9 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.values import Stored
+from pyflinkstate.api import StateKind, Stored, safe_repr
 from pyflinkstate.backends.format import OperatorState
 from pyflinkstate.backends.types import (
     RegisteredQueueMeta,

@@ -9,11 +9,18 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.checks import check_list, check_text
-from pyflinkstate.api.composite_types import check_type
-from pyflinkstate.api.state import StateDescriptor
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
+from pyflinkstate.api import (
+    ArrowObject,
+    Key,
+    PickledBytesTypeInfo,
+    SparkObject,
+    StateDescriptor,
+    StateValue,
+    TypeInformation,
+    check_list,
+    check_text,
+    check_type,
+)
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.keys import check_parallelism
 from pyflinkstate.backends.ttl import rules_of, with_timestamps

@@ -13,22 +13,22 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import (
-    ListTypeInfo,
-    MapTypeInfo,
-    PickledBytesTypeInfo,
-    TypeInformation,
-)
-from pyflinkstate.api.values import ArrowObject, Key, TypedValue
-from pyflinkstate.api.windows import (
+from pyflinkstate.api import (
+    ArrowObject,
     CountWindow,
     CountWindowSerializer,
     GlobalWindow,
     GlobalWindowSerializer,
+    Key,
+    ListTypeInfo,
+    MapTypeInfo,
+    PickledBytesTypeInfo,
+    StateKind,
     TimeWindow,
+    TypedValue,
+    TypeInformation,
     WindowSerializer,
+    safe_repr,
 )
 from pyflinkstate.backends.types import (
     RegisteredStateMeta,

@@ -18,7 +18,7 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.safe_repr import short_repr
+from pyflinkstate.api import short_repr
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     OPERATOR_FILE_MAGIC,
