@@ -4,7 +4,7 @@ Merging (M1) is with the namespaces.
 """
 
 import pytest
-from contract_backends import LONG, PICKLED, STRING, Joined, JoinedText, lives
+from contract_backends import LONG, STRING, lives
 from slot_functions import Mean
 
 from pyflinkstate import (
@@ -71,15 +71,6 @@ def test_r2_later_values_are_reduced_into_what_is_stored_in_this_order(everywher
         state.add(value)
         assert state.get() == expected
     assert everywhere.entries() == 1
-
-
-@both
-def test_r3_adding_none_clears(everywhere, descriptor):
-    state = everywhere.state(descriptor)
-    state.add(1)
-    state.add(None)
-    assert state.get() is None
-    assert everywhere.entries() == 0
 
 
 @both
@@ -192,18 +183,3 @@ def test_a1_an_accumulator_that_is_forgotten_to_be_returned_is_refused(everywher
     with pytest.raises(StateValueError, match="the aggregate function returned None"):
         state.add(7)
     assert everywhere.entries() == 0
-
-
-@pytest.mark.parametrize(
-    ("function", "accumulator_type"),
-    [(Joined(), Types.LIST(STRING)), (Joined(), PICKLED), (JoinedText(), STRING), (JoinedText(), PICKLED)],
-    ids=["mutable, declared", "mutable", "immutable, declared", "immutable"],
-)
-def test_a2_accumulators_may_change_in_place_or_not(everywhere, function, accumulator_type):
-    """What an open snapshot holds of a mutable one is checked when it is released."""
-    descriptor = AggregatingStateDescriptor("joined", function, accumulator_type)
-    for number in range(6):
-        for key in ("a", "b"):
-            everywhere.state(descriptor, key).add(number)
-            assert everywhere.state(descriptor, key).get() == ">" + "".join(map(str, range(number + 1)))
-    assert everywhere.restarted().state(descriptor, "b").get() == ">012345"

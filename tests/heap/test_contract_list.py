@@ -113,16 +113,6 @@ def test_l7_a_list_may_be_added_to_itself(visits):
     assert elements(visits) == [1, 2, 1, 2]
 
 
-@pytest.mark.parametrize("method", ["add_all", "update"])
-def test_l7_the_callers_list_stays_the_callers(visits, method):
-    mine = [1]
-    getattr(visits, method)(mine)
-    mine.append(2)
-    visits.add(3)
-    assert elements(visits) == [1, 3]
-    assert mine == [1, 2]
-
-
 class TestWhileItIsIteratedOver:
     """Java's ``ArrayList`` is fail-fast. Lists that are replaced or removed are iterated over as they were.
 
@@ -211,15 +201,6 @@ def test_what_is_handed_out_is_a_plain_list_to_who_keeps_it(everywhere, declared
     assert copies == [[[1]]] * 3
     assert [type(one) for one in copies] == [list] * 3
     assert visits.run(lambda state: copy.copy(state.get())[0] is state.get()[0])
-
-
-def test_l8_the_live_list_is_returned(everywhere, declared):
-    visits = everywhere.state(ListStateDescriptor("visits", declared(LONG)))
-    visits.add(1)
-    assert visits.run(lambda state: state.get() is state.get())
-    for number in (2, 3, 4, 5):
-        visits.run(lambda state, number=number: state.get().append(number))
-    assert elements(visits) == [1, 2, 3, 4, 5]
 
 
 def test_l8_elements_that_change_in_place_are_live_too(everywhere, declared):

@@ -30,18 +30,6 @@ def test_k1_it_is_empty_at_first_and_reading_creates_no_entry(everywhere, counts
     assert everywhere.entries() == 0
 
 
-def test_k1_what_is_put_is_there(everywhere, counts):
-    counts.put("a", 1)
-    counts.put("b", 2)
-    counts.put("a", 3)
-    assert (counts.get("a"), counts.get("b"), counts.get("c")) == (3, 2, None)
-    assert (counts.contains("a"), counts.contains("c"), counts.is_empty()) == (True, False, False)
-    assert items(counts) == {"a": 3, "b": 2}
-    assert counts.run(lambda state: sorted(state.keys())) == counts.run(sorted) == ["a", "b"]
-    assert counts.run(lambda state: sorted(state.values())) == [2, 3]
-    assert everywhere.entries() == 1
-
-
 def test_k2_none_is_a_value(counts):
     """PyFlink says that the key is not contained."""
     counts.put("a", None)
@@ -69,14 +57,6 @@ def test_k3_none_is_no_user_key_of_a_declared_type(everywhere, counts):
     with pytest.raises(StateValueError, match="user key: None"):
         counts.put(None, 1)
     assert everywhere.entries() == 0
-
-
-def test_k4_removing_the_last_removes_the_entry(everywhere, counts):
-    counts.put_all({"a": 1, "b": 2})
-    counts.remove("a")
-    assert (counts.is_empty(), everywhere.entries()) == (False, 1)
-    counts.remove("b")
-    assert (counts.is_empty(), everywhere.entries()) == (True, 0)
 
 
 def test_k6_putting_nothing_creates_no_entry(everywhere, counts):
@@ -152,16 +132,6 @@ def test_it_is_used_like_a_dict(counts):
         return sorted(state)
 
     assert counts.run(use) == ["b"]
-
-
-def test_values_that_change_in_place_are_live(everywhere, declared):
-    """And an open snapshot does not see the change: what it holds is checked when it is released."""
-    state = everywhere.state(MapStateDescriptor("lists", declared(STRING), declared(Types.LIST(LONG))))
-    state.put_all({"a": [1], "b": [0]})
-    for number in (2, 3, 4, 5):
-        state.run(lambda lists, number=number: lists.get("a").append(number))
-        state.run(lambda lists: next(lists for key, lists in lists.items() if key == "b").append(0))
-    assert items(state) == {"a": [1, 2, 3, 4, 5], "b": [0] * 5}
 
 
 def test_user_keys_and_values_are_converted_on_the_way_in(everywhere):

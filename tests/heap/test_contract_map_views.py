@@ -9,8 +9,7 @@ from copy import deepcopy
 
 import pytest
 from backend_support import make_backend, prepare, state_of
-from contract_backends import EVERYWHERE, LONG, PICKLED, STRING, HeldSnapshots, contents, opened
-from hypothesis import given, strategies as st
+from contract_backends import LONG, PICKLED, STRING, HeldSnapshots, contents
 
 from pyflinkstate import Duration, MapStateDescriptor, Row, StateTtlConfig, Types
 from pyflinkstate.backends.values import isolated
@@ -92,27 +91,6 @@ class TestViews:
         next(iter(view)).append(2)
         held.release_all()
         assert state.get("a") == [1, 2]
-
-    @pytest.mark.parametrize("change", ["before", "after", "both"])
-    def test_snapshots_may_be_taken_at_every_step_of_an_iteration(self, bound, bare, change):
-        bound.put_all({f"{number}": number for number in range(12)})
-        held = HeldSnapshots()
-        iterator = iter(bound.items())
-        seen = []
-        for key, value in iterator:
-            seen.append((key, value))
-            if change != "after":
-                held.take(bare.backend)
-            if value % 3 == 0:
-                iterator.remove()
-            elif value % 3 == 1:
-                iterator.set_value(-value)
-            if change != "before":
-                held.take(bare.backend)
-        held.release_all()
-        assert seen == [(f"{number}", number) for number in range(12)]
-        left = {f"{n}": n if n % 3 == 2 else -n for n in range(12) if n % 3}
-        assert dict(bound.items()) == left
 
     def test_an_early_exit_is_cheap(self):
         """No copy of the keys is made for an iteration that ends early."""
@@ -301,26 +279,6 @@ class TestIteratorRemove:
         assert everywhere.entries() == 0
         assert list(everywhere.backend.get_keys("counts")) == []
         assert everywhere.restarted().entries() == 0
-
-    @given(removed=st.sets(st.integers(0, 19)), size=st.integers(0, 20), mode=st.sampled_from(EVERYWHERE))
-    def test_k9_any_positions_can_be_removed(self, removed, size, mode):
-        def remove(state):
-            iterator = iter(state.items())
-            seen = []
-            for key, value in iterator:
-                seen.append((key, value))
-                if value in removed:
-                    iterator.remove()
-            return seen
-
-        model = {f"{number}": number for number in range(size)}
-        with opened(mode) as contract:
-            state = contract.state(COUNTS)
-            state.put_all(model)
-            assert state.run(remove) == list(model.items())
-            left = {key: value for key, value in model.items() if value not in removed}
-            assert items(state) == left
-            assert contract.entries() == bool(left)
 
     def test_k9_what_is_replaced_ahead_of_the_iterator_is_given_as_it_is_then(self, counts):
         def change(state):

@@ -284,17 +284,6 @@ class TestCombinations:
         assert read(bare, descriptor, 3) == expected(descriptor, [3, 4])
         assert read(bare, descriptor, 1) == expected(descriptor, [1], [2])
 
-    @every_merging
-    def test_l9_m1_what_was_merged_goes_on_and_survives_a_restart(self, bare, descriptor):
-        fill(bare, descriptor, {1: [1], 2: [2]})
-        merge(bare, descriptor, 3, [1, 2])
-        fill(bare, descriptor, {3: [5], 1: [6]})
-        restarted = bare.restarted()
-        for contract in (bare, restarted):
-            assert sorted(contract.backend.get_keys_and_namespaces("merged")) == [("k", 1), ("k", 3)]
-            assert read(contract, descriptor, 1) == expected(descriptor, [6])
-        assert read(restarted, descriptor, 3) == read(bare, descriptor, 3) is not None
-
 
 class TestRefusals:
     @pytest.mark.parametrize("kind", ["list", "reducing", "aggregating, mutable"])

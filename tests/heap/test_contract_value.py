@@ -1,7 +1,7 @@
 """ValueState by rows V1 to V5 of the semantics, however it is run."""
 
 import pytest
-from contract_backends import LONG, PICKLED, STRING, lives
+from contract_backends import LONG, STRING, lives
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.errors import DescriptorTypeError, StateValueError
@@ -57,16 +57,6 @@ def test_v2_v3_after_update_with_none_or_clear_the_default_is_back(everywhere, d
         clear(spend)
         assert spend.value() == default.get("default_value")
         assert everywhere.entries() == 0
-
-
-@pytest.mark.parametrize("value_type", [LONG, PICKLED, Types.LIST(LONG)], ids=str)
-def test_v2_a_snapshot_after_update_with_none_succeeds_and_holds_nothing(everywhere, value_type):
-    spend = ValueStateDescriptor("spend", value_type)
-    everywhere.state(spend).update([1] if value_type == Types.LIST(LONG) else 1)
-    everywhere.state(spend).update(None)
-    restarted = everywhere.restarted()
-    assert restarted.state(spend).value() is None
-    assert restarted.entries() == 0
 
 
 @pytest.mark.parametrize("stored", [0, "", False, [], {}, ()], ids=repr)

@@ -45,60 +45,13 @@ class TestOrder:
         for copied in (copy.deepcopy(timer), pickle.loads(pickle.dumps(timer))):
             assert (copied, copied.map_index) == (timer, 3)
 
-    def test_timers_of_one_time_come_by_key_group_and_there_as_they_were_added(self, queue):
-        for key, key_group in (("d", 7), ("c", 5), ("a", 5), ("b", 4), ("e", 5)):
-            queue.add(Timer(1, key), key_group)
-        assert [timer.key for timer in fired(queue)] == ["b", "c", "a", "e", "d"]
-
     def test_a_timer_is_given_as_it_was_added(self, queue):
         queue.add(Timer(1, ("k", 1), "w"), 4)
         queue.add(Timer(2, "k"), 5)
         assert fired(queue) == [Timer(1, ("k", 1), "w"), Timer(2, "k", VOID_NAMESPACE)]
 
-    def test_a_timer_deleted_while_others_of_its_time_fire_is_passed_over(self, queue):
-        for key in "abc":
-            queue.add(Timer(1, key), 4)
-        assert queue.poll(1).key == "a"
-        assert queue.remove(Timer(1, "b"), 4)
-        assert [timer.key for timer in fired(queue)] == ["c"]
-
-    def test_a_timer_added_while_others_fire_comes_in_its_place(self, queue):
-        """An earlier one at once, one of the same time after those, as a timer that sets the next."""
-        for time in (1, 3):
-            queue.add(Timer(time, "a"), 5)
-        assert queue.poll(9) == Timer(1, "a")
-        queue.add(Timer(1, "b"), 5)
-        queue.add(Timer(3, "b"), 5)
-        queue.add(Timer(0, "c"), 6)
-        assert fired(queue) == [Timer(0, "c"), Timer(1, "b"), Timer(3, "a"), Timer(3, "b")]
-
-    def test_all_timers_can_be_listed(self, queue):
-        added = {Timer(time, key, space) for time in (1, 2) for key in "ab" for space in ("w1", "w2")}
-        for timer in added:
-            queue.add(timer, 4 + (timer.key == "b"))
-        listed = list(queue.timers())
-        assert set(listed) == added
-        assert len(listed) == len(queue) == 8
-
-
-class TestNoDoubles:
-    def test_a_timer_added_again_keeps_its_place(self, queue):
-        for key in ("a", "b", "a"):
-            queue.add(Timer(1, key), 4)
-        assert [timer.key for timer in fired(queue)] == ["a", "b"]
-
 
 class TestRemove:
-    def test_the_only_timer_of_its_time_can_be_removed_and_added_many_times(self, queue):
-        """As a timer does that is put off and on again; the heap must not grow with it."""
-        for _ in range(100):
-            queue.add(Timer(5, "a"), 4)
-            queue.remove(Timer(5, "a"), 4)
-            queue._check()
-        assert (len(queue), queue.first_timestamp()) == (0, None)
-        queue.add(Timer(5, "a"), 4)
-        assert fired(queue) == [Timer(5, "a")]
-
     def test_a_timer_that_is_put_off_again_and_again_leaves_nothing_behind(self, queue):
         """As a timeout that every record moves: what was removed must not wait for its time to come."""
         for time in range(5000):
