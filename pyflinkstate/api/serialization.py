@@ -37,6 +37,10 @@ def check_charset(where: str, charset: str) -> None:
         raise ConfigurationError(f"{where}: no charset {charset!r}: name one, such as 'UTF-8'") from error
 
 
+def _has_charset(schema: object, _: object, charset: str) -> None:
+    check_charset(type(schema).__name__, charset)
+
+
 @attrs.frozen
 class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
     """Strings as bytes in a charset. Characters that it lacks become ``?``, or U+FFFD, as in Java.
@@ -51,11 +55,7 @@ class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
     (b'n\\xc3\\xa9', 'abc')
     """
 
-    charset: str = attrs.field(default="UTF-8")
-
-    @charset.validator
-    def _check_charset(self, _: object, value: str) -> None:
-        check_charset("SimpleStringSchema", value)
+    charset: str = attrs.field(default="UTF-8", validator=_has_charset)
 
     def serialize(self, element: str) -> bytes:
         """Return the bytes of a string; ``BadRecordError`` if the value is not a string."""
@@ -136,11 +136,7 @@ class Encoder:
         ConfigurationError: no charset has that name.
     """
 
-    charset_name: str = attrs.field(default="UTF-8")
-
-    @charset_name.validator
-    def _check_charset(self, _: object, value: str) -> None:
-        check_charset("Encoder", value)
+    charset_name: str = attrs.field(default="UTF-8", validator=_has_charset)
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:

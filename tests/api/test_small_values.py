@@ -1,9 +1,10 @@
-"""Values that programs make and hand on: schemas, sizes, slot sharing groups, options, ids, backends."""
+"""Values that programs make and hand on: schemas, sizes, slot groups, settings, ids, retry strategies."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,14 @@ from pyflinkstate import (
     SimpleStringSchema,
     SlotSharingGroup,
 )
+from pyflinkstate.api import parse_map_value
+from pyflinkstate.datastream import AsyncRetryPredicate, AsyncRetryStrategy
+from pyflinkstate.datastream.async_retry_predicates import (
+    empty_result_predicate,
+    exception_type_predicate,
+    has_exception_predicate,
+)
+from pyflinkstate.datastream.async_retry_strategies import NO_RETRY_STRATEGY, NoRetryStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
 
@@ -194,3 +203,223 @@ def test_a_jobs_id_is_a_text() -> None:
 def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+# --- settings by key ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text", "default"),
+    [
+        ("string", "text", "text", "default"),
+        ("integer", 7, "7", 3),
+        ("boolean", True, "true", False),
+        ("float", 1.5, "1.5", 0.5),
+        ("bytearray", bytearray(b"ab"), None, bytearray(b"c")),
+    ],
+)
+def test_a_setting_is_had_as_it_was_set_or_as_what_its_text_means(
+    kind: str, value: object, text: str | None, default: object
+) -> None:
+    def get(configuration: Configuration) -> object:
+        return getattr(configuration, f"get_{kind}")("k", default)
+
+    made = Configuration()
+    assert (get(made), made.contains_key("k")) == (default, False)
+    assert getattr(made, f"set_{kind}")("k", value) is made
+    assert (get(made), made.key_set()) == (value, {"k"})
+    if text is not None:
+        assert made.to_dict() == {"k": text}
+        assert get(Configuration.from_dict({"k": text})) == value
+
+
+def test_a_text_may_be_written_otherwise() -> None:
+    made = Configuration.from_dict({"b": "TRUE", "t": True})
+    assert (made.get_boolean("b", False), made.get_string("t", "")) == (True, "true")
+
+
+@pytest.mark.parametrize(
+    ("getter", "default"), [("get_integer", 0), ("get_boolean", False), ("get_float", 0.0)]
+)
+def test_what_makes_no_sense_is_told_with_its_key(getter: str, default: object) -> None:
+    with pytest.raises(ConfigurationError, match="setting 'k' is 'x'"):
+        getattr(Configuration.from_dict({"k": "x"}), getter)("k", default)
+
+
+@pytest.mark.parametrize(
+    ("setter", "value"),
+    [("set_string", 1), ("set_integer", "1"), ("set_integer", True), ("set_boolean", 1), ("set_float", "1")],
+)
+def test_a_value_of_another_type_is_refused(setter: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match="setting 'k' takes a"):
+        getattr(Configuration(), setter)("k", value)
+
+
+def test_configurations_are_put_together() -> None:
+    first, second = Configuration.from_dict({"a": 1}), Configuration.from_dict({"b": 2})
+    first.add_all(second, "x.")
+    assert first == Configuration.from_dict({"a": 1, "x.b": 2})
+    copy = Configuration(first)
+    assert copy.remove_config("a")
+    assert not copy.remove_config("a")
+    assert first.contains_key("a")
+    target = {"z": 0}
+    copy.add_all_to_dict(target)
+    assert target == {"z": 0, "x.b": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("", {}),
+        ("a:1,b:2", {"a": "1", "b": "2"}),
+        (" a : 1 , b:'x,y:z' ", {"a": "1", "b": "x,y:z"}),
+        ("{a: 1, b: 2}", {"a": "1", "b": "2"}),
+        ("{ }", {}),
+        ("{a: 1,}", {"a": "1"}),
+        ("{a: http://host:80/x, b: -1.5}", {"a": "http://host:80/x", "b": "-1.5"}),
+        ("{a b: c d}", {"a b": "c d"}),
+        ("{'a, b': 'it''s', c: \"{x: y}\"}", {"a, b": "it's", "c": "{x: y}"}),
+        ('{"a":1,"b":"2"}', {"a": "1", "b": "2"}),
+        ("{a: it's, b: x#y}", {"a": "it's", "b": "x#y"}),
+        ("{a: '', b: 'null'}", {"a": "", "b": "null"}),
+    ],
+)
+def test_a_map_is_read_as_configuration_files_write_it(text: str, entries: dict[str, str]) -> None:
+    assert parse_map_value(text) == entries
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a", "entries such as a:1,b:2 are needed"),
+        (":1", "entries such as a:1,b:2 are needed"),
+        ("a:1,a:2", "it has the key 'a' twice"),
+        ("{a: 1, a: 2}", "it has the key 'a' twice"),
+        ("{a: 1", "there is no } at its end"),
+        ("{a: 1} # comment", "there is no } at its end"),
+        ("{", "there is no } at its end"),
+        ("{a: 1, b}", "cannot be read begins with 'b'"),
+        ("{a:1}", "cannot be read begins with 'a:1'"),
+        ("{a: }", "cannot be read begins with 'a:'"),
+        ("{a: null}", "cannot be read begins with 'a: null'"),
+        ("{a: {b: 1}}", "cannot be read begins with 'a: {b: 1}'"),
+        ("{a: [1, 2]}", r"cannot be read begins with 'a: \[1, 2\]'"),
+        ("{a: 1 # comment, b: 2}", "cannot be read begins with 'a: 1 # comment, b: 2'"),
+        ("{a: &x 1, b: *x}", r"cannot be read begins with 'a: &x 1"),
+        ("{a: !!str 1}", "cannot be read begins with"),
+        ('{a: "x\\n"}', "cannot be read begins with"),
+        ("{a: 'x}", "cannot be read begins with"),
+        ("{,}", "cannot be read begins with"),
+    ],
+)
+def test_what_is_no_map_of_texts_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_map_value(text)
+
+
+def test_an_encoder_knows_its_charset() -> None:
+    assert Encoder.simple_string_encoder() == Encoder("UTF-8")
+    with pytest.raises(ConfigurationError, match="no charset 'nothing'"):
+        Encoder.simple_string_encoder("nothing")
+
+
+@pytest.mark.parametrize(
+    ("value", "items"),
+    [
+        (None, []),
+        ("", []),
+        ("[]", []),
+        ("a;b ; c", ["a", "b", "c"]),
+        ("[a, b, c]", ["a", "b", "c"]),
+        ("['a, b', \"c\", file:/d]", ["a, b", "c", "file:/d"]),
+        ("- a\n- b\n- 'c d'", ["a", "b", "c d"]),
+    ],
+)
+def test_lists_are_read_as_configuration_files_write_them(value: str | None, items: list[str]) -> None:
+    assert Configuration.parse_list_value(value) == items
+
+
+# --- retry strategies: how often, after how long, and why ---------------------------------------------
+
+#: (initial delay, greatest delay, multiplier), and the delays that PyFlink 2.3 gives for attempts 1 to 8.
+PYFLINK_DELAYS = [
+    ((100, 1000, 2.0), [100, 200, 400, 800, 1000, 1000, 1000, 1000]),
+    ((10, 1000, 1.5), [10, 15, 22, 33, 49, 73, 109, 163]),
+    ((3, 10**9, 1.1), [3, 3, 3, 3, 3, 3, 3, 3]),
+    ((100, 50, 2.0), [100, 50, 50, 50, 50, 50, 50, 50]),
+    ((1000, 5000, 0.5), [1000, 500, 250, 125, 62, 31, 15, 7]),
+    ((1, 1000, 0.5), [1, 0, 0, 0, 0, 0, 0, 0]),
+]
+
+
+def exponential(initial: int, greatest: int, multiplier: float) -> AsyncRetryStrategy:
+    return AsyncRetryStrategy.exponential_backoff(5, initial, greatest, multiplier, None, None)
+
+
+@pytest.mark.parametrize(("numbers", "delays"), PYFLINK_DELAYS)
+def test_delays_are_those_of_pyflink(numbers: tuple[int, int, float], delays: list[int]) -> None:
+    strategy = exponential(*numbers)
+    assert [strategy.get_backoff_time_millis(attempt) for attempt in range(1, 9)] == delays
+
+
+def test_records_under_way_do_not_change_each_others_delays() -> None:
+    strategy = exponential(100, 10_000, 2.0)
+    assert [strategy.get_backoff_time_millis(attempt) for attempt in (3, 1, 2, 2, 4, 1)] == [
+        400, 100, 200, 200, 800, 100,
+    ]  # fmt: skip
+
+
+def test_many_attempts_take_no_longer_to_count() -> None:
+    assert exponential(1, 1000, 1.5).get_backoff_time_millis(10**15) == 1
+    assert exponential(2, 1000, 1.5).get_backoff_time_millis(10**15) == 1000
+
+
+@pytest.mark.parametrize(
+    "strategy", [AsyncRetryStrategy.fixed_delay(2, 7, None, None), exponential(7, 7, 1.0)]
+)
+def test_there_are_so_many_attempts_after_the_first(strategy: AsyncRetryStrategy) -> None:
+    most = 2 if strategy.can_retry(2) and not strategy.can_retry(3) else 5
+    assert [strategy.can_retry(attempts) for attempts in (1, most, most + 1)] == [True, True, False]
+    assert strategy.get_backoff_time_millis(1) == 7
+
+
+def test_a_strategy_keeps_its_predicates() -> None:
+    strategy = AsyncRetryStrategy.fixed_delay(1, 1, empty_result_predicate, has_exception_predicate)
+    predicate = strategy.get_retry_predicate()
+    assert isinstance(predicate, AsyncRetryPredicate)
+    assert predicate.result_predicate() is empty_result_predicate
+    assert predicate.exception_predicate() is has_exception_predicate
+
+
+def test_no_retries() -> None:
+    assert isinstance(NO_RETRY_STRATEGY, NoRetryStrategy)
+    assert AsyncRetryStrategy.no_restart() is NO_RETRY_STRATEGY
+    predicate = NO_RETRY_STRATEGY.get_retry_predicate()
+    assert (predicate.result_predicate(), predicate.exception_predicate()) == (None, None)
+    assert (NO_RETRY_STRATEGY.can_retry(1), NO_RETRY_STRATEGY.get_backoff_time_millis(1)) == (False, -1)
+
+
+def test_predicates() -> None:
+    assert [empty_result_predicate(result) for result in ([], [0])] == [True, False]
+    assert [has_exception_predicate(error) for error in (None, ValueError())] == [False, True]
+    is_timeout = partial(exception_type_predicate, expected_error_type=TimeoutError)
+    assert [is_timeout(error) for error in (TimeoutError(), OSError())] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("fixed_delay", (0, 1, None, None), "max_attempts must be greater than 0, not 0"),
+        ("fixed_delay", (1, -1, None, None), "backoff_time_millis must be greater than 0, not -1"),
+        ("fixed_delay", (1, "1 s", None, None), "backoff_time_millis must be greater than 0, not '1 s'"),
+        ("fixed_delay", (1, 1, [], None), r"result_predicate is a function or None, not \[\]"),
+        ("exponential_backoff", (1, 0, 1, 1.0, None, None), "initial_delay must"),
+        ("exponential_backoff", (1, 1, 0, 1.0, None, None), "max_retry_delay must"),
+        ("exponential_backoff", (1, 1, 1, 0.0, None, None), "multiplier must"),
+        ("exponential_backoff", (1, 1, 1, 1.0, None, 5), "exception_predicate is a function or None, not 5"),
+    ],
+)
+def test_what_is_no_strategy(name: str, arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        getattr(AsyncRetryStrategy, name)(*arguments)
