@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from typing import Generic
+from typing import Any, Generic
 
 from pyflinkstate.api.checks import as_int
 from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import ReducingState, ReducingStateDescriptor, StateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.api.values import IN, Record, S, T, W, W_contra
+from pyflinkstate.api.values import IN, S, T, W, W_contra
 from pyflinkstate.api.windows import Length, TimeWindow, Window, length_ms
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
@@ -119,11 +119,11 @@ class Trigger(ABC, Generic[IN, W_contra]):
         """The window is gone: delete timers and clear state."""
 
 
-class QuietTrigger(Trigger[Record, W_contra]):
+class QuietTrigger(Trigger[Any, W_contra]):
     """A trigger whose methods do nothing unless they are overridden."""
 
     def on_element(
-        self, element: Record, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
+        self, element: Any, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         return TriggerResult.CONTINUE
 
@@ -153,7 +153,7 @@ class EventTimeTrigger(QuietTrigger[TimeWindow]):
         return EventTimeTrigger()
 
     def on_element(
-        self, element: Record, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -184,7 +184,7 @@ class ProcessingTimeTrigger(QuietTrigger[TimeWindow]):
         return ProcessingTimeTrigger()
 
     def on_element(
-        self, element: Record, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
@@ -225,7 +225,7 @@ class CountTrigger(QuietTrigger[Window]):
         return CountTrigger(window_size)
 
     def on_element(
-        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         count = ctx.get_partitioned_state(self._count_state_descriptor)
         count.add(1)
@@ -382,7 +382,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         return ContinuousEventTimeTrigger(interval)
 
     def on_element(
-        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -426,7 +426,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         return ContinuousProcessingTimeTrigger(interval)
 
     def on_element(
-        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         fire_time = self._fire_time(ctx)
         if fire_time.get() is None:

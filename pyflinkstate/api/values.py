@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 #: What travels in a stream: a record of a source, or what a function returned.
-Record: TypeAlias = Any
+Record: TypeAlias = object
 #: What a key selector returns for a record.
 Key: TypeAlias = Hashable
 #: Returns the key of a record.
-SelectKey: TypeAlias = Callable[[Record], Key]
+SelectKey: TypeAlias = Callable[[Any], Key]
 #: What a state is bound to besides the key, such as a window.
 Namespace: TypeAlias = Hashable
 #: What a user puts into a state or gets out of it: a value, an element, a key or value of a map.
@@ -53,7 +53,7 @@ ArrowObject: TypeAlias = Any
 #: What ``SparkSession.createDataFrame`` takes for a schema.
 SparkSchema: TypeAlias = Any
 #: What ``__reduce__`` returns.
-Reduced: TypeAlias = tuple[Any, ...]
+Reduced: TypeAlias = tuple[object, ...]
 #: A value that JSON can write or has read.
 Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Json]

@@ -9,7 +9,7 @@ import numbers
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Generic
+from typing import Any, Generic
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.safe_repr import safe_repr
@@ -24,7 +24,7 @@ from pyflinkstate.api.triggers import (
     positive_count,
 )
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import Record, T, W
+from pyflinkstate.api.values import T, W
 from pyflinkstate.api.windows import (
     MIN_LONG_VALUE,
     CountWindow,
@@ -124,7 +124,7 @@ class ByProcessingTime(TimeSource):
         return context.get_current_processing_time()
 
 
-class _TumblingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
+class _TumblingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
     """The base of both kinds of tumbling windows."""
 
     def __init__(self, size: Length, offset: Length = 0) -> None:
@@ -137,7 +137,7 @@ class _TumblingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
             )
 
     def assign_windows(
-        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         start = time - (time - self._offset) % self._size
@@ -176,7 +176,7 @@ class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
         return TumblingProcessingTimeWindows(size, 0 if offset is None else offset)
 
 
-class _SlidingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
+class _SlidingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
     """The base of both kinds of sliding windows."""
 
     def __init__(self, size: Length, slide: Length, offset: Length = 0) -> None:
@@ -190,7 +190,7 @@ class _SlidingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
             )
 
     def assign_windows(
-        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         last_start = time - (time - self._offset) % self._slide
@@ -246,7 +246,7 @@ def alignment_of(assigner: WindowAssigner) -> tuple[int, int, int] | None:
     return None
 
 
-class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
+class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """One window for all elements of a key. Set a trigger: the default one never fires."""
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
         return GlobalWindows()
 
     def assign_windows(
-        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
         return [GlobalWindow.get()]
 
@@ -275,7 +275,7 @@ class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
         return "GlobalWindows()"
 
 
-class _CountWindows(WindowAssigner[Record, CountWindow]):
+class _CountWindows(WindowAssigner[Any, CountWindow]):
     """The base of both kinds of count windows: state that counts the elements of each key."""
 
     _window_size: int
@@ -314,7 +314,7 @@ class CountTumblingWindowAssigner(_CountWindows):
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
-        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         return [CountWindow(self._next_number(context) // self._window_size)]
 
@@ -340,7 +340,7 @@ class CountSlidingWindowAssigner(_CountWindows):
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
-        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         number = self._next_number(context)
         last = number // self._window_slide
@@ -356,11 +356,11 @@ class SessionWindowTimeGapExtractor(ABC):
     """Returns the gap that ends a session, for each element."""
 
     @abstractmethod
-    def extract(self, element: Record) -> int:
+    def extract(self, element: Any) -> int:
         """Return the gap after ``element`` in ms; it must be positive."""
 
 
-class _Sessions(TimeSource, MergingWindowAssigner[Record, TimeWindow]):
+class _Sessions(TimeSource, MergingWindowAssigner[Any, TimeWindow]):
     """The base of all kinds of sessions."""
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: WindowMergeCallback[TimeWindow]) -> None:
@@ -381,7 +381,7 @@ class _StaticSessions(_Sessions):
             )
 
     def assign_windows(
-        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         return [TimeWindow(time, time + self._session_gap)]
@@ -402,12 +402,12 @@ class _DynamicSessions(_Sessions):
         self._extractor = session_window_time_gap_extractor
 
     def assign_windows(
-        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         return [TimeWindow(time, time + self._gap(element))]
 
-    def _gap(self, element: Record) -> int:
+    def _gap(self, element: Any) -> int:
         gap: object = self._extractor.extract(element)
         if not isinstance(gap, numbers.Integral) or isinstance(gap, bool) or gap <= 0:
             raise BadRecordError(
@@ -472,7 +472,7 @@ class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicSessions):
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
-def session_gap_of(assigner: WindowAssigner) -> int | Callable[[Record], int] | None:
+def session_gap_of(assigner: WindowAssigner) -> int | Callable[[Any], int] | None:
     """Return the gap, in ms, of the sessions of a built-in event-time assigner, or None for other assigners.
 
     It is a function of the element if each has its own. The runtime need not ask an assigner about which

@@ -33,7 +33,7 @@ class FirstOrders(KeyedProcessFunction):
         descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(24)).build())
         self.first = runtime_context.get_state(descriptor)
 
-    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterator[Record]:
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Record]:
         """Pass on the first order; others go to a side output."""
         _, order = value
         if self.first.value() is not None:

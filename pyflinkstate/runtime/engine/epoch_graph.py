@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -44,7 +44,7 @@ from pyflinkstate.runtime.tasks import (
 #: The engine's own form of partitioned data.
 D = TypeVar("D")
 #: A function that is called with the number of a partition and an iterator over its contents.
-Task = Callable[[int, Iterable[Record]], Iterator[Record]]
+Task = Callable[[int, Iterable[Any]], Iterator[Record]]
 #: What is computed together: the results of a root of :class:`Regions` (None), those of one stage without
 #: state over the partitions of the root, or those of all such stages (the root again).
 Part = tuple[Stage, Stage | None]

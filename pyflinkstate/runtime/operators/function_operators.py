@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import cast
+from typing import Any, cast
 
 from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener, TimeDomain, TimerService
 from pyflinkstate.api.functions import (
@@ -34,7 +34,7 @@ from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, Stat
 #: Flink's name for the timer service of user functions.
 USER_TIMERS = "user-timers"
 #: The method of a function that is called with a record and a context.
-Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
+Process = Callable[[Any, FunctionContext], Iterable[Record] | None]
 #: The kinds of functions with one input, by the names of their operators in a plan.
 KINDS: dict[str, type] = {
     "map": MapFunction,

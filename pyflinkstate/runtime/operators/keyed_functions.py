@@ -6,6 +6,7 @@ import copy
 import decimal
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -121,12 +122,12 @@ class FieldReduce(ReduceFunction):
         combine: combines two values of the field.
     """
 
-    def __init__(self, position: int | str, combine: Callable[[Record, Record], Record]) -> None:
+    def __init__(self, position: int | str, combine: Callable[[Any, Any], object]) -> None:
         _check_field(position)
         self._position = position
         self._combine = combine
 
-    def reduce(self, value1: Record, value2: Record) -> Record:
+    def reduce(self, value1: Any, value2: Any) -> Record:
         if not has_fields(value1):
             _check_whole(self._position, value1)
             return self._combine(value1, value2)
@@ -137,7 +138,7 @@ class FieldReduce(ReduceFunction):
 class RecordChoice(ReduceFunction):
     """Chooses one of two records by one of their fields; the first one if the fields are equal."""
 
-    def __init__(self, position: int | str, prefers_second: Callable[[Record, Record], bool]) -> None:
+    def __init__(self, position: int | str, prefers_second: Callable[[Any, Any], bool]) -> None:
         _check_field(position)
         self._position = position
         self._prefers_second = prefers_second
@@ -146,7 +147,7 @@ class RecordChoice(ReduceFunction):
         first, second = self._field(value1), self._field(value2)
         return value2 if self._prefers_second(first, second) else value1
 
-    def _field(self, record: Record) -> Record:
+    def _field(self, record: Any) -> Record:
         if has_fields(record):
             return record[self._position]
         _check_whole(self._position, record)
@@ -167,7 +168,7 @@ def has_fields(record: Record) -> bool:
     return hasattr(record, "__getitem__")
 
 
-def _replaced(record: Record, position: int | str, value: Record) -> Record:
+def _replaced(record: Any, position: int | str, value: object) -> Record:
     if isinstance(record, tuple) and isinstance(position, int):
         fields = list(record)
         fields[position] = value
@@ -184,7 +185,7 @@ class Projection:
     def __init__(self, indexes: tuple[int, ...]) -> None:
         self.indexes = indexes
 
-    def __call__(self, record: Record) -> tuple[Record, ...]:
+    def __call__(self, record: Any) -> tuple[object, ...]:
         return tuple(record[index] for index in self.indexes)
 
 
@@ -240,7 +241,7 @@ class KeyedMap(StatefulOperator):
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         self._rows.setdefault(self._backend.key_context.key, []).append(value)
 
-    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
+    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
         """Take a row of the initial state.
 
         Raises:

@@ -6,6 +6,7 @@ A chain runs an operator without state as a :class:`ChainedOperator`.
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import attrs
 
@@ -77,7 +78,7 @@ class OutputCheck:
     output_type: TypeInformation
     misfit: str = RESULT_MISFIT
 
-    def __call__(self, value: Record) -> Record:
+    def __call__(self, value: Any) -> Record:
         try:
             return self.output_type.check(value)
         except ValueError as error:
@@ -90,7 +91,7 @@ class OutputCheck:
 class KeptTimestamp(TimestampAssigner):
     """Takes each timestamp from a pair of a record and its timestamp, which is None if there is none."""
 
-    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         timestamp: int = value[1]
         return timestamp
 

@@ -6,7 +6,7 @@ import sys
 import uuid
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -196,13 +196,13 @@ class Jobs:
 
         return ForeachEpochSink(write)
 
-    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
+    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Any]:
         """Run a job up to ``node`` and return its records as an RDD; sinks that were added wait."""
         sink = RddSink()
         run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
         return self._values_of(sink.committed)
 
-    def _values_of(self, frames: list[SparkObject]) -> RDD[Record]:
+    def _values_of(self, frames: list[SparkObject]) -> RDD[Any]:
         return epoch_rdds.values_of(self._context, frames, self._python_files)
 
     def run_to_dataframes(
@@ -253,7 +253,7 @@ class Jobs:
             return node
         return ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
 
-    def _dataframe(self, rows: RDD[Record], schema: SparkSchema) -> DataFrame:
+    def _dataframe(self, rows: RDD[Any], schema: SparkSchema) -> DataFrame:
         """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""
         return self._spark.createDataFrame(rows, schema, verifySchema=row_schema.schema_of(schema) is None)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 import pyarrow as pa
@@ -166,7 +166,7 @@ def _lossless(values: list[Record], wanted: pa.DataType) -> pa.Array:
     return found.cast(wanted)  # raises if a value does not fit
 
 
-def _parts(values: list[Record], wanted: pa.DataType) -> Iterator[tuple[list[Record], pa.DataType]]:
+def _parts(values: list[Any], wanted: pa.DataType) -> Iterator[tuple[list[Record], pa.DataType]]:
     """Yield the parts of nested values, each with the type that they must fit."""
     is_list = not (pa.types.is_struct(wanted) or pa.types.is_map(wanted))
     misfit = next((value for value in values if not (_is_list if is_list else _is_dict)(value)), None)

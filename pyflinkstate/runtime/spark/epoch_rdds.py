@@ -17,7 +17,7 @@ import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import attrs
 from py4j.java_collections import ListConverter, MapConverter
@@ -35,7 +35,7 @@ from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, Split
 from pyflinkstate.runtime.spark.python_files import PythonFiles
 from pyflinkstate.runtime.spark.worker_tasks import OfThisVersion, WorkerTask
 from pyflinkstate.runtime.tasks import SinkTask, SourceTask
-from pyflinkstate.runtime.wire import SlotId, decode_values
+from pyflinkstate.runtime.wire import FrameKey, SlotId, decode_values
 
 
 def rdd_source(
@@ -101,7 +101,7 @@ def values_of(
     return read
 
 
-def _decoded(_: int, frames: Iterable[Record]) -> Iterator[Record]:
+def _decoded(_: int, frames: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
     for _partition, frame in frames:
         yield from decode_values(frame)
 
@@ -194,7 +194,8 @@ class SparkGraph(EpochGraph["RDD[Record]"]):
 
     def shuffle(self, data: RDD[Record], parallelism: int) -> RDD[Record]:
         self._view.stage_name = self._names.get(data)
-        made = data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
+        pairs = cast("RDD[tuple[FrameKey, bytes]]", data)
+        made = pairs.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
         return self._known(made, parallelism)
 
     def keep(self, data: RDD[Record]) -> RDD[Record]:

@@ -138,7 +138,7 @@ class ColumnKey:
 
     columns: tuple[str, ...]
 
-    def __call__(self, row: Record) -> Key:
+    def __call__(self, row: Any) -> Key:
         """Return the key."""
         if len(self.columns) == 1:
             key: Key = row[self.columns[0]]
@@ -152,7 +152,7 @@ class ColumnTimestamps(TimestampAssigner):
 
     column: str
 
-    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         """See :class:`TimestampAssigner`."""
         found: int = as_milliseconds(value[self.column])
         return found

@@ -164,7 +164,7 @@ class RowColumns:
             pass  # one of the rows does not fit: the check says which
         return self._checked_batch(rows)
 
-    def _plain_columns(self, rows: Sequence[Record]) -> list[Sequence[Any]] | None:
+    def _plain_columns(self, rows: Sequence[Any]) -> list[Sequence[object]] | None:
         """Return the columns of rows that are tuples of the right length, otherwise None."""
         if self.is_value:
             return [rows]
@@ -178,19 +178,19 @@ class RowColumns:
 
     def _checked_batch(self, rows: Sequence[Record]) -> pa.RecordBatch:
         fitting = [self._fitting(row) for row in rows]
-        columns: list[Sequence[Any]] = [fitting] if self.is_value else list(zip(*fitting, strict=True))
+        columns: list[Sequence[object]] = [fitting] if self.is_value else list(zip(*fitting, strict=True))
         try:
             return self._made(columns or [()] * len(self._columns))
         except _ERRORS as error:
             raise self._misfit(rows, fitting, error) from error
 
-    def _fitting(self, row: Record) -> Record:
+    def _fitting(self, row: Record) -> Any:
         try:
             return self._check(row)
         except Exception as error:
             raise user_failure(error, self.operator, row) from error
 
-    def _misfit(self, rows: Sequence[Record], fitting: Sequence[Record], error: Exception) -> Exception:
+    def _misfit(self, rows: Sequence[Record], fitting: Sequence[Any], error: Exception) -> Exception:
         """Return the error that names the first row and column that Arrow refuses after the check."""
         for row, fit in zip(rows, fitting, strict=True):
             for column, value in zip(self._columns, (fit,) if self.is_value else fit, strict=True):

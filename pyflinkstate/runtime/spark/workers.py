@@ -24,12 +24,11 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from pyflinkstate.api.values import Record
 from pyflinkstate.errors import PackageMismatchError, UnsupportedSessionError
 from pyflinkstate.runtime.spark.python_files import kept_folder
 from pyflinkstate.runtime.spark.sessions import context_of
@@ -230,14 +229,14 @@ def _reports(context: SparkContext) -> list[WorkerReport]:
     return reports
 
 
-def _question() -> Callable[[int, Iterable[int]], Iterator[Record]]:
+def _question() -> Callable[[int, Iterable[int]], Iterator[tuple[Any, ...]]]:
     """Return a function that yields the fields of the :class:`WorkerReport` of the worker that it runs in.
 
     The worker may lack this package. So the function is pickled by value, as it has no name in a module, and
     refers to nothing but Python itself.
     """
 
-    def reported(_partition: int, _items: Iterable[int]) -> Iterator[Record]:
+    def reported(_partition: int, _items: Iterable[int]) -> Iterator[tuple[object, ...]]:
         import importlib
         import importlib.util
         import os

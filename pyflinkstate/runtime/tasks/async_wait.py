@@ -17,6 +17,7 @@ import asyncio
 import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import attrs
 
@@ -169,7 +170,7 @@ class _Attempts:
         except Exception as error:  # noqa: BLE001 - a predicate says what becomes of it
             return None, error
 
-    def _is_reason(self, results: Record, error: Exception | None) -> bool:
+    def _is_reason(self, results: Any, error: Exception | None) -> bool:
         """Return whether the outcome is a reason to retry."""
         predicate = self._strategy.get_retry_predicate()
         if error is not None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -42,6 +42,7 @@ from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
     TASK_ENDS,
+    ColumnBatch,
     MetricValues,
     OperatorMetrics,
     SystemClock,
@@ -213,7 +214,8 @@ class Chain:
         """
         last = len(self._operators) - 1
         if isinstance(records, BatchedRecords):
-            return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
+            batches = cast("Iterator[ColumnBatch]", self.run(records.batches, last))
+            return self._assigned(last, BatchedRecords(batches), end)
         if last < 0 or self._operators[last].kind != WATERMARKS:
             return FollowedRecords(self.run_parts(records, end=end), self.time)
         time = self._links[last].time

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Key, Record, SelectKey, TypedValue
+from pyflinkstate.api.values import Key, Record, SelectKey, T, TypedValue
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, operator_index
 from pyflinkstate.backends.types import exact_class
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
@@ -295,7 +295,7 @@ class Router:
 _NOTHING = InputFrame(b"", (), ())
 
 
-def _picker(order: list[int]) -> Callable[[Sequence[Record]], tuple[Record, ...]]:
+def _picker(order: list[int]) -> Callable[[Sequence[T]], tuple[T, ...]]:
     if len(order) == 1:
         return lambda values: (values[order[0]],)
     return itemgetter(*order)

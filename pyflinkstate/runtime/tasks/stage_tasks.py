@@ -170,7 +170,7 @@ class RegionTask:
             for stage in running:
                 self.link.report_end(f"{stage.stage.stage_id}[{partition}]", stage.counts, stage.content)
 
-    def _frames(self, stream: Iterable[Record]) -> Iterable[bytes]:
+    def _frames(self, stream: Iterable[Any]) -> Iterable[bytes]:
         if self.decodes:
             return stream
         records = chain.from_iterable(stream) if self.has_batches else stream
@@ -285,5 +285,5 @@ class SelectTask:
 
     stage: int
 
-    def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[bytes]:
+    def __call__(self, partition: int, stream: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         return (data for number, data in stream if number == self.stage)

@@ -227,23 +227,23 @@ class ChainTask:
         awaits = any(operator.kind == ASYNC for operator in self.operators)
         return {"is_only_run": True} if awaits else {}
 
-    def records(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> Iterator[Record]:
+    def records(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> Iterator[Record]:
         """Return the results of the chain."""
         if self.operators:
             return self.start(partition, stream, counts).run()
         return chain.from_iterable(map(self._values_of, stream)) if self.decodes else self._single(stream)
 
-    def batches(self, stream: Iterable[Record]) -> BatchedRecords | None:
+    def batches(self, stream: Iterable[Any]) -> BatchedRecords | None:
         """Return the results of the chain in batches, or None if they come one by one."""
         return BatchedRecords(stream) if self.has_batches and not self.operators else None
 
-    def _single(self, stream: Iterable[Record]) -> Iterator[Record]:
+    def _single(self, stream: Iterable[Any]) -> Iterator[Record]:
         return chain.from_iterable(stream) if self.has_batches else iter(stream)
 
     def _values_of(self, data: bytes) -> Sequence[Record]:
         return ValuesFrame.decode(data).output(self.tag_id)[0]
 
-    def start(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> RunningChain:
+    def start(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> RunningChain:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, self.info(partition), counts, watermarks)
@@ -268,7 +268,7 @@ class ChainTask:
             partition, self.parallelism, driver.attempt, metrics, report, job_parameters=parameters
         )
 
-    def _read(self, stream: Iterable[Record]) -> Iterator[Record] | BatchedRecords:
+    def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
         if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]:
             return BatchedRecords(stream)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, overload
 
@@ -304,7 +304,7 @@ def _dumps(columns: object) -> bytes:
         ) from error
 
 
-def rough_size(value: Record, depth: int = 0) -> int:
+def rough_size(value: Any, depth: int = 0) -> int:
     """Estimate how many bytes a value has in a frame; large parts of large containers may be missed."""
     kind = type(value)
     if kind is str or kind is bytes or kind is bytearray:
@@ -320,7 +320,7 @@ def rough_size(value: Record, depth: int = 0) -> int:
     return _size_of_object(value, depth)
 
 
-def _size_of_items(items: Record, number: int, depth: int) -> int:
+def _size_of_items(items: Iterable[object], number: int, depth: int) -> int:
     measured = [rough_size(item, depth + 1) for item in islice(items, _MEASURED_ITEMS)]
     return 8 if not measured else 8 + sum(measured) * number // len(measured)
 

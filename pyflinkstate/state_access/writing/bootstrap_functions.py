@@ -32,7 +32,7 @@ _TYPES: dict[pa.DataType, Callable[[], TypeInformation]] = {
 }
 
 
-class KeyedStateBootstrapFunction(KeyedProcessFunction[Key, Record, None]):
+class KeyedStateBootstrapFunction(KeyedProcessFunction[Key, Any, None]):
     """Builds keyed state from rows (Flink: ``KeyedStateBootstrapFunction``).
 
     ``process_element(value, ctx)`` is called with each row under its key, and may register timers through
@@ -40,7 +40,7 @@ class KeyedStateBootstrapFunction(KeyedProcessFunction[Key, Record, None]):
     """
 
 
-class StateBootstrapFunction(ProcessFunction[Record, None], CheckpointedFunction):
+class StateBootstrapFunction(ProcessFunction[Any, None], CheckpointedFunction):
     """Builds operator state from rows without keys (Flink: ``StateBootstrapFunction``).
 
     ``initialize_state(context)`` asks for the state, and ``process_element(value, ctx)`` is called with each
@@ -48,7 +48,7 @@ class StateBootstrapFunction(ProcessFunction[Record, None], CheckpointedFunction
     """
 
     @abstractmethod
-    def process_element(self, value: Record, ctx: ProcessFunction.Context) -> None:
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> None:
         """Change the state."""
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
@@ -74,7 +74,7 @@ class ColumnStates(KeyedStateBootstrapFunction):
             put(value)
 
 
-def _put(context: RuntimeContext, descriptor: Any, column: Any) -> Callable[[Record], None]:
+def _put(context: RuntimeContext, descriptor: Any, column: Any) -> Callable[[Any], None]:
     """Return the function that puts the cell of a row into a state."""
     if descriptor.kind is StateKind.MAP:
         of_key, of_value = column

@@ -23,7 +23,7 @@ from pyflinkstate.api.functions import (
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.time import WatermarkStrategy
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Record, SparkObject, SparkSchema
+from pyflinkstate.api.values import SparkObject, SparkSchema
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import JobListener
@@ -190,7 +190,7 @@ def _as_rows(
 class _Named:
     names: tuple[str, ...]
 
-    def __call__(self, values: Record) -> Record:
+    def __call__(self, values: Iterable[object]) -> object:
         return row_batches.row_maker(self.names)(values)
 
 
