@@ -54,7 +54,9 @@ def keys_of(row: Setting) -> str:
 def tables() -> dict[str, str]:
     """Return the tables by their names."""
     rows = [option.row for option in TABLE]
+    used = [row for row in rows if row.key and not row.why_idle]
     checkpoints = [*rows_of(CheckpointSettings).values(), *rows_of(CheckpointConfig).values()]
+    told = {row.setter for row in checkpoints}
     return {
         "checkpoints": table(
             ["setting", "default", "meaning"],
@@ -64,16 +66,19 @@ def tables() -> dict[str, str]:
             ["key", "method", "default", "meaning"],
             (
                 [keys_of(row), f"`{row.setter}`" if row.setter else "", default_of(row), row.meaning]
-                for row in rows
-                if row.key and not row.why_idle
+                for row in used
+                if row.setter not in told
             ),
         ),
+        "checkpoint_keys": table(
+            ["key", "method"],
+            ([keys_of(row), f"`{row.setter}`"] for row in used if row.setter in told),
+        ),
         "idle": table(
-            ["key", "method", "default", "why it changes nothing"],
+            ["key, method", "why it changes nothing"],
             (
-                [keys_of(row), f"`{row.setter}`", default_of(row), row.why_idle]
-                for row in rows
-                if row.why_idle
+                [", ".join(f"{keys_of(row)} `{row.setter}`" for row in rows if row.why_idle == why), why]
+                for why in dict.fromkeys(row.why_idle for row in rows if row.why_idle)
             ),
         ),
     }

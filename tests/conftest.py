@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-pytest_plugins = ["fixtures"]
+pytest_plugins = ["shared_fixtures"]
 #: What is left open is shown there, and is no error: Spark leaves connections to its JVM open.
 MAY_LEAVE_OPEN = ("spark", "full", "slow")
 #: Variables of somebody with another Spark: they would decide which Spark is tested, with which Python.

@@ -124,9 +124,9 @@ def test_lines_of_code_fit_on_the_page(page: Path) -> None:
 
 def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
     page = (DOCS / "newcomer-tasks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == list(range(1, 41))
-    assert [task for _, task, where in rows if not _LINK.search(where)] == []
+    rows = re.findall(r"^\| (\w.+) \| (.+) \|$", page, re.MULTILINE)[1:]
+    assert len(rows) == 40
+    assert [task for task, where in rows if not _LINK.search(where)] == []
 
 
 # --- tables that must not forget anything ----------------------------------------------------------------
@@ -207,7 +207,7 @@ HANDED_OUT = {
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatBuilder",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatFileSink",
     "pyflinkstate.runtime.wire.messages.SubtaskStatus",
-    "pyflinkstate.state_access.live.live_table.LiveTable",
+    "pyflinkstate.state_access.live.LiveTable",
 }
 INDEX = DOCS / "api" / "index.md"
 

@@ -139,7 +139,7 @@ ENDLESS = {
     "runtime/program/dataframes/processing.py: self.client.stop_with_savepoint(savepoint_directory=savepoint)"
     ".result": "for its job, which always answers",
     "runtime/program/dataframes/processing.py: other.client.get_job_status().result": "it is done",
-    "monitor/command.py: threading.Event().wait": "for Ctrl-C of the user",
+    "monitor/hub.py: threading.Event().wait": "for Ctrl-C of the user",
     "monitor/web/server.py: self._ended.wait": "for its owner, with which it ends",
 }
 #: They follow PyFlink's surface, a file a concept, and users import from the room.
@@ -342,10 +342,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/program/dataframes/options.py",
         "runtime/program/dataframes/processing.py",
         "runtime/program/dataframes/rows.py",
-        "state_access/spark/data_source.py",
-        "state_access/spark/frames.py",
-        "state_access/spark/push_down.py",
-        "state_access/spark/schemas.py",
+        "state_access/spark.py",
     }
 
 

@@ -1,4 +1,4 @@
-"""Jobs of other processes, read from their folders: from their journals, or from the files beside them.
+"""Jobs of other processes, read and followed in their folders: their journals, or the files beside them.
 
 A job whose program kept no journal has at least ``checkpoints.json``, the statistics of its last checkpoints,
 and the ``_metadata`` of its newest one, with operators, counts, watermarks and the sizes of state. Damaged or
@@ -11,6 +11,8 @@ import json
 import logging
 import posixpath
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -18,11 +20,17 @@ from pyarrow import fs
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
-from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError, CheckpointStorageError
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointStorageError,
+    PyFlinkStateError,
+)
 from pyflinkstate.monitor.api import VIEWS
 from pyflinkstate.monitor.events import state_sizes
+from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
-from pyflinkstate.monitor.metrics.job_metrics import samples
+from pyflinkstate.monitor.metrics import samples
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import CheckpointStats
 from pyflinkstate.runtime.storage import (
@@ -98,12 +106,9 @@ class JobInFolder:
         self.place = (directory, job_id)
         self._storage, self._job_id = CheckpointFolders(directory), job_id
         self.folder = child_uri(self._storage.uri, job_id)
-        self._journal = JournalReader(self.folder)
-        self._history = _fingerprint(self.folder)
-        events = self._journal.read_new()
-        #: Whether it has told anything itself.
-        self._has_told = bool(events)
-        self.story = _story(self._storage, job_id, events)
+        self.story = JobStory()
+        self._history: tuple[int | None, int | None] | None = None
+        self._made_anew()
 
     def refreshed(self, lock: threading.Lock) -> JobStory | None:
         """Read new events and return the story, which may be a new object; None if nothing is new.
@@ -124,13 +129,15 @@ class JobInFolder:
         return self.story
 
     def _made_anew(self) -> JobStory | None:
-        """Rebuild the story that replaces a journal. What cannot be read now is read later."""
+        """Build the story from everything there is. What cannot be read now is read later."""
         journal, history = JournalReader(self.folder), _fingerprint(self.folder)
         events = journal.read_new()
         if not events and history == self._history:
             return None
         self.story = _story(self._storage, self._job_id, events)
-        self._journal, self._history, self._has_told = journal, history, bool(events)
+        self._journal, self._history = journal, history
+        #: Whether it has told anything itself.
+        self._has_told = bool(events)
         return self.story
 
 
@@ -274,3 +281,79 @@ def _states(metadata: CheckpointMetadata) -> JsonObject:
     return state_sizes(
         (operator.operator_id, state) for operator in metadata.operators for state in operator.subtasks
     )
+
+
+#: Interval at which the folder is read while viewers are connected.
+LOOK_EVERY_S = 2.0
+
+
+class Follower:
+    """Reads the jobs at a path, at once and later again.
+
+    Args:
+        path: a checkpoint directory, or the folder of a job.
+        jobs: where they are shown.
+        changed: called when something is new.
+
+    Raises:
+        CheckpointNotFoundError: there is no job.
+        CheckpointStorageError: the storage cannot be read.
+    """
+
+    def __init__(self, path: str, jobs: Jobs, changed: Callable[[], None]) -> None:
+        self._path = path
+        self._jobs = jobs
+        self._changed = changed
+        #: The jobs that have appeared; one that has told nothing that can be shown is not shown yet.
+        self._found: dict[Place, JobInFolder] = {}
+        self._shown: dict[Place, Shown] = {}
+        for job in jobs_at(path):
+            self._show(job)
+
+    def _show(self, job: JobInFolder) -> None:
+        shown = Shown(job.story, threading.Lock(), folder=job.folder)
+        self._found[job.place], self._shown[job.place] = job, shown
+        self._jobs.add(shown)
+
+    def follow(self, is_watched: Callable[[], bool], ended: threading.Event) -> None:
+        """Read the folder at intervals while viewers are connected, until the end."""
+        while not ended.wait(LOOK_EVERY_S):
+            if is_watched():
+                self.look()
+
+    def look(self) -> None:
+        """Read new events. Files that cannot be read now are read later."""
+        places, is_new = [*self._found], False
+        with _survived(self._path):
+            places += [place for place in job_ids_at(self._path) if place not in self._found]
+        for place in places:
+            with _survived(f"the job {place[1]} in {place[0]}"):
+                is_new |= self._look_at(place)
+        if is_new:
+            self._changed()
+
+    def _look_at(self, place: Place) -> bool:
+        """Read a job again, or for the first time; return whether the page has something new."""
+        job, shown = self._found.get(place), self._shown.get(place)
+        if job is None:
+            job = self._found[place] = JobInFolder(*place)
+            story = None
+        else:
+            story = job.refreshed(threading.Lock() if shown is None else shown.lock)
+        if shown is None:
+            if job.story.started_ms is not None:
+                self._show(job)
+            return job.story.started_ms is not None
+        if story is not None:
+            with shown.lock:
+                shown.story = story
+        return story is not None
+
+
+@contextmanager
+def _survived(where: str) -> Iterator[None]:
+    """Log an error of a look, which does not stop the others."""
+    try:
+        yield
+    except (PyFlinkStateError, *STORAGE_ERRORS) as error:
+        _log.warning("%s could not be read again: %s", where, error)

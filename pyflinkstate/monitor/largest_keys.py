@@ -19,7 +19,7 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.errors import PickledStateError, PyFlinkStateError
 from pyflinkstate.state_access import Checkpoint, StateInfo, open_checkpoint
-from pyflinkstate.state_access.pickles import load_plain
+from pyflinkstate.state_access.columns import load_plain
 
 #: Number of keys returned for each state.
 MOST_KEYS = 20

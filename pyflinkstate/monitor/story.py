@@ -5,15 +5,15 @@ Everything has a bound. Details beyond it are dropped, the oldest first, and sum
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile, zip_longest
 
 import attrs
 
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.monitor.log_tail import LogTail
 
 MOST_EPOCHS = 500
 MOST_CHECKPOINTS = 500
@@ -215,9 +215,6 @@ class JobStory:
         }
         self.samples = {**self.samples, **told}
 
-    def _printed(self, event: JsonObject) -> None:
-        self.logs.add(int(event["at"]), event["slot"], event["lines"])
-
     def _restarted(self, event: JsonObject) -> None:
         self.status = RESTARTING
         self.restarts = int(event["attempt"])
@@ -262,5 +259,68 @@ _APPLY: dict[str, Callable[[JobStory, JsonObject], None]] = {
     "ended": JobStory._ended,
     "left out": JobStory._left_out,
     "sample": JobStory._sampled,
-    "output": JobStory._printed,
+    "output": lambda story, event: story.logs.add(int(event["at"]), event["slot"], event["lines"]),
 }
+
+
+MOST_BYTES = 1 << 19
+#: Longer lines are cut.
+MOST_CHARS = 2_000
+#: Maximum number of lines in an answer, the newest ones.
+MOST_SHOWN = 500
+#: Bytes of a line in addition to its text.
+_BYTES_OF_LINE = 100
+
+
+class LogTail:
+    """Keeps the last lines.
+
+    Args:
+        most_bytes: the maximum size of all lines.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lines: deque[tuple[int, str, int, str]] = deque()
+        self._bytes = 0
+        #: Number of lines that have been dropped, the oldest first.
+        self.forgotten = 0
+
+    def add(self, at: int, slot: str, lines: Iterable[tuple[int, str]]) -> None:
+        """Add lines of a slot with their levels; drop the oldest if there are too many."""
+        for level, line in lines:
+            kept = str(line)[:MOST_CHARS]
+            self._lines.append((at, slot, int(level), kept))
+            self._bytes += _size(slot, kept)
+        while self._bytes > self._most_bytes:
+            _, of_slot, _, dropped = self._lines.popleft()
+            self._bytes -= _size(of_slot, dropped)
+            self.forgotten += 1
+
+    def found(self, contains: str = "", slot: str = "", level: int = 0) -> JsonObject:
+        """Return the newest lines that match a filter, the oldest of them first.
+
+        Args:
+            contains: a string that the line contains, ignoring case.
+            slot: a string that the name of its slot contains.
+            level: the lowest level, as ``logging`` counts them.
+        """
+        wanted, name = contains.casefold(), slot.casefold()
+        matching = [
+            line
+            for line in self._lines
+            if line[2] >= level and name in line[1].casefold() and wanted in line[3].casefold()
+        ]
+        return {
+            "kept": len(self._lines),
+            "forgotten": self.forgotten,
+            "matching": len(matching),
+            "lines": [
+                [at, of_slot, logging.getLevelName(own), text]
+                for at, of_slot, own, text in matching[-MOST_SHOWN:]
+            ],
+        }
+
+
+def _size(slot: str, line: str) -> int:
+    return _BYTES_OF_LINE + len(slot) + 4 * len(line)

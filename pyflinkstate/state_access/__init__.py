@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.differences import StateDiff, diff
-from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo
 from pyflinkstate.state_access.history import KeyHistory, Moment, history
-from pyflinkstate.state_access.tables import StateTable
+from pyflinkstate.state_access.tables import CheckpointOffsets, OperatorInfo, StateInfo, StateTable
 from pyflinkstate.state_access.verification import Verification, verify
 
 if TYPE_CHECKING:

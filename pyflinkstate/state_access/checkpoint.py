@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import attrs
@@ -15,22 +15,34 @@ from pyflinkstate.api.time import LengthOfTime, milliseconds_of
 from pyflinkstate.api.values import Key
 from pyflinkstate.backends.format import (
     CheckpointMetadata,
-    KeyGroupsStateHandle,
     OperatorState,
     StateReader,
     StreamStateHandle,
+    is_job_id,
 )
-from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
+from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta, unsealed
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.errors import UnknownOperatorError, UnknownStateError
-from pyflinkstate.runtime.storage import AnyPath, open_folder, path_text
-from pyflinkstate.state_access.expiry import expires
-from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo, nearest
-from pyflinkstate.state_access.key_filter import key_filter
+from pyflinkstate.errors import CheckpointNotFoundError, UnknownOperatorError, UnknownStateError
+from pyflinkstate.runtime.storage import (
+    AnyPath,
+    CheckpointFolders,
+    absolute,
+    load_checkpoint,
+    open_folder,
+    parent_uri,
+    path_text,
+)
+from pyflinkstate.state_access.columns import expires
 from pyflinkstate.state_access.keyed_state import KeyedState
-from pyflinkstate.state_access.locations import locate
-from pyflinkstate.state_access.operator_states import OperatorStates
-from pyflinkstate.state_access.tables import StateTable
+from pyflinkstate.state_access.keys import key_filter
+from pyflinkstate.state_access.tables import (
+    CheckpointOffsets,
+    OperatorInfo,
+    OperatorStates,
+    StateInfo,
+    StateTable,
+    nearest,
+)
 from pyflinkstate.state_access.views import View, timer_service
 
 #: Called with the number of bytes of each read.
@@ -124,7 +136,15 @@ class Checkpoint:
 
     def operators(self) -> list[OperatorInfo]:
         """Return the operators that have state, in the order of the program."""
-        return [_operator_info(state) for state in self.metadata.operators]
+        return [
+            OperatorInfo(
+                uid=operator.operator_id,
+                parallelism=operator.parallelism,
+                max_parallelism=operator.max_parallelism,
+                size_bytes=sum(subtask.size_bytes for subtask in operator.subtasks),
+            )
+            for operator in self.metadata.operators
+        ]
 
     def states(self, uid: str) -> list[StateInfo]:
         """Return the states of an operator: keyed state, timers, operator state, raw state.
@@ -197,9 +217,8 @@ class Checkpoint:
         """
         if states is not None:
             check_list("states", states)
-        state = self.keyed_state(uid, allow_pickle)
         names = self._plain_or_all(uid) if states is None else [self._known(uid, name) for name in states]
-        return self._view(state, keys, with_expired, time_to_live).keyed(names)
+        return self._view(uid, keys, with_expired, time_to_live, allow_pickle).keyed(names)
 
     def entries(
         self,
@@ -218,8 +237,7 @@ class Checkpoint:
         counts) and ``expires_at_ms``. Arguments and errors are those of :meth:`keyed`.
         """
         name = self._known(uid, state)
-        opened = self.keyed_state(uid, allow_pickle)
-        return self._view(opened, keys, with_expired, time_to_live).entries(name)
+        return self._view(uid, keys, with_expired, time_to_live, allow_pickle).entries(name)
 
     def windows(
         self,
@@ -240,8 +258,7 @@ class Checkpoint:
         names = [meta.name for meta in self._state_metas(uid) if meta.is_namespaced]
         if not names:
             raise UnknownStateError(f"operator {uid!r} has no state by window: read it with keyed()", uid=uid)
-        state = self.keyed_state(uid, allow_pickle)
-        return self._view(state, keys, with_expired, time_to_live).keyed(names)
+        return self._view(uid, keys, with_expired, time_to_live, allow_pickle).keyed(names)
 
     def timers(
         self, uid: str, keys: Iterable[Key] | None = None, *, allow_pickle: bool = False
@@ -251,7 +268,7 @@ class Checkpoint:
         The columns are ``key``, ``window`` or ``namespace`` (if there is one), ``timestamp_ms``,
         ``time_domain`` (``event_time`` or ``processing_time``) and ``timer_service``.
         """
-        return self._view(self.keyed_state(uid, allow_pickle), keys, False, None).timers()
+        return self._view(uid, keys, False, None, allow_pickle).timers()
 
     def operator_state(self, uid: str, state: str | None = None, *, allow_pickle: bool = False) -> StateTable:
         """Return one row for each element of a list state, or each entry of a broadcast state.
@@ -270,10 +287,9 @@ class Checkpoint:
         states = self._operator_states(uid, allow_pickle)
         names = list(states.written)
         if state is None and len(names) == 1:
-            return states.table(names[0])
-        if state not in states.written:
+            (state,) = names
+        if state is None or state not in names:
             raise _unknown_state(uid, "operator state", state, names)
-        assert state is not None
         return states.table(state)
 
     # --- parts -------------------------------------------------------------------------------------
@@ -318,15 +334,16 @@ class Checkpoint:
 
     def _view(
         self,
-        state: KeyedState,
+        uid: str,
         keys: Iterable[Key] | None,
         with_expired: bool,
         time_to_live: Mapping[str, LengthOfTime] | None,
+        allow_pickle: bool,
     ) -> View:
-        lengths = dict(state.ttl_ms)
-        for name, length in (time_to_live or {}).items():
-            lengths[self._known(state.operator.operator_id, name)] = milliseconds_of(length)
-        return View(state, key_filter(state, keys), self.clock(), lengths, with_expired)
+        state = self.keyed_state(uid, allow_pickle)
+        given = {self._known(uid, name): milliseconds_of(ttl) for name, ttl in (time_to_live or {}).items()}
+        lengths = {**state.ttl_ms, **given}
+        return View(state, key_filter(state.keys, keys), self.clock(), lengths, with_expired)
 
 
 def _unknown_state(uid: str, kind: str, name: str | None, known: list[str]) -> UnknownStateError:
@@ -336,14 +353,9 @@ def _unknown_state(uid: str, kind: str, name: str | None, known: list[str]) -> U
     )
 
 
-def _operator_info(state: OperatorState) -> OperatorInfo:
-    size = sum(subtask.size_bytes for subtask in state.subtasks)
-    return OperatorInfo(state.operator_id, state.parallelism, state.max_parallelism, size)
-
-
 def _keyed_info(state: KeyedState, meta: StateMeta) -> StateInfo:
-    handles = [file.handle for file in state.files]
-    size = sum(_size(handle, meta.name) for handle in handles)
+    sections = [file.handle.sections.get(meta.name, {}) for file in state.files]
+    size = sum(section.length for groups in sections for section in groups.values())
     space = str(meta.namespace_type) if meta.is_namespaced else None
     key_type = str(state.key_type)
     if isinstance(meta, RegisteredQueueMeta):
@@ -352,7 +364,7 @@ def _keyed_info(state: KeyedState, meta: StateMeta) -> StateInfo:
     return StateInfo(
         name=meta.name,
         kind=meta.kind.value,
-        value_type=str(state.declared(meta).stored_type),
+        value_type=str(unsealed(meta.stored_type)),
         key_type=key_type,
         namespace_type=space,
         expires=expires(meta.stored_type),
@@ -361,12 +373,70 @@ def _keyed_info(state: KeyedState, meta: StateMeta) -> StateInfo:
     )
 
 
-def _size(handle: KeyGroupsStateHandle, name: str) -> int:
-    return sum(section.length for section in handle.sections.get(name, {}).values())
-
-
 def _raw_infos(operator: OperatorState) -> list[StateInfo]:
     keyed = [state.raw_keyed.size_bytes for state in operator.subtasks if state.raw_keyed]
     plain = [state.raw_operator.size_bytes for state in operator.subtasks if state.raw_operator]
     sizes = {"RAW_KEYED": keyed, "RAW_OPERATOR": plain}
     return [StateInfo("", kind, "bytes", size_bytes=sum(found)) for kind, found in sizes.items() if found]
+
+
+#: The metadata of a checkpoint, and the URI or path of its folder.
+Located = tuple[CheckpointMetadata, str]
+
+
+def locate(path: str) -> Located:
+    """Return the checkpoint that a path or URI means.
+
+    Args:
+        path: the folder of a checkpoint or savepoint (or its ``_metadata``); or the folder of a job, for its
+            newest completed checkpoint; or a checkpoint directory with one job in it, for that of the job.
+
+    Raises:
+        CheckpointNotFoundError: there is no completed checkpoint.
+        CorruptCheckpointError, IncompatibleCheckpointError: the checkpoint cannot be read.
+    """
+    try:
+        return load_checkpoint(path)
+    except CheckpointNotFoundError as error:
+        found = _newest(path)
+        if found is None:
+            raise CheckpointNotFoundError(
+                f"{path} is no completed checkpoint or savepoint, nor the folder of a job that has one: "
+                f"{error.message}",
+                path=path,
+            ) from None
+        return found
+
+
+def _newest(path: str) -> Located | None:
+    """Return the newest checkpoint below a path, the one from which a job would be restored."""
+    storage, job_ids = jobs_at(path)
+    if len(job_ids) > 1:
+        raise CheckpointNotFoundError(
+            f"{path} has the checkpoints of {len(job_ids)} jobs: name the folder of one, which are "
+            f"{', '.join(job_ids)}",
+            path=path,
+        )
+    newest = storage.load_newest(job_ids[0]) if job_ids else None
+    return None if newest is None else (newest, storage.uri_of(newest.job_id, newest.checkpoint_id))
+
+
+def jobs_at(path: str) -> tuple[CheckpointFolders, list[str]]:
+    """Return the storage that a path belongs to, and the ids of the jobs that it means.
+
+    These are one job for its folder, and all jobs for a checkpoint directory.
+    """
+    parent, name = parent_uri(absolute(path))
+    if is_job_id(name):
+        storage = CheckpointFolders(parent)
+        return storage, [name] if storage.checkpoint_ids(name) else []
+    storage = CheckpointFolders(path)
+    return storage, storage.job_ids()
+
+
+def retained(storage: CheckpointFolders, job_id: str) -> Iterator[Located]:
+    """Yield the completed checkpoints that led to a job's newest one, and that one, the newest first."""
+    newest = storage.load_newest(job_id)
+    if newest is not None:
+        for metadata in (newest, *storage.load_older(newest)):
+            yield metadata, storage.uri_of(job_id, metadata.checkpoint_id)

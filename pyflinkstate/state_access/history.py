@@ -20,10 +20,8 @@ from pyflinkstate.errors import (
     UnknownStateError,
 )
 from pyflinkstate.runtime.storage import AnyPath, open_folder, path_text
-from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
-from pyflinkstate.state_access.facts import nearest
-from pyflinkstate.state_access.locations import jobs_at, retained
-from pyflinkstate.state_access.tables import StateTable
+from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader, jobs_at, retained
+from pyflinkstate.state_access.tables import StateTable, nearest
 
 
 @attrs.frozen
@@ -123,11 +121,21 @@ def history(
             path=path,
         )
     opened = [_opened(metadata, uri) for metadata, uri in reversed(kept)]
-    if not any(_has_operator(checkpoint, uid) for checkpoint in opened):
+    if all(checkpoint.metadata.operator(uid) is None for checkpoint in opened):
         raise UnknownOperatorError(f"no checkpoint in {path} has an operator {uid!r}", uid=uid)
     wanted = None if states is None else list(states)
-    _check_names(path, uid, wanted, [name for checkpoint in opened for name in _state_names(checkpoint, uid)])
     with_states = [checkpoint for checkpoint in opened if _state_names(checkpoint, uid)]
+    known = list(dict.fromkeys(name for checkpoint in with_states for name in _state_names(checkpoint, uid)))
+    if wanted is None and not known:
+        raise UnknownStateError(f"operator {uid!r} has no keyed state in any checkpoint in {path}", uid=uid)
+    unknown = next((name for name in wanted or () if name not in known), None)
+    if unknown is not None:
+        raise UnknownStateError(
+            f"operator {uid!r} has no keyed state {unknown!r} in any checkpoint in {path}; it has "
+            f"{nearest(unknown, known)}",
+            uid=uid,
+            state=unknown,
+        )
     if with_states:
         with_states[-1].keyed_state(uid).keys.checked([key])
     return KeyHistory(tuple(_moment(checkpoint, uid, key, wanted, allow_pickle) for checkpoint in opened))
@@ -138,28 +146,12 @@ def _opened(metadata: CheckpointMetadata, uri: str) -> Checkpoint:
     return Checkpoint(metadata, uri, CountingReader(open_folder(uri)), lambda: metadata.timestamp_ms)
 
 
-def _has_operator(checkpoint: Checkpoint, uid: str) -> bool:
-    return checkpoint.metadata.operator(uid) is not None
-
-
 def _state_names(checkpoint: Checkpoint, uid: str) -> list[str]:
     """Return the names of an operator's keyed states in a checkpoint."""
-    metas = checkpoint.keyed_state(uid).metas.values() if _has_operator(checkpoint, uid) else ()
+    if checkpoint.metadata.operator(uid) is None:
+        return []
+    metas = checkpoint.keyed_state(uid).metas.values()
     return [meta.name for meta in metas if isinstance(meta, RegisteredStateMeta)]
-
-
-def _check_names(path: str, uid: str, wanted: list[str] | None, known: list[str]) -> None:
-    known = list(dict.fromkeys(known))
-    if wanted is None and not known:
-        raise UnknownStateError(f"operator {uid!r} has no keyed state in any checkpoint in {path}", uid=uid)
-    for name in wanted or ():
-        if name not in known:
-            raise UnknownStateError(
-                f"operator {uid!r} has no keyed state {name!r} in any checkpoint in {path}; it has "
-                f"{nearest(name, known)}",
-                uid=uid,
-                state=name,
-            )
 
 
 def _moment(

@@ -48,16 +48,13 @@ from pyflinkstate.backends.types import (
     keys_may_become,
     sealed,
     state_migration,
-    unsealed,
 )
 from pyflinkstate.errors import (
     CorruptCheckpointError,
     IncompatibleCheckpointError,
     StateMigrationError,
 )
-from pyflinkstate.state_access.identity import last_of_each, row_codes
-from pyflinkstate.state_access.key_space import Group, KeySpace
-from pyflinkstate.state_access.pickles import Load, loader
+from pyflinkstate.state_access.keys import Group, KeySpace, last_of_each
 
 T = TypeVar("T")
 
@@ -173,10 +170,6 @@ class KeyedState:
         """Return the columns of a state: ``key``, ``namespace`` if there is one, and ``value``."""
         return state_schema(self.metas[name], self.key_type)
 
-    def declared(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:
-        """Return a state with its pickles as the program declared them."""
-        return attrs.evolve(meta, stored_type=unsealed(meta.stored_type))
-
     @cached_property
     def ttl_ms(self) -> dict[str, int]:
         """Time to live by state, in ms, from the newest file that has it."""
@@ -269,7 +262,7 @@ class KeyedState:
         # A timer is all of its entry.
         names = [field for field in schema.names if field != "value" or isinstance(meta, RegisteredQueueMeta)]
         types = {"key": self.key_type, "namespace": meta.namespace_type, "value": meta.stored_type}
-        codes = row_codes([(types[field], rows.column(field)) for field in names], self.load)
+        codes = self.keys.codes((types[field], rows.column(field)) for field in names)
         kept = last_of_each(codes)
         removed = np.concatenate([_removed(piece) for piece in pieces])
         return rows.take(pa.array(kept[~removed[kept]]))
@@ -280,11 +273,6 @@ class KeyedState:
         operator = self.operator
         return KeySpace(operator.operator_id, self.key_type, operator.max_parallelism, self.allow_pickle)
 
-    @property
-    def load(self) -> Load:
-        """The function that loads pickled keys."""
-        return loader(self.allow_pickle)
-
     # --- keys whose hash has changed -----------------------------------------------------------------
 
     @cached_property
@@ -294,14 +282,10 @@ class KeyedState:
 
     def _spread_anew(self, name: str, wanted: Collection[int] | None) -> Iterator[Group]:
         """Yield the key groups to which keys belong now; the whole state is in memory meanwhile."""
-        pieces: dict[int, list[pa.RecordBatch]] = {}
-        for file in self.files:
-            for _, batch in self._of_file(file, name, None):
-                for key_group, rows in self.keys.split(batch):
-                    pieces.setdefault(key_group, []).append(rows)
-        for key_group in sorted(pieces):
+        written = (batch for file in self.files for _, batch in self._of_file(file, name, None))
+        for key_group, pieces in self.keys.spread(written).items():
             if wanted is None or key_group in wanted:
-                batch = self._newest(name, pieces[key_group])
+                batch = self._newest(name, pieces)
                 if batch.num_rows:
                     yield key_group, batch
 

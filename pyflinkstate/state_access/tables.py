@@ -1,8 +1,12 @@
-"""A table of state: read when it is asked for, a key group at a time."""
+"""What is read of a checkpoint: facts about it, and tables of its state, a key group at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import TypeAlias
 
 import attrs
@@ -10,10 +14,122 @@ import pyarrow as pa
 
 from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import ArrowObject, JsonObject
-from pyflinkstate.backends.types import decode_column, sealed
-from pyflinkstate.errors import StateTableError
-from pyflinkstate.state_access.pickles import common_schema, has_pickles, loaded, no_common_type
+from pyflinkstate.api.values import ArrowObject, JsonObject, Offset
+from pyflinkstate.backends.format import (
+    OPERATOR_FILE_MAGIC,
+    OperatorState,
+    OperatorStateCodec,
+    OperatorStateHandle,
+    StateReader,
+    decode_metas,
+    float_type_of,
+    read_head,
+)
+from pyflinkstate.backends.types import (
+    OperatorStateMode,
+    RegisteredOperatorStateMeta,
+    arrow_type,
+    common_type,
+    decode_column,
+    encode_column,
+    sealed,
+    type_migration,
+    unsealed,
+)
+from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateTableError
+from pyflinkstate.state_access.columns import common_schema, has_pickles, loaded, no_common_type
+
+
+@attrs.frozen
+class OperatorInfo:
+    """An operator in a checkpoint.
+
+    Attributes:
+        uid: the uid that the program set, or the name that it got without one.
+        parallelism: the number of subtasks that wrote the checkpoint.
+        max_parallelism: the number of key groups.
+        size_bytes: the size of its state, with all files that it needs.
+    """
+
+    uid: str
+    parallelism: int
+    max_parallelism: int
+    size_bytes: int
+
+
+@attrs.frozen
+class StateInfo:
+    """A state of an operator.
+
+    Attributes:
+        name: its name; for timers the name of their service.
+        kind: ``VALUE``, ``LIST``, ``MAP``, ``REDUCING`` or ``AGGREGATING`` for keyed state; ``TIMERS``;
+            ``SPLIT_DISTRIBUTE``, ``UNION`` or ``BROADCAST`` for operator state; ``RAW_KEYED`` or
+            ``RAW_OPERATOR``.
+        value_type: the declared type of what is stored; ``PICKLED_BYTE_ARRAY`` if none was declared.
+        key_type: the declared type of keys; None if it has no keys.
+        namespace_type: the type of namespaces, such as windows; None if there are none.
+        expires: whether it has time to live.
+        ttl_ms: how long its values live, in ms; None if they do not expire, or the file does not say.
+        size_bytes: the size of its sections in all files, compressed.
+    """
+
+    name: str
+    kind: str
+    value_type: str = attrs.field(repr=short_repr)
+    key_type: str | None = attrs.field(default=None, repr=short_repr)
+    namespace_type: str | None = None
+    expires: bool = False
+    ttl_ms: int | None = None
+    size_bytes: int = 0
+
+
+@attrs.frozen
+class CheckpointOffsets:
+    """Where the job was when the checkpoint was taken.
+
+    Attributes:
+        checkpoint_id: the number of the checkpoint.
+        job_id: the id of the job.
+        job_name: its name.
+        epoch: the last epoch whose records are in the state.
+        timestamp_ms: when the checkpoint was triggered, in ms since 1970.
+        source_position: the source's position, in its own form.
+        watermarks: by assigner or operator, in ms since 1970.
+        counters: counts of records up to this epoch.
+        operators: parallelism and sizes.
+        size_bytes: the size of all state.
+    """
+
+    checkpoint_id: int
+    job_id: str
+    job_name: str
+    epoch: int
+    timestamp_ms: int
+    source_position: Offset = attrs.field(repr=short_repr)
+    watermarks: dict[str, int] = attrs.field(repr=short_repr)
+    counters: dict[str, int] = attrs.field(repr=short_repr)
+    operators: tuple[OperatorInfo, ...] = attrs.field(repr=short_repr)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(operator.size_bytes for operator in self.operators)
+
+
+def nearest(name: str | None, known: list[str]) -> str:
+    """Return the existing names, the most similar to ``name`` first.
+
+    >>> nearest("cuont", ["total", "count"])
+    "'count', 'total'"
+    """
+    likeness = difflib.SequenceMatcher(b=name or "")
+
+    def unlikeness(other: str) -> float:
+        likeness.set_seq1(other)
+        return -likeness.ratio()
+
+    return ", ".join(map(repr, sorted(known, key=unlikeness))) or "none"
+
 
 #: Reads batches.
 Read: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
@@ -37,6 +153,16 @@ class Column:
     def is_pickled(self) -> bool:
         """Whether there are pickles in its values."""
         return self.type_info is not None and has_pickles(self.type_info)
+
+
+def typed_column(name: str, type_info: TypeInformation) -> Column:
+    """Return a column of values of a type, in which pickles are bytes."""
+    return Column(name, arrow_type(sealed(type_info)), unsealed(type_info))
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    """Return the schema of batches with some columns."""
+    return pa.schema([(column.name, column.arrow) for column in columns])
 
 
 def _names_and_types(columns: tuple[Column, ...]) -> str:
@@ -67,11 +193,7 @@ class StateTable:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the batches. If pickles are loaded, all of them are read to find it."""
-        return self._loaded_schema() if self.loads_pickles else self._schema
-
-    @property
-    def _schema(self) -> pa.Schema:
-        return pa.schema([(column.name, column.arrow) for column in self.columns])
+        return self._loaded_schema() if self.loads_pickles else schema_of(self.columns)
 
     @property
     def loads_pickles(self) -> bool:
@@ -149,9 +271,9 @@ class StateTable:
         Raises:
             StateTableError: Spark has no such type, or the number is less than 1.
         """
-        from pyflinkstate.state_access.spark.frames import dataframe
-
-        return dataframe(spark, self.parts(partitions))
+        # By its name: that file needs PySpark, and this one.
+        room = importlib.import_module("pyflinkstate.state_access.spark")
+        return room.dataframe(spark, self.parts(partitions))
 
     def rows(self) -> Iterator[JsonObject]:
         """Yield each row as a dict of Python values, as the program that wrote them knows them.
@@ -177,7 +299,7 @@ class StateTable:
 
     def _loaded_schema(self) -> pa.Schema:
         schemas = [self._loaded(batch).schema for batch in self.read()]
-        return common_schema(schemas or [self._schema])
+        return common_schema(schemas or [schema_of(self.columns)])
 
     def _loaded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
@@ -193,3 +315,110 @@ class StateTable:
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
+
+
+@attrs.frozen
+class WrittenState:
+    """One operator state in the file of one subtask; ``codec`` reads it with pickles sealed."""
+
+    subtask: int
+    handle: OperatorStateHandle
+    meta: RegisteredOperatorStateMeta
+    codec: OperatorStateCodec
+
+
+#: Reads the state of some subtasks.
+ReadParts: TypeAlias = Callable[[list[WrittenState]], Iterator[pa.RecordBatch]]
+
+
+@attrs.define(slots=False)
+class OperatorStates:
+    """All operator state of one operator."""
+
+    operator: OperatorState
+    reader: StateReader
+    allow_pickle: bool = False
+
+    @cached_property
+    def written(self) -> dict[str, list[WrittenState]]:
+        """The parts of each state by subtask, in order; of broadcast state only one, as all are the same."""
+        found: dict[str, list[WrittenState]] = {}
+        for subtask, state in enumerate(self.operator.subtasks):
+            handle = state.managed_operator
+            for written in () if handle is None else self._of_file(subtask, handle):
+                parts = found.setdefault(written.meta.name, [])
+                if not parts or written.meta.mode is not OperatorStateMode.BROADCAST:
+                    parts.append(written)
+        return found
+
+    def _of_file(self, subtask: int, handle: OperatorStateHandle) -> Iterator[WrittenState]:
+        what = self.reader.describe(handle.stream)
+        head = read_head(self.reader, handle.stream, OPERATOR_FILE_MAGIC)
+        metas = {meta.name: meta for meta in decode_metas(head, what)}
+        for name in handle.states:
+            if name not in metas:
+                raise CorruptCheckpointError(
+                    f"{what} is damaged: it lacks operator state {name!r}", file=what
+                )
+            meta = metas[name]
+            bare = attrs.evolve(meta, stored_type=sealed(meta.stored_type))
+            yield WrittenState(
+                subtask, handle, meta, OperatorStateCodec(bare, float_type=float_type_of(head))
+            )
+
+    def table(self, name: str) -> StateTable:
+        """Return a row for each element or entry of a state."""
+        parts = self.written[name]
+        types = {column: self._common(name, n) for n, (column, _) in enumerate(parts[0].meta.columns)}
+        values = [typed_column(column, type_info) for column, type_info in types.items()]
+        columns = (Column("subtask", pa.int32()), Column("position", pa.int64()), *values)
+        read = partial(OperatorStates._batches, self, columns=columns)
+        return StateTable(columns, partial(read, parts), self.allow_pickle, partial(_split, read, parts))
+
+    def _common(self, name: str, column: int) -> TypeInformation:
+        """Return the type that holds the values of all subtasks."""
+        types = [part.meta.columns[column][1] for part in self.written[name]]
+        found: TypeInformation | None = types[0]
+        for type_info in types:
+            found = None if found is None else common_type(found, type_info)
+        if found is None:
+            raise IncompatibleCheckpointError(
+                f"operator state {name!r} is of {' and '.join(sorted(set(map(str, types))))} in the files of "
+                f"the subtasks",
+                state=name,
+            )
+        return found
+
+    def _batches(self, parts: list[WrittenState], columns: tuple[Column, ...]) -> Iterator[pa.RecordBatch]:
+        schema = schema_of(columns)
+        for part in parts:
+            batch = self._read(part)
+            if batch.num_rows:
+                values = [_as(part, column, batch) for column in columns[2:]]
+                subtask = pa.repeat(pa.scalar(part.subtask, pa.int32()), batch.num_rows)
+                positions = pa.array(range(batch.num_rows), pa.int64())
+                yield pa.record_batch([subtask, positions, *values], schema=schema)
+
+    def _read(self, part: WrittenState) -> pa.RecordBatch:
+        section = part.handle.states[part.meta.name].section
+        what = f"{self.reader.describe(part.handle.stream)}, operator state {part.meta.name!r}"
+        data = self.reader.read(part.handle.stream, section.offset, section.length)
+        return part.codec.read(data, section.checksum, what)
+
+
+def _split(read: ReadParts, parts: list[WrittenState], number: int | None) -> list[Read]:
+    """Return readers, each of the state of some subtasks."""
+    count = min(number or len(parts), len(parts))
+    ends = [len(parts) * n // count for n in range(count + 1)]
+    return [partial(read, parts[begin:end]) for begin, end in pairwise(ends)]
+
+
+def _as(part: WrittenState, column: Column, batch: pa.RecordBatch) -> pa.Array:
+    """Return a column of a file in the type that it has in the table."""
+    was, array = dict(part.codec.meta.columns)[column.name], batch.column(column.name)
+    assert column.type_info is not None
+    now = sealed(column.type_info)
+    if was == now:
+        return array.cast(column.arrow)
+    convert = type_migration(was, now, lambda: 0, is_key=column.name == "key").convert
+    return encode_column(now, [convert(value) for value in decode_column(was, array)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterator
+from contextlib import contextmanager
 
 import attrs
 from pyarrow import fs
@@ -13,14 +15,13 @@ from pyflinkstate.backends.format import (
     FileStateHandle,
     KeyGroupsStateHandle,
     OperatorState,
-    OperatorStateHandle,
     OperatorSubtaskState,
     Section,
     StateReader,
     StreamStateHandle,
     read_section,
 )
-from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError
+from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError, CorruptCheckpointError
 from pyflinkstate.runtime.storage import (
     METADATA,
     AnyPath,
@@ -30,10 +31,9 @@ from pyflinkstate.runtime.storage import (
     open_folder,
     path_text,
 )
-from pyflinkstate.state_access.checkpoint import CountingReader, OnRead
+from pyflinkstate.state_access.checkpoint import CountingReader, Located, OnRead, jobs_at, locate
 from pyflinkstate.state_access.keyed_state import opened_file
-from pyflinkstate.state_access.locations import Located, jobs_at, locate
-from pyflinkstate.state_access.operator_states import OperatorStates
+from pyflinkstate.state_access.tables import OperatorStates
 
 
 @attrs.define
@@ -89,14 +89,20 @@ def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
 
 
 def _verify_alone(path: str, result: Verification, on_read: OnRead | None) -> None:
+    with _noted(result.problems):
+        _check(locate(path), result, on_read)
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """Add the error of a block to the problems, unless it means that there is no checkpoint."""
     try:
-        located = locate(path)
+        yield
     except CheckpointNotFoundError:
         raise
     except CheckpointError as error:
-        result.problems.append(error.message)
-    else:
-        _check(located, result, on_read)
+        if error.message not in problems:
+            problems.append(error.message)
 
 
 def _verify_job(
@@ -120,11 +126,10 @@ def _verify_job(
 def _checked(storage: CheckpointFolders, uri: str, result: Verification, on_read: OnRead | None) -> set[str]:
     """Check a checkpoint of a job; return the paths of its files."""
     try:
-        return _check((storage.load(uri), uri), result, on_read)
+        with _noted(result.problems):
+            return _check((storage.load(uri), uri), result, on_read)
     except CheckpointNotFoundError:
         result.unneeded.append(uri)  # one that was set aside before it was complete
-    except CheckpointError as error:
-        result.problems.append(error.message)
     return set()
 
 
@@ -135,8 +140,8 @@ def _check(located: Located, result: Verification, on_read: OnRead | None) -> se
     result.checkpoints.append(uri)
     files: dict[str, FileStateHandle] = {}
     for operator in metadata.operators:
-        for part in _parts(operator, reader):
-            result.problems += [problem for problem in part if problem not in result.problems]
+        for subtask in operator.subtasks:
+            _check_subtask(operator, subtask, reader, result.problems)
         files |= {file.path: file for subtask in operator.subtasks for file in subtask.files()}
     result.files += len(files)
     result.problems += filter(None, (_wrong_size(folder, handle) for handle in files.values()))
@@ -145,52 +150,40 @@ def _check(located: Located, result: Verification, on_read: OnRead | None) -> se
     return set(files)
 
 
-def _parts(operator: OperatorState, reader: StateReader) -> Iterator[Iterator[str]]:
-    """Yield, for each file of an operator, what is wrong with it."""
-    for subtask in operator.subtasks:
-        if subtask.managed_keyed is not None:
-            for handle in (subtask.managed_keyed, *subtask.managed_keyed.increments):
-                yield _problems_of_keyed(operator, handle, reader)
-        if subtask.managed_operator is not None:
-            yield _problems_of_lists(operator, subtask.managed_operator, reader)
-        for stream, sections in _raw(subtask):
-            yield _problems_of_raw(stream, sections, reader)
+def _check_subtask(
+    operator: OperatorState, subtask: OperatorSubtaskState, reader: StateReader, problems: list[str]
+) -> None:
+    """Read all files of a subtask, and note what is wrong with them."""
+    keyed, lists = subtask.managed_keyed, subtask.managed_operator
+    for handle in () if keyed is None else (keyed, *keyed.increments):
+        with _noted(problems):
+            _check_keyed(operator, handle, reader, problems)
+    if lists is not None:
+        with _noted(problems):
+            alone = OperatorSubtaskState(managed_operator=lists)
+            states = OperatorStates(attrs.evolve(operator, subtasks=(alone,)), reader)
+            for name in states.written:
+                deque(states.table(name).to_batches(), maxlen=0)
+    for stream, sections in _raw(subtask):
+        for section in sections:
+            with _noted(problems):
+                read_section(reader, stream, section, f"{reader.describe(stream)}, raw state,")
 
 
-def _problems_of_keyed(
-    operator: OperatorState, handle: KeyGroupsStateHandle, reader: StateReader
-) -> Iterator[str]:
-    try:
-        file = opened_file(operator, handle, reader)
-    except CheckpointError as error:
-        yield error.message
-        return
+def _check_keyed(
+    operator: OperatorState, handle: KeyGroupsStateHandle, reader: StateReader, problems: list[str]
+) -> None:
+    file = opened_file(operator, handle, reader)
     for name, sections in handle.sections.items():
-        meta = file.meta_of(name)
-        if meta is None:
-            yield f"{file.what} is damaged: it lacks state {name!r}"
-            continue
-        codec = file.head.codec(meta)
-        for key_group, section in sections.items():
-            what = f"{file.what}, state {name!r}, key group {key_group}"
-            try:
-                data = reader.read(handle.stream, section.offset, section.length)
-                codec.read(data, section.checksum, what)
-            except CheckpointError as error:
-                yield error.message
-
-
-def _problems_of_lists(
-    operator: OperatorState, handle: OperatorStateHandle, reader: StateReader
-) -> Iterator[str]:
-    alone = OperatorSubtaskState(managed_operator=handle)
-    try:
-        states = OperatorStates(attrs.evolve(operator, subtasks=(alone,)), reader)
-        for name in states.written:
-            for _ in states.table(name).to_batches():
-                pass
-    except CheckpointError as error:
-        yield error.message
+        with _noted(problems):
+            meta = file.meta_of(name)
+            if meta is None:
+                raise CorruptCheckpointError(f"{file.what} is damaged: it lacks state {name!r}")
+            codec = file.head.codec(meta)
+            for key_group, section in sections.items():
+                with _noted(problems):
+                    data = reader.read(handle.stream, section.offset, section.length)
+                    codec.read(data, section.checksum, f"{file.what}, state {name!r}, key group {key_group}")
 
 
 def _raw(subtask: OperatorSubtaskState) -> Iterator[tuple[StreamStateHandle, list[Section]]]:
@@ -199,16 +192,6 @@ def _raw(subtask: OperatorSubtaskState) -> Iterator[tuple[StreamStateHandle, lis
         yield subtask.raw_keyed.stream, [section for group in groups for section in group.values()]
     if subtask.raw_operator is not None:
         yield subtask.raw_operator.stream, list(subtask.raw_operator.partitions)
-
-
-def _problems_of_raw(
-    stream: StreamStateHandle, sections: list[Section], reader: StateReader
-) -> Iterator[str]:
-    for section in sections:
-        try:
-            read_section(reader, stream, section, f"{reader.describe(stream)}, raw state,")
-        except CheckpointError as error:
-            yield error.message
 
 
 def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -20,25 +20,19 @@ from pyflinkstate.backends.types import (
     RegisteredStateMeta,
     StateMeta,
     TtlTypeInfo,
-    arrow_type,
-    sealed,
 )
 from pyflinkstate.errors import StateTableError
-from pyflinkstate.state_access.expiry import (
+from pyflinkstate.state_access.columns import (
     Expiry,
-    elements_of,
-    entries_of,
     expires,
     offsets_of,
+    parts_of,
     user_type,
     user_values,
 )
-from pyflinkstate.state_access.identity import row_codes
-from pyflinkstate.state_access.key_filter import KeyFilter
-from pyflinkstate.state_access.key_space import Group, KeySpace
 from pyflinkstate.state_access.keyed_state import together
-from pyflinkstate.state_access.pickles import Load
-from pyflinkstate.state_access.tables import Column, Read, StateTable
+from pyflinkstate.state_access.keys import Group, KeyFilter, KeySpace, distinct, values_at
+from pyflinkstate.state_access.tables import Column, Read, StateTable, schema_of, typed_column
 
 #: The kind of time of a timer, by how the name of its queue begins.
 _TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}
@@ -46,10 +40,6 @@ _TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}
 
 class ReadableState(Protocol):
     """The keyed state of one operator: that of a checkpoint, or of a running job."""
-
-    @property
-    def key_type(self) -> TypeInformation:
-        """The declared type of keys."""
 
     @property
     def metas(self) -> Mapping[str, StateMeta]:
@@ -60,19 +50,8 @@ class ReadableState(Protocol):
         """The operator's keys."""
 
     @property
-    def allow_pickle(self) -> bool:
-        """Whether pickles may be loaded."""
-
-    @property
-    def load(self) -> Load:
-        """The function that loads pickled keys."""
-
-    @property
     def is_spread_anew(self) -> bool:
         """Whether all key groups have to be read to find those of a key."""
-
-    def declared(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:
-        """Return a state with its pickles as the program declared them."""
 
     def ranges(self, number: int | None = None) -> list[KeyGroupRange]:
         """Return the key groups in ranges that can be read side by side."""
@@ -122,14 +101,11 @@ class View:
         for meta in metas:
             column = meta.name if meta.name not in taken else f"{meta.name}_state"
             taken.add(column)
-            values.append(_column(column, user_type(meta.stored_type), self._user_type(meta)))
+            values.append(typed_column(column, user_type(meta.stored_type)))
         columns = (*head, *values)
-        return self._table(columns, partial(View._keyed_batches, metas=metas, columns=columns))
+        return self._table(columns, partial(View._keyed_batches, metas=metas, schema=schema_of(columns)))
 
-    def _keyed_batches(
-        self, metas: list[RegisteredStateMeta], columns: tuple[Column, ...]
-    ) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([(column.name, column.arrow) for column in columns])
+    def _keyed_batches(self, metas: list[RegisteredStateMeta], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for _, present in together([self._living(meta) for meta in metas]):
             batch = self._joined(metas, present, schema)
             if batch.num_rows:
@@ -141,30 +117,16 @@ class View:
         """Return the rows of one key group; a key that a state does not have is null there."""
         heads = [[batch.column(n) for n in range(batch.num_columns - 1)] for batch in present.values()]
         head = [pa.concat_arrays(columns) for columns in zip(*heads, strict=True)]
+        values = {index: batch.column("value") for index, batch in present.items()}
         if len(present) > 1:
-            head, places = self._places(metas[0], head, [len(columns[0]) for columns in heads])
-        else:
-            places = [None]
-        columns = [pa.nulls(len(head[0]), field.type) for field in list(schema)[len(head) :]]
-        for index, batch, place in zip(present, present.values(), places, strict=True):
-            value = batch.column("value")
-            columns[index] = value if place is None else value.take(place)
+            types = [self.state.keys.key_type, metas[0].namespace_type]
+            codes = self.state.keys.codes(zip(types, head, strict=False))
+            first, places = distinct(codes, [len(columns[0]) for columns in heads])
+            head = [column.take(pa.array(first)) for column in head]
+            values = dict(zip(values, map(values_at, values.values(), places), strict=True))
+        fields = enumerate(list(schema)[len(head) :])
+        columns = [values.get(n, pa.nulls(len(head[0]), field.type)) for n, field in fields]
         return pa.record_batch([*head, *columns], schema=schema)
-
-    def _places(
-        self, meta: RegisteredStateMeta, head: list[pa.Array], sizes: list[int]
-    ) -> tuple[list[pa.Array], list[pa.Array]]:
-        """Return the distinct keys, and for each state where each of them is among its rows."""
-        types = [self.state.key_type, meta.namespace_type]
-        codes = row_codes(list(zip(types, head, strict=False)), self.state.load)
-        _, first, numbers = np.unique(codes, return_index=True, return_inverse=True)
-        places, start = [], 0
-        for size in sizes:
-            found = np.full(len(first), -1)
-            found[numbers.reshape(-1)[start : start + size]] = np.arange(size)
-            places.append(pa.array(found, mask=found < 0))
-            start += size
-        return [column.take(pa.array(first)) for column in head], places
 
     # --- a row an entry --------------------------------------------------------------------------------
 
@@ -172,42 +134,27 @@ class View:
         """Return a row for each entry of a state, and for each element of a list and each entry of a map."""
         meta = self._meta(name)
         columns = (*self._key_columns([meta]), *self._entry_columns(meta))
-        return self._table(columns, partial(View._entry_batches, meta=meta, columns=columns))
+        return self._table(columns, partial(View._entry_batches, meta=meta))
 
     def _entry_columns(self, meta: RegisteredStateMeta) -> Iterator[Column]:
-        stored, declared = element_type(meta), element_type(self._declared(meta))
         if meta.kind is StateKind.LIST:
             yield Column("position", pa.int64())
         if meta.kind is StateKind.MAP:
-            assert isinstance(meta.stored_type, MapTypeInfo)
-            declared_map = self._declared(meta).stored_type
-            yield _column("map_key", meta.stored_type.key_type_info, declared_map.parts()[0])
-        yield _column("value", user_type(stored), user_type(declared))
-        if expires(stored):
+            yield typed_column("map_key", meta.stored_type.parts()[0])
+        element = element_type(meta)
+        yield typed_column("value", user_type(element))
+        if expires(element):
             yield Column("timestamp_ms", pa.int64())
             yield Column("expires_at_ms", pa.int64())
 
-    def _entry_batches(
-        self, meta: RegisteredStateMeta, columns: tuple[Column, ...]
-    ) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([(column.name, column.arrow) for column in columns])
+    def _entry_batches(self, meta: RegisteredStateMeta) -> Iterator[pa.RecordBatch]:
+        expiry = self._expiry(meta) if isinstance(element_type(meta), TtlTypeInfo) else None
         for _, batch in self._groups(meta):
-            heads, arrays = exploded_rows(meta.kind, batch)
-            alive, values = self._expiring(meta, arrays[-1])
-            made = pa.record_batch([*heads, *arrays[:-1], *values], schema=schema)
-            made = made if alive is None else made.filter(alive)
+            made = entries(meta, batch, self.ttl_ms.get(meta.name))
+            if expiry is not None:
+                made = made.filter(pa.array(expiry.alive(made.column("timestamp_ms"))))
             if made.num_rows:
                 yield made
-
-    def _expiring(
-        self, meta: RegisteredStateMeta, values: pa.Array
-    ) -> tuple[pa.Array | None, list[pa.Array]]:
-        """Return the columns of values, their timestamps and expiry, and which of them still live."""
-        if not isinstance(element_type(meta), TtlTypeInfo):
-            return None, [values]
-        timestamps, values = values.flatten()
-        expiries = expiries_of(timestamps, self.ttl_ms.get(meta.name))
-        return pa.array(self._expiry(meta).alive(timestamps)), [values, timestamps, expiries]
 
     # --- timers ----------------------------------------------------------------------------------------
 
@@ -230,12 +177,9 @@ class View:
             Column("time_domain", pa.string()),
             Column("timer_service", pa.string()),
         )
-        return self._table(columns, partial(View._timer_batches, metas=metas, columns=columns))
+        return self._table(columns, partial(View._timer_batches, metas=metas, schema=schema_of(columns)))
 
-    def _timer_batches(
-        self, metas: list[RegisteredQueueMeta], columns: tuple[Column, ...]
-    ) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([(column.name, column.arrow) for column in columns])
+    def _timer_batches(self, metas: list[RegisteredQueueMeta], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for _, present in together([self._groups(meta) for meta in metas]):
             for index, batch in present.items():
                 yield pa.record_batch(_timer_columns(metas[index], batch, schema), schema=schema)
@@ -273,23 +217,19 @@ class View:
         assert isinstance(meta, RegisteredStateMeta)
         return meta
 
-    def _declared(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:
-        """Return the state with its pickles as the program declared them."""
-        return self.state.declared(meta)
-
-    def _user_type(self, meta: RegisteredStateMeta) -> TypeInformation:
-        return user_type(self._declared(meta).stored_type)
-
     def _key_columns(self, metas: Iterable[StateMeta]) -> list[Column]:
-        columns = [_column("key", self.state.key_type, self.state.key_type)]
+        columns = [typed_column("key", self.state.keys.key_type)]
         for meta in list(metas)[:1]:
             if meta.is_namespaced:
-                columns.append(_column(namespace_name(meta), meta.namespace_type, meta.namespace_type))
+                columns.append(typed_column(namespace_name(meta), meta.namespace_type))
         return columns
 
     def _table(self, columns: Iterable[Column], read: ReadView) -> StateTable:
         return StateTable(
-            tuple(columns), partial(read, self), self.state.allow_pickle, partial(View._split, self, read)
+            tuple(columns),
+            partial(read, self),
+            self.state.keys.allow_pickle,
+            partial(View._split, self, read),
         )
 
     # --- parts -----------------------------------------------------------------------------------------
@@ -317,7 +257,7 @@ def namespace_name(meta: StateMeta) -> str:
     return "window" if isinstance(meta.namespace_type, WindowSerializer) else "namespace"
 
 
-def timer_service(meta: RegisteredQueueMeta) -> tuple[str, str]:
+def timer_service(meta: StateMeta) -> tuple[str, str]:
     """Return the kind of time of a queue, and the name of its timer service."""
     name = meta.name.removeprefix(f"{TIMER_STATE_PREFIX}/")
     for prefix, domain in _TIME_DOMAINS.items():
@@ -326,32 +266,42 @@ def timer_service(meta: RegisteredQueueMeta) -> tuple[str, str]:
     return "", name
 
 
-def _column(name: str, stored: TypeInformation, declared: TypeInformation) -> Column:
-    return Column(name, arrow_type(sealed(stored)), declared)
-
-
 def element_type(meta: RegisteredStateMeta) -> TypeInformation:
     """Return the type of the values that have a row each among the entries."""
-    if meta.kind is StateKind.LIST:
-        assert isinstance(meta.stored_type, ListTypeInfo)
-        return meta.stored_type.element_type
-    if meta.kind is StateKind.MAP:
-        assert isinstance(meta.stored_type, MapTypeInfo)
-        return meta.stored_type.value_type_info
-    return meta.stored_type
+    is_nested = meta.kind in (StateKind.LIST, StateKind.MAP)
+    return meta.stored_type.parts()[-1] if is_nested else meta.stored_type
+
+
+def entries(meta: RegisteredStateMeta, batch: pa.RecordBatch, ttl_ms: int | None) -> pa.RecordBatch:
+    """Return a row for each entry of the rows of a state, expired ones too (see ``Checkpoint.entries``)."""
+    heads, columns = exploded_rows(meta.kind, batch)
+    names = ["key", *([namespace_name(meta)] if meta.is_namespaced else [])]
+    names += {StateKind.LIST: ["position"], StateKind.MAP: ["map_key"]}.get(meta.kind, [])
+    names.append("value")
+    if isinstance(element_type(meta), TtlTypeInfo):
+        timestamps, values = columns.pop().flatten()
+        columns += [values, timestamps, _expiries_of(timestamps, ttl_ms)]
+        names += ["timestamp_ms", "expires_at_ms"]
+    return pa.record_batch([*heads, *columns], names)
+
+
+def _expiries_of(timestamps: pa.Array, ttl_ms: int | None) -> pa.Array:
+    """Return when entries expire; null if their time to live is not known."""
+    if ttl_ms is None:
+        return pa.nulls(len(timestamps), pa.int64())
+    return pa.array(timestamps.to_numpy(zero_copy_only=False) + ttl_ms)
 
 
 def exploded(kind: StateKind, array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]]:
     """Return the row that each element comes from, None for as many, and the columns of elements."""
     if kind not in (StateKind.LIST, StateKind.MAP):
         return None, [array]
-    offsets = offsets_of(array)
+    offsets, parts = offsets_of(array), parts_of(array)
     lengths = np.diff(offsets)
-    rows = pa.array(np.repeat(np.arange(len(lengths)), lengths))
-    if kind is StateKind.MAP:
-        return rows, list(entries_of(array))
-    positions = np.arange(lengths.sum()) - np.repeat(offsets[:-1], lengths)
-    return rows, [pa.array(positions), elements_of(array)]
+    if kind is StateKind.LIST:
+        positions = np.arange(lengths.sum()) - np.repeat(offsets[:-1], lengths)
+        parts = [pa.array(positions), *parts]
+    return pa.array(np.repeat(np.arange(len(lengths)), lengths)), parts
 
 
 def exploded_rows(kind: StateKind, rows: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
@@ -359,13 +309,6 @@ def exploded_rows(kind: StateKind, rows: pa.RecordBatch) -> tuple[list[pa.Array]
     origins, elements = exploded(kind, rows.column("value"))
     heads = rows.columns[:-1]
     return (heads if origins is None else [head.take(origins) for head in heads]), elements
-
-
-def expiries_of(timestamps: pa.Array, ttl_ms: int | None) -> pa.Array:
-    """Return when entries expire; null if their time to live is not known."""
-    if ttl_ms is None:
-        return pa.nulls(len(timestamps), pa.int64())
-    return pa.array(timestamps.to_numpy(zero_copy_only=False) + ttl_ms)
 
 
 def _timer_columns(meta: RegisteredQueueMeta, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:

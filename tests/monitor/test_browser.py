@@ -57,6 +57,22 @@ def enter(chromium: Any, monitor: Monitor) -> None:
     raise AssertionError("the page has not been loaded")
 
 
+@pytest.fixture
+def show(chromium: Any) -> Iterator[Callable[..., Monitor]]:
+    """Open the page of some jobs, which leaves nothing in the console."""
+    monitors: list[Monitor] = []
+
+    def show(*jobs: JobStory, **options: Any) -> Monitor:
+        monitors.append(monitor_with(*jobs, **options))
+        enter(chromium, monitors[-1])
+        return monitors[-1]
+
+    yield show
+    assert errors(chromium) == []
+    for monitor in monitors:
+        monitor.close()
+
+
 def text(chromium: Any, selector: str = "body") -> str:
     return str(chromium.find_element("css selector", selector).text)
 
@@ -67,9 +83,8 @@ def errors(chromium: Any) -> list[str]:
     return [entry["message"] for entry in chromium.get_log("browser") if origin in entry["message"]]
 
 
-def test_data_is_text_and_never_markup(chromium: Any) -> None:
-    monitor = monitor_with(story())
-    enter(chromium, monitor)
+def test_data_is_text_and_never_markup(chromium: Any, show: Callable[..., Monitor]) -> None:
+    show(story())
     assert EVIL in text(chromium, "h1")
     chromium.execute_script("document.getElementById('logs-open').open = true;")
     wait(chromium, "document.querySelector('#logs tbody tr')")
@@ -77,13 +92,10 @@ def test_data_is_text_and_never_markup(chromium: Any) -> None:
         assert EVIL in chromium.find_element("id", section).get_attribute("textContent"), section
     assert "owned" not in (chromium.title.replace(EVIL, ""))
     assert len(chromium.find_elements("css selector", "script")) == 1
-    assert errors(chromium) == []
-    monitor.close()
 
 
-def test_the_slowest_subtask_is_marked(chromium: Any) -> None:
-    monitor = monitor_with(story())
-    enter(chromium, monitor)
+def test_the_slowest_subtask_is_marked(chromium: Any, show: Callable[..., Monitor]) -> None:
+    show(story())
     assert "90 % in subtask 1, the slowest" in text(chromium, "#overview table")
     marked = "return [...document.querySelectorAll('.busy .bars i')].map((one) => one.className)"
     assert chromium.execute_script(marked) == ["", "marked"]
@@ -93,18 +105,18 @@ def test_the_slowest_subtask_is_marked(chromium: Any) -> None:
     assert chromium.find_element("css selector", "meter").accessible_name == "of its limit"
     sides = chromium.find_elements("css selector", "#overview .wide")[-1].text
     assert "late, dropped 4" in sides
-    monitor.close()
 
 
 @pytest.mark.full
-def test_the_largest_keys_are_found_when_somebody_asks(chromium: Any, run: JobRun) -> None:
+def test_the_largest_keys_are_found_when_somebody_asks(
+    chromium: Any, show: Callable[..., Monitor], run: JobRun
+) -> None:
     recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
     run.listeners = (recorder,)
     job = run.run()
     assert run.storage is not None
     folder = f"{run.storage.uri}/{job.job_id}"
-    monitor = monitor_with(*stories_at(folder), folder=folder)
-    enter(chromium, monitor)
+    show(*stories_at(folder), folder=folder)
     assert "Full size of the last" in text(chromium, "#state figcaption")
     button = chromium.find_element("css selector", "[data-largest=counts]")
     button.send_keys("\ue007")
@@ -112,14 +124,13 @@ def test_the_largest_keys_are_found_when_somebody_asks(chromium: Any, run: JobRu
     assert "Largest keys of count in checkpoint" in text(chromium, ".largest caption")
     rows = chromium.find_elements("css selector", ".largest tbody tr")
     assert sorted(row.text.split()[0] for row in rows) == ["0", "1"]
-    assert errors(chromium) == []
-    monitor.close()
 
 
 @pytest.mark.full
-def test_logs_are_read_when_they_are_opened_and_can_be_searched(chromium: Any) -> None:
-    monitor = monitor_with(story())
-    enter(chromium, monitor)
+def test_logs_are_read_when_they_are_opened_and_can_be_searched(
+    chromium: Any, show: Callable[..., Monitor]
+) -> None:
+    show(story())
     rows = "[...document.querySelectorAll('#logs td.line')].map((one) => one.textContent)"
     assert chromium.execute_script(f"return {rows}") == []
     chromium.find_element("css selector", "#logs summary").send_keys("\ue007")
@@ -129,8 +140,6 @@ def test_logs_are_read_when_they_are_opened_and_can_be_searched(chromium: Any) -
     assert chromium.execute_script(f"return {rows}") == ["all is well"]
     chromium.find_element("id", "logs-level").send_keys("ERROR")
     wait(chromium, "document.querySelector('#logs').textContent.includes('No line is like that')")
-    assert errors(chromium) == []
-    monitor.close()
 
 
 @pytest.mark.full
@@ -169,17 +178,16 @@ def test_a_stream_is_looked_at_when_it_is_switched_on(
     monitor.close()
 
 
-def test_the_token_does_not_stay_in_the_address(chromium: Any) -> None:
-    monitor = monitor_with(story())
-    enter(chromium, monitor)
+def test_the_token_does_not_stay_in_the_address(chromium: Any, show: Callable[..., Monitor]) -> None:
+    show(story())
     assert "token" not in chromium.current_url
     assert chromium.execute_script("return document.cookie") == ""
-    monitor.close()
 
 
-def test_nothing_is_loaded_from_elsewhere_and_all_addresses_are_relative(chromium: Any) -> None:
-    monitor = monitor_with(story())
-    enter(chromium, monitor)
+def test_nothing_is_loaded_from_elsewhere_and_all_addresses_are_relative(
+    chromium: Any, show: Callable[..., Monitor]
+) -> None:
+    show(story())
     script = "return performance.getEntriesByType('resource').map((one) => one.name)"
     loaded = chromium.execute_script(script)
     assert len(loaded) >= 4
@@ -190,24 +198,23 @@ def test_nothing_is_loaded_from_elsewhere_and_all_addresses_are_relative(chromiu
         for marker in ('src="/', 'href="/', 'fetch("/', 'EventSource("/', "http://", "url("):
             found = [line for line in file.read_text().splitlines() if marker in line]
             assert [line for line in found if "w3.org" not in line] == [], file
-    monitor.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_and_can_be_read(chromium: Any, width: int, scheme: str) -> None:
+def test_the_page_fits_and_can_be_read(
+    chromium: Any, show: Callable[..., Monitor], width: int, scheme: str
+) -> None:
     """Only tables and graphs scroll sideways, each in its own frame; texts stand out from their ground."""
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    monitor = monitor_with(story(), story("b" * 32, "orders with a rather long name " * 4))
-    enter(chromium, monitor)
+    show(story(), story("b" * 32, "orders with a rather long name " * 4))
     assert chromium.execute_script("return document.documentElement.scrollWidth") <= width
     assert chromium.execute_script(CONTRAST) == []
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    monitor.close()
 
 
 #: Returns the texts whose contrast is below 4.5 to 1 (WCAG 2, AA).
@@ -236,9 +243,8 @@ return bad;
 
 
 @pytest.mark.full
-def test_a_screen_reader_has_names_for_everything(chromium: Any) -> None:
-    monitor = monitor_with(story())
-    enter(chromium, monitor)
+def test_a_screen_reader_has_names_for_everything(chromium: Any, show: Callable[..., Monitor]) -> None:
+    show(story())
     tree = chromium.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     named = {"button", "link", "image", "table", "region", "navigation", "main", "columnheader", "combobox"}
     nameless = [
@@ -260,7 +266,6 @@ def test_a_screen_reader_has_names_for_everything(chromium: Any) -> None:
         "Logs",
         "Failures",
     ]
-    monitor.close()
 
 
 def live(run: JobRun, savepoints: str | None = None) -> tuple[Monitor, Any]:
@@ -372,7 +377,9 @@ def test_the_end_of_the_program_is_said(chromium: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_dead_job_is_shown_from_its_folder(chromium: Any, run: JobRun) -> None:
+def test_a_dead_job_is_shown_from_its_folder(
+    chromium: Any, show: Callable[..., Monitor], run: JobRun
+) -> None:
     """Its journal is cut off, as it is if the program is killed."""
     assert run.storage is not None
     recorder = Recorder(run.clock, run.storage.uri)
@@ -380,25 +387,21 @@ def test_a_dead_job_is_shown_from_its_folder(chromium: Any, run: JobRun) -> None
     job = run.run()
     (journal,) = Path(run.storage.uri, job.job_id, "journal").iterdir()
     journal.write_bytes(journal.read_bytes()[:-30])
-    monitor = monitor_with(*stories_at(run.storage.uri))
-    enter(chromium, monitor)
+    show(*stories_at(run.storage.uri))
     assert text(chromium, "#status") == "NO END KNOWN"
     assert text(chromium, "h1") == "orders"
     assert "Committed epoch\n4" in text(chromium, "#overview")
     assert "Last heard of" in text(chromium, "#overview")
     assert "counts" in text(chromium, "#state")
     assert not chromium.find_element("id", "actions").is_displayed()
-    assert errors(chromium) == []
-    monitor.close()
 
 
 @pytest.mark.full
-def test_200_operators_and_1000_subtasks_are_shown(chromium: Any) -> None:
+def test_200_operators_and_1000_subtasks_are_shown(chromium: Any, show: Callable[..., Monitor]) -> None:
     shown = JobStory()
     for event in large_events(operators=200, subtasks=5):
         shown.take(event)
-    monitor = monitor_with(shown)
-    enter(chromium, monitor)
+    show(shown)
     rows = "document.querySelectorAll('#overview tbody tr').length"
     assert chromium.execute_script(f"return {rows}") == 200
     assert len(chromium.find_elements("css selector", "svg.graph rect")) == 200
@@ -407,7 +410,6 @@ def test_200_operators_and_1000_subtasks_are_shown(chromium: Any) -> None:
     ) == (1000)
     width = chromium.execute_script("return document.documentElement.clientWidth")
     assert chromium.execute_script("return document.documentElement.scrollWidth") <= width
-    monitor.close()
 
 
 def large_events(operators: int, subtasks: int) -> list[dict[str, Any]]:

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from moto.server import ThreadedMotoServer
-from support_web import read_journal
+from support_job import JobRun, numbers
+from support_runtime import PATIENCE_S, raising
+from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with, read_journal, stories_at
 
+from pyflinkstate.errors import CheckpointError, UserFunctionError
+from pyflinkstate.monitor import api, dead_jobs, recorder as recording
+from pyflinkstate.monitor.dead_jobs import Follower
+from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.journal import Journal, JournalReader, decode, decode_all, encode
+from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.plan.nodes import ChainNode
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.state_access.command_line import main
+
+pytestmark = pytest.mark.timeout(60)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -233,3 +252,370 @@ def test_an_object_store_has_the_journal_too(monkeypatch: pytest.MonkeyPatch) ->
         assert len(told) > 10
     finally:
         server.stop()
+
+
+# --- jobs from their folders: with a journal, without one, damaged, and on the page of ``pyflinkstate ui
+
+
+def finished(run: JobRun, has_journal: bool) -> tuple[str, Recorder]:
+    """Run a job to its end; returns its folder and what was recorded."""
+    assert run.storage is not None
+    recorder = Recorder(run.clock, run.storage.uri if has_journal else None)
+    run.listeners = (recorder,)
+    job = run.run()
+    return f"{run.storage.uri}/{job.job_id}", recorder
+
+
+@pytest.mark.parametrize("below", ["", "/chk-4"])
+def test_a_job_is_shown_as_it_was_while_it_ran(run: JobRun, below: str) -> None:
+    folder, recorder = finished(run, has_journal=True)
+    (story,) = stories_at(folder + below)
+    for name, view in api.VIEWS.items():
+        assert view(story, True) == view(recorder.story, True), name
+
+
+def test_all_jobs_of_a_directory_are_shown(run: JobRun, storage: CheckpointFolders) -> None:
+    finished(run, has_journal=True)
+    finished(run, has_journal=False)
+    assert len(stories_at(storage.uri)) == 2
+
+
+def test_a_job_without_a_journal_has_what_lies_on_the_disk(run: JobRun) -> None:
+    folder, recorder = finished(run, has_journal=False)
+    (story,) = stories_at(folder)
+    assert story.job["name"] == "orders"
+    assert story.measured.totals == recorder.story.measured.totals
+    assert story.checkpoints.states == recorder.story.checkpoints.states
+    assert story.checkpoints.counts == recorder.story.checkpoints.counts
+    for view in api.VIEWS.values():
+        view(story, False)
+
+
+def test_a_job_whose_start_is_no_longer_in_its_journal(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "Journal", partial(Journal, segment_bytes=1, most_segments=8))
+    run.end = ChainNode(numbers(), "map", lambda n: 1 // (9 - n), "inverse")
+    assert run.storage is not None
+    recorder = Recorder(run.clock, run.storage.uri)
+    run.listeners = (recorder,)
+    with pytest.raises(UserFunctionError):
+        run.run()
+    (story,) = stories_at(run.storage.uri)
+    assert story.status == "FAILED"
+    assert (story.started_ms, story.job) == (recorder.story.started_ms, recorder.story.job)
+    assert list(story.failures) == list(recorder.story.failures)
+    assert story.epochs.recent[-1] == recorder.story.epochs.recent[-1]
+    assert (story.runs, story.directory) == (1, run.storage.uri)
+
+
+def test_a_job_that_cannot_be_read_costs_no_other_job_its_page(
+    run: JobRun, storage: CheckpointFolders, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = [finished(run, has_journal=True)[0] for _ in range(2)]
+    journals = [Path(folder) / "journal" for folder in folders]
+    journals[0].rename(f"{storage.uri}/away")
+    journals[0].write_text("no folder")
+    (story,) = stories_at(storage.uri)
+    assert story.job["job_id"] == Path(folders[1]).name
+    assert f"the job {Path(folders[0]).name}" in caplog.text
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        stories_at(folders[0])
+
+
+def test_damage_costs_what_is_damaged(run: JobRun) -> None:
+    folder, _ = finished(run, has_journal=True)
+    (journal,) = (Path(folder) / "journal").iterdir()
+    journal.write_bytes(journal.read_bytes()[:-20] + b"\xff\n")
+    Path(folder, "checkpoints.json").write_text("[{]")
+    (story,) = stories_at(folder)
+    assert story.status == "RUNNING"
+    assert not story.is_over
+
+
+def test_events_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = [
+        *events(),
+        {"event": "epoch"},
+        {"event": "committed", "at": "x", "epoch": []},
+        {"event": "from a later version", "at": 1},
+    ]
+    Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in told])
+    (story,) = stories_at(str(tmp_path))
+    assert story.restarts == 1
+
+
+OTHER_ID = "b" * 32
+BEGUN = {"job_id": OTHER_ID, "name": "odd", "vertices": [], "edges": [], "restored_from": None}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"event": "started", "at": 1, "job": None},
+        {"event": "started", "at": 1, "job": {**BEGUN, "job_id": JOB_ID}},
+        {"event": "started", "at": 1, "job": {**BEGUN, "vertices": 5}},
+        {"event": "epoch", "subtasks": {"a": ["x"]}},
+        {"event": "epoch", "phases_ms": {"planning": "1\nevil 1"}},
+        {"event": "epoch", "records": float("nan")},
+        {"event": "epoch", "at": float("inf")},
+        {"event": "checkpoint", "subtasks": [[]]},
+    ],
+    ids=repr,
+)
+def test_a_job_that_makes_no_sense_costs_no_other_job_its_page(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in events()])
+    told = [{**one, **(changed if one["event"] == changed["event"] else {})} for one in events(OTHER_ID)]
+    Journal(str(tmp_path / OTHER_ID), 1).write([encode(event) for event in told])
+    found = stories_at(str(tmp_path))
+    shown = {story.job["job_id"]: story for story in found}
+    assert JOB_ID in shown
+    assert len(shown) == len(found)
+    browser = browser_of(monitor := monitor_with(*shown.values())).enter()
+    for path in ("/api/jobs", "/metrics", *(f"/api/jobs/{one}/page" for one in shown)):
+        assert browser.ask(path).status == 200, path
+    assert b"\nevil" not in browser.ask("/metrics").body
+    assert b"NaN" not in browser.ask(f"/api/jobs/{OTHER_ID}/page").body
+    monitor.close()
+
+
+def test_what_a_later_version_tells_of_a_checkpoint_is_left_out(run: JobRun) -> None:
+    folder, _ = finished(run, has_journal=False)
+    (before,) = stories_at(folder)
+    path = Path(folder, "checkpoints.json")
+    path.write_text(json.dumps([{**one, "from a later version": 1} for one in json.loads(path.read_text())]))
+    (story,) = stories_at(folder)
+    assert list(story.checkpoints.recent) == list(before.checkpoints.recent) != []
+
+
+@pytest.mark.parametrize("history", ["{}", "5", '[{"x": 1}]', '[{"triggered_ms": "a"}]'])
+def test_statistics_that_make_no_sense_are_left_out(run: JobRun, history: str) -> None:
+    folder, _ = finished(run, has_journal=False)
+    path = Path(folder, "checkpoints.json")
+    if "triggered_ms" in history:
+        history = json.dumps([{**json.loads(path.read_text())[0], "triggered_ms": "a"}])
+    path.write_text(history)
+    (story,) = stories_at(folder)
+    assert (story.job["name"], list(story.checkpoints.recent)) == ("orders", [])
+
+
+@pytest.mark.parametrize(
+    ("place", "message"), [(".", "has no job"), ("none", "has no job"), ("file", "cannot list")]
+)
+def test_where_there_is_no_job_it_says_so(
+    tmp_path: Path, place: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    path = str(tmp_path / place)
+    with pytest.raises(CheckpointError, match=message):
+        stories_at(path)
+    assert main(["ui", path]) == 3
+    assert message in capsys.readouterr().err
+
+
+def hear_interrupts() -> None:
+    """Undo that a shell lets its background jobs, and all that they start, ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> None:
+    Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in events()])
+    command = [sys.executable, "-m", "pyflinkstate", "ui", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_interrupts)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        port, _, token = address.rpartition(":")[2].partition("/?token=")
+        browser = Browser(int(port), token).enter()
+        job = browser.ask(f"/api/jobs/{JOB_ID}").json()
+        assert (job["name"], job["is_live"]) == (EVIL, False)
+        assert browser.ask("/api/session").json()["has_actions"] is False
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# --- the page of a folder follows it: new events, new jobs, and nothing while nobody looks --------
+
+
+def ran(run: JobRun, journal: bool = True) -> Job:
+    assert run.storage is not None
+    run.listeners = (Recorder(run.clock, run.storage.uri),) if journal else ()
+    return run.run()
+
+
+class Told:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+def epochs(jobs: Jobs) -> list[int]:
+    return [len(shown.story.epochs.recent) for shown in jobs.begun()]
+
+
+def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: CheckpointFolders) -> None:
+    job = ran(run)
+    (journal,) = Path(storage.uri, job.job_id, "journal").iterdir()
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:2]))
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    assert epochs(jobs) == [1]
+    follower.look()
+    assert told.times == 0
+    journal.write_bytes(b"".join(lines)[:-10])
+    follower.look()
+    assert (epochs(jobs), told.times) == ([4], 1)
+    (shown,) = jobs.begun()
+    assert not shown.story.is_over
+    journal.write_bytes(b"".join(lines))
+    follower.look()
+    assert (epochs(jobs), told.times) == ([4], 2)
+    assert shown.story.status == "FINISHED"
+    (again,) = stories_at(storage.uri)
+    assert shown.story.measured.totals == again.measured.totals
+    assert list(shown.story.epochs.recent) == list(again.epochs.recent)
+
+
+def test_a_job_that_appears_is_shown(run: JobRun, storage: CheckpointFolders) -> None:
+    ran(run)
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    second = ran(run)
+    follower.look()
+    assert [shown.story.job["job_id"] for shown in jobs.begun()][-1] == second.job_id
+    assert (len(jobs.begun()), told.times) == (2, 1)
+    follower.look()
+    assert (len(jobs.begun()), told.times) == (2, 1)
+
+
+def test_a_job_without_a_journal_is_read_anew_when_it_has_another_checkpoint(
+    run: JobRun, storage: CheckpointFolders
+) -> None:
+    job = ran(run, journal=False)
+    history = Path(storage.uri, job.job_id, "checkpoints.json")
+    whole = history.read_bytes()
+    history.write_bytes(b"[]")
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    assert [len(shown.story.checkpoints.recent) for shown in jobs.begun()] == [0]
+    history.write_bytes(whole)
+    follower.look()
+    assert told.times == 1
+    assert [len(shown.story.checkpoints.recent) > 0 for shown in jobs.begun()] == [True]
+
+
+def test_events_that_make_no_sense_cost_the_job_its_page_and_not_the_others(
+    run: JobRun, storage: CheckpointFolders
+) -> None:
+    first, second = ran(run), ran(run)
+    jobs = Jobs()
+    follower = Follower(storage.uri, jobs, lambda: None)
+    (journal,) = Path(storage.uri, first.job_id, "journal").iterdir()
+    with journal.open("ab") as file:
+        file.write(encode({"event": "epoch", "at": 1, "totals": 7}))
+        file.write(encode({"event": "started", "at": 1, "job": {"job_id": "x", "vertices": 3}}))
+    follower.look()
+    assert [shown.story.job["job_id"] for shown in jobs.begun()] == [second.job_id]
+
+
+def test_a_folder_that_cannot_be_read_is_read_later(
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran(run)
+    follower = Follower(storage.uri, Jobs(), lambda: None)
+
+    def fail(path: str) -> Any:
+        raise OSError("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_jobs, "job_ids_at", fail)
+        follower.look()
+    assert "the disk is away" in caplog.text
+    follower.look()
+
+
+def test_a_job_that_cannot_be_read_is_read_later_and_costs_no_other_job_its_news(
+    run: JobRun, storage: CheckpointFolders
+) -> None:
+    journals = [Path(storage.uri, ran(run).job_id, "journal") for _ in range(4)]
+    (begun, new), aside = (journals[:2], journals[2:]), Path(storage.uri, "aside")
+    aside.mkdir()
+    for journal in new:
+        journal.parent.rename(aside / journal.parent.name)
+    files = [next(journal.iterdir()) for journal in begun]
+    lines = [file.read_bytes().splitlines(keepends=True) for file in files]
+    for file, all_lines in zip(files, lines, strict=True):
+        file.write_bytes(b"".join(all_lines[:2]))
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    assert epochs(jobs) == [1, 1]
+    for journal in new:
+        (aside / journal.parent.name).rename(journal.parent)
+    for file, all_lines in zip(files, lines, strict=True):
+        file.write_bytes(b"".join(all_lines))
+    broken = begun[0], min(new)
+    for number, journal in enumerate(broken):
+        journal.rename(aside / str(number))
+        journal.write_text("no folder")
+    follower.look()
+    assert (sorted(epochs(jobs)), told.times) == ([1, 4, 4], 1)
+    for number, journal in enumerate(broken):
+        journal.unlink()
+        (aside / str(number)).rename(journal)
+    follower.look()
+    assert (epochs(jobs), told.times) == ([4] * 4, 2)
+
+
+def test_what_could_not_be_made_of_a_folder_is_made_later(
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its journal told meanwhile is not lost."""
+    journal = Path(storage.uri, ran(run).job_id, "journal")
+    journal.rename(away := Path(storage.uri, "away"))
+    jobs = Jobs()
+    follower = Follower(storage.uri, jobs, lambda: None)
+    away.rename(journal)
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_jobs, "_story", raising(OSError("the disk is away")))
+        follower.look()
+    follower.look()
+    assert epochs(jobs) == [4]
+    assert [shown.story.status for shown in jobs.begun()] == ["FINISHED"]
+
+
+def test_the_folder_is_read_only_while_somebody_looks(run: JobRun, storage: CheckpointFolders) -> None:
+    ran(run)
+    follower = Follower(storage.uri, Jobs(), lambda: None)
+    looks: list[bool] = []
+    watched = iter([False, True, False, True])
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return len(looks) == 4
+
+    def is_watched() -> bool:
+        looks.append(next(watched))
+        return looks[-1]
+
+    seen: list[int] = []
+    follower.look = lambda: seen.append(len(looks))  # type: ignore[method-assign]
+    follower.follow(is_watched, Ended())
+    assert seen == [2, 4]
+
+
+def test_a_page_is_watched_after_a_request(run: JobRun, storage: CheckpointFolders) -> None:
+    ran(run)
+    monitor = Monitor()
+    monitor.follow(storage.uri)
+    assert not monitor._is_watched()
+    monitor.serve(WebPageSettings(has_actions=False))
+    assert not monitor._is_watched()
+    assert len(browser_of(monitor).enter().ask("/api/jobs").json()["jobs"]) == 1
+    assert monitor._is_watched()
+    monitor.close()

@@ -19,11 +19,10 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 from pyflinkstate.monitor import recorder as recording
 from pyflinkstate.monitor.api import operators
-from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal
-from pyflinkstate.monitor.metrics.job_metrics import samples
-from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.metrics import samples
+from pyflinkstate.monitor.recorder import LEAST_BYTES, Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.reports.description import JobDescription, JobEdge, JobVertex, describe

@@ -18,11 +18,9 @@ from support_web import EVIL, JOB_ID, story
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.metrics.otel import OpenTelemetryReporter
 from pyflinkstate.metrics.reporter import MetricReporter, ReportedMetric
-from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.hub import Monitor, Reporting
 from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.metrics import prometheus
-from pyflinkstate.monitor.metrics.job_metrics import all_metrics
-from pyflinkstate.monitor.metrics.reporting import Reporting
+from pyflinkstate.monitor.metrics import all_metrics, prometheus_text
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -88,7 +86,7 @@ def test_a_reporter_is_told_what_prometheus_reads_until_it_is_closed(metrics_now
     for _ in range(2):
         steps.turns.put(False)
         metrics = reporter.reports.get(timeout=PATIENCE_S)
-        assert prometheus.text(metrics) == prometheus.text(metrics_now())
+        assert prometheus_text(metrics) == prometheus_text(metrics_now())
     reporting.close()
     assert reporter.told == ["open", "report", "report", "report", "close"]
     assert reporter.added == {metric.name for metric in metrics_now()}

@@ -317,16 +317,13 @@ def write_aged(sink: FileSink, folder: Path, clock: Clock, epoch: int) -> None:
     sink.commit(epoch)
 
 
-def test_by_default_all_stay(tmp_path: Path, clock: Clock) -> None:
-    sink = opened(tmp_path, clock)
-    for epoch in range(1, 5):
-        write_aged(sink, tmp_path, clock, epoch)
-    assert sorted(visible(tmp_path)) == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("hours", "left"), [(1, [4, 5]), (2, [3, 4, 5]), (10, [1, 2, 3, 4, 5])])
-def test_older_ones_go_with_a_commit(tmp_path: Path, clock: Clock, hours: int, left: list[int]) -> None:
-    sink = opened(tmp_path, clock, retention_ms=hours * HOUR_MS)
+@pytest.mark.parametrize(
+    ("hours", "left"), [(1, [4, 5]), (2, [3, 4, 5]), (10, [1, 2, 3, 4, 5]), (None, [1, 2, 3, 4, 5])]
+)
+def test_older_ones_go_with_a_commit(
+    tmp_path: Path, clock: Clock, hours: int | None, left: list[int]
+) -> None:
+    sink = opened(tmp_path, clock, retention_ms=None if hours is None else hours * HOUR_MS)
     for epoch in range(1, 6):
         write_aged(sink, tmp_path, clock, epoch)
     assert sorted(visible(tmp_path)) == left

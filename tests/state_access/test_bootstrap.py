@@ -5,15 +5,15 @@ import pytest
 from backend_support import Mean, state_of
 from read_support import restored
 
-from pyflinkstate import (
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.state import (
     AggregatingStateDescriptor,
-    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
@@ -53,7 +53,7 @@ class Totals(KeyedStateBootstrapFunction):
         self.total = runtime_context.get_state(TOTAL)
 
     def process_element(self, value, ctx):
-        self.total.update((self.total.value() or 0) + value.amount)
+        self.total.update((self.total.value() or 0) + value["amount"])
         if ctx.timestamp() is not None:
             ctx.timer_service().register_event_time_timer(ctx.timestamp() + 100)
 
@@ -176,18 +176,15 @@ def test_rows_are_read_for_each_savepoint(tmp_path):
             data,
             key="who",
             key_type=Types.STRING(),
-            function=Sums(),
+            function=Totals(),
         )
         for number in range(2):
             assert totals(changed.write(tmp_path / f"{name}-{number}")) == {"a": 4, "b": 2, "c": 4}
 
 
-class Sums(KeyedStateBootstrapFunction):
-    def open(self, runtime_context):
-        self.total = runtime_context.get_state(TOTAL)
-
+class Failing(KeyedStateBootstrapFunction):
     def process_element(self, value, ctx):
-        self.total.update((self.total.value() or 0) + value["amount"])
+        raise ZeroDivisionError
 
 
 # --- bad input -----------------------------------------------------------------------------------------
@@ -214,21 +211,28 @@ def test_what_cannot_be_seeded_is_refused_at_once(options, message, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_errors_in_rows_leave_nothing(tmp_path):
-    with pytest.raises(InvalidKeyError, match="totals"):
-        seeded(tmp_path / "s", key=lambda row: row.amount)
-    with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
-        seeded(tmp_path / "s", [1], key=lambda row: "k", function=Failing())
-    with pytest.raises(StateTableError, match="timestamp of a row is 'a'"):
-        seeded(tmp_path / "s", timestamp="who")
-    with pytest.raises(UserFunctionError, match=r"ZeroDivisionError(.|\n)*operator 'totals'"):
-        seeded(tmp_path / "s", timestamp=lambda row: 1 // 0)
+@pytest.mark.parametrize(
+    ("error", "message", "options"),
+    [
+        (InvalidKeyError, "totals", {"key": lambda row: row.amount}),
+        (
+            UserFunctionError,
+            "ZeroDivisionError",
+            {"data": [1], "key": lambda row: "k", "function": Failing()},
+        ),
+        (StateTableError, "timestamp of a row is 'a'", {"timestamp": "who"}),
+        (UserFunctionError, r"ZeroDivisionError(.|\n)*operator 'totals'", {"timestamp": lambda row: 1 // 0}),
+    ],
+)
+def test_errors_in_rows_leave_nothing(tmp_path, error, message, options):
+    with pytest.raises(error, match=message):
+        seeded(tmp_path / "s", **options)
     assert not (tmp_path / "s").exists()
 
 
 def test_an_iterator_does_not_seed_a_second_savepoint_with_nothing(tmp_path):
     changed = new_savepoint("job").bootstrap(
-        "totals", iter(TABLE.to_pylist()), key="who", key_type=Types.STRING(), function=Sums()
+        "totals", iter(TABLE.to_pylist()), key="who", key_type=Types.STRING(), function=Totals()
     )
     changed.write(tmp_path / "s")
     with pytest.raises(ConfigurationError, match="operator 'totals': its rows came from an iterator"):
@@ -282,11 +286,6 @@ def test_a_data_frame_of_spark_connect_is_refused(tmp_path):
     frame = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe", "rdd": property(rdd)})()
     with pytest.raises(UnsupportedSessionError, match=r"operator 'totals': .*Spark Connect.*toPandas"):
         seeded(tmp_path / "s", frame)
-
-
-class Failing(KeyedStateBootstrapFunction):
-    def process_element(self, value, ctx):
-        raise ZeroDivisionError
 
 
 def test_keys_without_a_declared_type_are_as_key_by_has_them(tmp_path):

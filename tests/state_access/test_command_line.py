@@ -1,5 +1,7 @@
 """The command line: what it prints, what it writes, and how it ends."""
 
+from __future__ import annotations
+
 import csv
 import datetime
 import decimal
@@ -19,13 +21,19 @@ import pytest
 from backend_support import PICKLED, make_backend, state_of, take_snapshot
 from read_support import JOB_ID, UID, operator_of, state_file, write, write_checkpoint
 from tiers import cases
+from type_samples import KEY_SAMPLES, Samples
 
-from pyflinkstate import Instant, MapStateDescriptor, Row, RunHistory, Types, ValueStateDescriptor
-from pyflinkstate.api.types import ExternalTypeInfo
+from pyflinkstate.api.row import Row, names_of, row_of
+from pyflinkstate.api.state import MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Instant
+from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import OperatorSubtaskState
+from pyflinkstate.backends.keys import KeyHasher
+from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.state_access.command_line import main, queries
-from pyflinkstate.state_access.command_line.printing import readable
+from pyflinkstate.runtime.storage.runs import RunHistory
+from pyflinkstate.state_access.command_line import commands, main, output
+from pyflinkstate.state_access.command_line.output import Progress, json_text, parsed_key, readable
 
 #: How long a process may take.
 PATIENCE_S = 60
@@ -53,6 +61,18 @@ def run(capsys):
         return code, [parsed(line) for line in out.splitlines()], err
 
     return run
+
+
+@pytest.fixture
+def refused(run):
+    """Run a command that fails; return what it complained about."""
+
+    def refused(*words):
+        code, printed, err = run(*words)
+        assert (code, printed) == (3, [])
+        return err
+
+    return refused
 
 
 def test_ls(job, run):
@@ -114,12 +134,10 @@ def test_plain_text(job, capsys):
     assert lines[-1] == "  there are more rows: --limit is 1"
 
 
-def test_keys_of_other_types_are_json(tmp_path, run):
+def test_keys_of_other_types_are_json(tmp_path, run, refused):
     folder = write(tmp_path, {7: 1}, key_type=Types.LONG())
     assert run("show", folder, UID, "--key", "7")[1][0]["rows"] == [{"key": 7, "count": 1}]
-    code, printed, err = run("show", folder, UID, "--key", "seven")
-    assert (code, printed) == (3, [])
-    assert "keys are of LONG, and 'seven' is not JSON" in err
+    assert "keys are of LONG, and 'seven' is not JSON" in refused("show", folder, UID, "--key", "seven")
 
 
 #: Types whose keys are written as texts, and how they are written.
@@ -164,10 +182,9 @@ def test_a_key_is_written_as_it_is_printed(tmp_path, run, key_type, key, written
     ],
     ids=str,
 )
-def test_a_key_that_is_written_otherwise_is_refused(tmp_path, run, key, key_type, written, example):
-    code, printed, err = run("show", write(tmp_path, {key: 1}, key_type=key_type), UID, "--key", written)
-    assert (code, printed) == (3, [])
-    assert f"is written like {example}, and" in err
+def test_a_key_that_is_written_otherwise_is_refused(tmp_path, refused, key, key_type, written, example):
+    folder = write(tmp_path, {key: 1}, key_type=key_type)
+    assert f"is written like {example}, and" in refused("show", folder, UID, "--key", written)
 
 
 def test_diff(job, run):
@@ -215,7 +232,7 @@ def test_verify_lists_a_damaged_savepoint_as_a_problem(job, run, tmp_path):
     assert (code, found["checkpoints"], len(found["problems"])) == (1, [], 1)
 
 
-def test_export_gives_each_state_a_file_of_its_own(tmp_path, run):
+def test_export_gives_each_state_a_file_of_its_own(tmp_path, run, refused):
     backend = make_backend(Types.STRING())
     names = ["a b", "a/b", "a_b", "é" * 300, "é" * 301]
     for number, name in enumerate(names):
@@ -225,9 +242,7 @@ def test_export_gives_each_state_a_file_of_its_own(tmp_path, run):
     assert code == 0
     files = {row["state"]: row["file"] for row in found["rows"]}
     assert [parsed(Path(files[name]).read_text())["value"] for name in names] == list(range(5))
-    code, _, err = run("export", folder, "--to", tmp_path / ("long" * 100))
-    assert code == 3
-    assert "cannot be written" in err
+    assert "cannot be written" in refused("export", folder, "--to", tmp_path / ("long" * 100))
 
 
 def test_export_prints_paths_to_their_end(job, tmp_path, capsys):
@@ -238,7 +253,7 @@ def test_export_prints_paths_to_their_end(job, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
-def test_export(job, run, tmp_path, kind):
+def test_export(job, run, refused, tmp_path, kind):
     code, (found,), _ = run("export", job, "--format", kind, "--to", tmp_path)
     file = tmp_path / f"op.count.{kind}"
     assert (code, found["rows"]) == (0, [{"uid": UID, "state": "count", "rows": 2, "file": str(file)}])
@@ -252,9 +267,7 @@ def test_export(job, run, tmp_path, kind):
         assert sorted(row["value"] for row in rows) == [1, 3]
     else:
         assert sorted(file.read_text().splitlines()) == sorted(['"key","value"', '"a",1', '"b",3'])
-    code, _, err = run("export", job, "--format", kind, "--to", tmp_path)
-    assert code == 3
-    assert "exists already" in err
+    assert "exists already" in refused("export", job, "--format", kind, "--to", tmp_path)
 
 
 def test_sql(job, run):
@@ -262,9 +275,6 @@ def test_sql(job, run):
     assert [row["table"] for row in run("sql", job)[1][0]["rows"]] == ["op", "op_count"]
     code, (found,), _ = run("sql", job, "select sum(value) as total from op_count")
     assert (code, found["rows"]) == (0, [{"total": 4}])
-    code, _, err = run("sql", job, "select nothing from nowhere")
-    assert code == 3
-    assert "the tables are op, op_count" in err
 
 
 LOCKED = [
@@ -282,46 +292,31 @@ LOCKED = [
     ("set enable_external_access = true", "has been locked"),
     ("set python_enable_replacements = true", "has been locked"),
     ("reset lock_configuration", "has been locked"),
+    ("select nothing from nowhere", "the tables are op, op_count"),
+    ("select 1 as x, 2 as y, 3 as x", "two columns are called 'x': name them with AS"),
+    ("select cast(key as integer) from op_count", "Conversion Error"),
 ]
 
 
 @pytest.mark.parametrize(("query", "refusal"), LOCKED)
-def test_sql_has_only_the_tables_of_the_checkpoint(job, run, tmp_path, monkeypatch, query, refusal):
+def test_sql_has_only_the_tables_of_the_checkpoint(job, refused, tmp_path, monkeypatch, query, refusal):
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "seen.csv").write_text("a\n1\n")
     # DuckDB would look for a table among the variables of the module that calls it.
-    monkeypatch.setattr(queries, "bystander", pa.table({"a": [1]}), raising=False)
-    code, printed, err = run("sql", job, query)
-    assert (code, printed) == (3, [])
-    assert refusal in err
+    monkeypatch.setattr(commands, "bystander", pa.table({"a": [1]}), raising=False)
+    assert refusal in refused("sql", job, query)
     assert not list(tmp_path.glob("written*"))
 
 
-def test_sql_may_use_files_if_the_user_says_so(job, run, tmp_path, monkeypatch):
+def test_sql_may_use_files_if_the_user_says_so(job, run, refused, tmp_path, monkeypatch):
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     assert run("sql", job, "copy op_count to 'written.csv'", "--allow-files")[0] == 0
     query = "select count(*) as n from op_count join 'written.csv' using (key)"
     assert run("sql", job, query, "--allow-files")[1][0]["rows"] == [{"n": 2}]
     assert "need --allow-files" in run("sql", job, query)[2]
-    code, _, err = run("sql", job, "set python_enable_replacements = true", "--allow-files")
-    assert code == 3
-    assert "has been locked" in err
-
-
-def test_columns_of_one_name_are_refused(job, run):
-    pytest.importorskip("duckdb")
-    code, printed, err = run("sql", job, "select 1 as x, 2 as y, 3 as x")
-    assert (code, printed) == (3, [])
-    assert "two columns are called 'x': name them with AS" in err
-
-
-def test_a_query_that_fails_while_it_runs_ends_with_3(job, run):
-    pytest.importorskip("duckdb")
-    code, printed, err = run("sql", job, "select cast(key as integer) from op_count")
-    assert (code, printed) == (3, [])
-    assert "Conversion Error" in err
+    assert "has been locked" in refused("sql", job, "set python_enable_replacements = true", "--allow-files")
 
 
 def test_sql_prints_what_json_has_not_as_texts(job, run):
@@ -396,54 +391,40 @@ class TestNumbersThatJsonDoesNotHave:
         }
 
 
-#: By kind: the type of a state, a value that is no text in UTF-8, and what is shown of it.
-BYTES_OF = {
-    "bytes": (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"\xff,a", "ff2c61"),
-    "text": (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"a", "61"),
+BYTES = Types.PRIMITIVE_ARRAY(Types.BYTE())
+#: By kind: a state, and what is shown of its value; None if it is a map of pickled keys.
+EXPORTED = {
+    "bytes": (BYTES, b"\xff,a", "ff2c61"),
+    "text": (BYTES, b"a", "61"),
     "pickle": (PICKLED, [b"\xff", b"a"], ["ff", "61"]),
     "word": (PICKLED, "\xfcber", "\xfcber"),
     "bytes in a pickle": (PICKLED, b"\xff", "ff"),
-    "map": (Types.MAP(Types.STRING(), Types.PRIMITIVE_ARRAY(Types.BYTE())), {"a": b"\xff"}, {"a": "ff"}),
-    "list": (Types.LIST(Types.PRIMITIVE_ARRAY(Types.BYTE())), [b"\xff"], ["ff"]),
-}
-
-
-@pytest.mark.parametrize("kind", BYTES_OF)
-@pytest.mark.parametrize("options", [(), ("--allow-pickle",)])
-def test_bytes_are_the_same_in_all_exported_texts(run, tmp_path, kind, options):
-    type_info, value, shown = BYTES_OF[kind]
-    backend = make_backend(Types.STRING())
-    state_of(backend, ValueStateDescriptor("one", type_info), "k").update(value)
-    folder = write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])
-    for form in ("json", "csv"):
-        assert run("export", folder, "--format", form, "--to", tmp_path, *options)[::2] == (0, "")
-    assert json.loads((tmp_path / "op.one.json").read_text())["value"] == shown
-    (row,) = csv.DictReader((tmp_path / "op.one.csv").read_text(encoding="utf-8").splitlines())
-    assert row == {"key": "k", "value": shown if isinstance(shown, str) else json.dumps(shown)}
-
-
-#: By kind: the type of a state, a value, and what is shown of it.
-DECLARED = {
+    "map of bytes": (Types.MAP(Types.STRING(), BYTES), {"a": b"\xff"}, {"a": "ff"}),
+    "list of bytes": (Types.LIST(BYTES), [b"\xff"], ["ff"]),
     "map": (Types.MAP(Types.STRING(), Types.LONG()), {"a": 1}, {"a": 1}),
     "row": (Types.ROW_NAMED(["n", "s"], [Types.LONG(), Types.STRING()]), Row(n=1, s="x"), [1, "x"]),
     "list": (Types.LIST(Types.TUPLE([Types.LONG(), Types.STRING()])), [(1, "x")], [[1, "x"]]),
 }
 
 
-@pytest.mark.parametrize("kind", DECLARED)
+@pytest.mark.parametrize("kind", EXPORTED)
 @pytest.mark.parametrize("options", [(), ("--allow-pickle",)])
-def test_declared_values_beside_pickles_are_the_same_in_all_exported_texts(run, tmp_path, kind, options):
-    type_info, value, shown = DECLARED[kind]
+@pytest.mark.parametrize("is_map", [False, True], ids=["value", "beside pickled keys"])
+def test_values_are_the_same_in_all_exported_texts(run, tmp_path, kind, options, is_map):
+    type_info, value, shown = EXPORTED[kind]
     backend = make_backend(Types.STRING())
-    state_of(backend, MapStateDescriptor("one", PICKLED, type_info), "k").put(("p", "q"), value)
+    if is_map:
+        state_of(backend, MapStateDescriptor("one", PICKLED, type_info), "k").put(("p", "q"), value)
+    else:
+        state_of(backend, ValueStateDescriptor("one", type_info), "k").update(value)
     folder = write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])
     for form in ("json", "csv"):
         assert run("export", folder, "--format", form, "--to", tmp_path, *options)[::2] == (0, "")
-    (line,) = (tmp_path / "op.one.json").read_text().splitlines()
+    told = json.loads((tmp_path / "op.one.json").read_text())
     (row,) = csv.DictReader((tmp_path / "op.one.csv").read_text(encoding="utf-8").splitlines())
-    told = json.loads(line)
-    assert told["value"] == json.loads(row["value"]) == shown
-    assert json.loads(row["map_key"]) == told["map_key"]
+    assert told["value"] == shown
+    assert row["value"] == (shown if isinstance(shown, str) else json.dumps(shown))
+    assert not is_map or json.loads(row["map_key"]) == told["map_key"]
 
 
 #: The rows of so many keys are more than a pipe and a process hold.
@@ -559,11 +540,9 @@ class TestOutputThatCannotBeWritten:
             assert subprocess.run(words, stdout=full, stderr=full, timeout=PATIENCE_S).returncode == code
 
 
-def test_what_cannot_be_read_ends_with_3(tmp_path, job, run):
-    assert run("show", tmp_path / "nothing")[0] == 3
-    code, _, err = run("show", job, "other")
-    assert code == 3
-    assert "has no operator 'other'; it has 'op'" in err
+def test_what_cannot_be_read_ends_with_3(tmp_path, job, refused):
+    assert "nothing is no completed checkpoint" in refused("show", tmp_path / "nothing")
+    assert "has no operator 'other'; it has 'op'" in refused("show", job, "other")
 
 
 @pytest.mark.parametrize("words", [[], ["nothing"], ["show"], ["show", "x", "--limit", "-1"]])
@@ -609,10 +588,8 @@ def test_edit_drops_operators_and_states(job, run, tmp_path):
         (["--max-parallelism", UID, "0"], "0"),
     ],
 )
-def test_edit_writes_nothing_if_a_change_cannot_be_made(job, run, tmp_path, changes, told):
-    code, _, complaint = run("edit", job, "--to", tmp_path / "new", *changes)
-    assert code == 3
-    assert told in complaint
+def test_edit_writes_nothing_if_a_change_cannot_be_made(job, refused, tmp_path, changes, told):
+    assert told in refused("edit", job, "--to", tmp_path / "new", *changes)
     assert not (tmp_path / "new").exists()
 
 
@@ -621,3 +598,118 @@ def test_edit_needs_words(job, run, capsys):
         with pytest.raises(SystemExit):
             run("edit", job, *words)
     capsys.readouterr()
+
+
+# --- what a terminal shows besides: tables with borders, and how much long work has read ----------
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Make a stream a terminal; within the test, as pytest sets its own before."""
+
+    def terminal(stream):
+        made = Terminal()
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(stream, made)
+        return made
+
+    return terminal
+
+
+class TestProgress:
+    def test_it_is_shown_after_a_second(self, terminal):
+        stderr = terminal("sys.stderr")
+        now = [5.0]
+        progress = Progress(clock=lambda: now[0])
+        progress.expect(100)
+        now[0] = 5.9
+        progress.advance(10)
+        assert stderr.getvalue() == ""
+        now[0] = 6.0
+        progress.advance(20)
+        progress.hide()
+        assert "30/100 bytes" in stderr.getvalue()
+
+    def test_it_goes_away_while_lines_are_printed(self, terminal):
+        stderr = terminal("sys.stderr")
+        now = [0.0]
+        progress = Progress(clock=lambda: now[0])
+        now[0] = 2.0
+        progress.advance(10)
+        progress.hide()
+        shown = stderr.getvalue()
+        progress.hide()
+        assert stderr.getvalue() == shown
+        progress.advance(5)
+        progress.hide()
+        assert "15/?" in stderr.getvalue()[len(shown) :]
+
+    def test_there_is_none_without_a_terminal(self, monkeypatch):
+        plain = io.StringIO()
+        monkeypatch.setattr("sys.stderr", plain)
+        monkeypatch.setattr(output, "_PATIENCE_S", 0.0)
+        progress = Progress()
+        progress.advance(10)
+        progress.hide()
+        assert plain.getvalue() == ""
+
+    @pytest.mark.parametrize(
+        "words", [["verify", "JOB"], ["diff", "JOB/chk-1", "JOB/chk-2"], ["export", "JOB"]]
+    )
+    def test_of_commands(self, job, terminal, monkeypatch, tmp_path, capsys, words):
+        stderr = terminal("sys.stderr")
+        monkeypatch.setattr(output, "_PATIENCE_S", 0.0)
+        words = [word.replace("JOB", str(job)) for word in words]
+        words += ["--to", str(tmp_path)] if words[0] == "export" else []
+        assert main([*words, "--json"]) in (0, 1)
+        assert stderr.getvalue() == ""
+        assert all(json.loads(line) for line in capsys.readouterr().out.splitlines())
+        for file in tmp_path.glob("*.parquet"):
+            file.unlink()
+        assert main(words) in (0, 1)
+        assert "read" in stderr.getvalue()
+
+    def test_an_error_is_on_a_line_of_its_own(self, job, terminal, monkeypatch):
+        stderr = terminal("sys.stderr")
+        monkeypatch.setattr(output, "_PATIENCE_S", 0.0)
+        assert main(["show", str(job), "other"]) == 3
+        assert stderr.getvalue().splitlines()[-1].startswith("pyflinkstate: ")
+
+
+def test_tables_have_borders(job, terminal):
+    stdout = terminal("sys.stdout")
+    assert main(["show", str(job), "op", "--state", "count"]) == 0
+    text = stdout.getvalue()
+    assert "┏━" in text
+    assert "│ b " in text
+
+
+# --- keys as they are written on the command line: whatever is printed of one finds it again ------
+
+
+@pytest.mark.parametrize("samples", KEY_SAMPLES, ids=lambda samples: str(samples.type_info))
+def test_what_is_printed_of_a_key_is_read_as_the_key(samples: Samples) -> None:
+    hasher = KeyHasher(samples.type_info)
+    for value in samples.fits:
+        printed = readable(samples.type_info, value)
+        written = printed if isinstance(printed, str) else json_text(printed)
+        key = hasher.check(parsed_key(written, samples.type_info))
+        if isinstance(value, Row):  # its kind is not printed
+            value = row_of(tuple(value), names_of(value))
+        assert key == value
+
+
+@pytest.mark.parametrize("levels", [101, 100_000])
+@pytest.mark.parametrize("key_type", [PICKLED, Types.TUPLE([Types.LONG()])], ids=str)
+def test_json_that_is_nested_too_deeply_is_refused_in_words(levels: int, key_type: TypeInformation) -> None:
+    with pytest.raises(InvalidKeyError, match="nested more than 100 levels deep"):
+        parsed_key("[" * levels + "]" * levels, key_type)
+
+
+def test_a_key_may_be_nested_as_deep_as_any_type_is() -> None:
+    parsed_key("[" * 100 + "1" + "]" * 100, PICKLED)

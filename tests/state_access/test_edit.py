@@ -1,14 +1,27 @@
 """Changed checkpoints: what is put, deleted, renamed and migrated is what a backend restores."""
 
 import operator
+import os
 import random
+import threading
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from backend_support import PICKLED, Snapshot, chained, make_backend, restore, state_of, take_snapshot
+from backend_support import (
+    PICKLED,
+    Snapshot,
+    chained,
+    fill,
+    make_backend,
+    one_of_each_kind,
+    restore,
+    state_of,
+    take_snapshot,
+)
+from operator_support import NUMBERS, RULES, prepare
 from read_support import (
     COUNT,
     JOB_ID,
@@ -17,6 +30,8 @@ from read_support import (
     checkpoint_with,
     content,
     filled,
+    metadata_of,
+    operator_of,
     restored,
     state_file,
     write,
@@ -24,17 +39,16 @@ from read_support import (
 from support_runtime import tree
 from tiers import cases
 
-from pyflinkstate import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    StateTtlConfig,
-    Time,
-    Types,
-    ValueStateDescriptor,
-)
+from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.format import OperatorSubtaskState
+from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys import key_group_range
-from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
+from pyflinkstate.backends.snapshots import ChangeHistory, RawKeyedStateSnapshot, RawOperatorStateSnapshot
 from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import (
     CheckpointStorageError,
@@ -49,9 +63,9 @@ from pyflinkstate.errors import (
     UnknownStateError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.storage import streams
-from pyflinkstate.state_access import open_checkpoint
-from pyflinkstate.state_access.writing import CheckpointEdit, dry_run, edit
+from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage, streams
+from pyflinkstate.state_access import open_checkpoint, verify
+from pyflinkstate.state_access.writing import CheckpointEdit, dry_run, edit, saving
 
 EMPTY = (None, [], {}, None, None)
 
@@ -86,24 +100,82 @@ def test_values_are_put(tmp_path):
     assert content([backend], "k4") == content(restored_in_memory(checkpoint), "k4")
 
 
-def test_of_two_rows_for_a_key_the_last_counts(tmp_path):
-    table = {"key": ["k1", "k1"], "value": [5, 6]}
-    written = edit(filled([1])).put(UID, "value", table).write(tmp_path / "s")
-    assert values(written) == {"k1": 6}
+#: By what it shows: a change of three keys, the state to look at, and what it is then.
+CHANGES = {
+    "of two rows for a key the last counts": (
+        lambda changed: changed.put(UID, "value", {"key": ["k1", "k1"], "value": [5, 6]}),
+        "value",
+        {"k0": 0, "k1": 6, "k2": 2},
+    ),
+    "elements become the list of their key, in the order of positions": (
+        lambda changed: changed.delete(UID, ["k0"]).put(
+            UID, "list", {"key": ["k1", "k2", "k1"], "position": [1, 0, 0], "value": ["b", "c", "a"]}
+        ),
+        "list",
+        {"k1": ["a", "b"], "k2": ["c"]},
+    ),
+    "whole lists are put, and an empty one is gone": (
+        lambda changed: changed.put(
+            UID, "list", {"key": ["k0", "k1", "k2", "new"], "value": [["x", "y"], [], ["z"], []]}
+        ),
+        "list",
+        {"k0": ["x", "y"], "k2": ["z"]},
+    ),
+    "whole maps are put, and an empty one is gone": (
+        lambda changed: changed.put(
+            UID, "map", {"key": ["k0", "k1", "k2", "new"], "value": [{"a": 1}, {}, {"b": None}, {}]}
+        ),
+        "map",
+        {"k0": {"a": 1}, "k2": {"b": None}},
+    ),
+    "maps of Arrow are put": (
+        lambda changed: changed.delete(UID, ["k0", "k2"]).put(
+            UID,
+            "map",
+            pa.table({"key": ["k1"], "value": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}),
+        ),
+        "map",
+        {"k1": {"a": 1}},
+    ),
+    "an expression picks values": (
+        lambda changed: changed.delete_where(UID, "value", pc.field("value") < 1),
+        "value",
+        {"k1": 1, "k2": 2},
+    ),
+    "a function picks values": (
+        lambda changed: changed.delete_where(UID, "value", lambda row: row["value"] < 1),
+        "value",
+        {"k1": 1, "k2": 2},
+    ),
+    "a list without elements is gone": (
+        lambda changed: changed.delete_where(UID, "list", pc.field("position") >= 0),
+        "list",
+        {},
+    ),
+    "a value that became an empty list is gone": (
+        lambda changed: changed.migrate(
+            UID, "value", ListStateDescriptor("numbers", Types.LONG()), lambda value: [value] * value
+        ),
+        "numbers",
+        {"k1": [1], "k2": [2, 2]},
+    ),
+    "a value that became an empty map is gone": (
+        lambda changed: changed.migrate(
+            UID,
+            "value",
+            MapStateDescriptor("counts", Types.STRING(), Types.LONG()),
+            lambda value: {str(n): n for n in range(value)},
+        ),
+        "counts",
+        {"k1": {"0": 0}, "k2": {"0": 0, "1": 1}},
+    ),
+}
 
 
-def test_elements_become_the_list_of_their_key_in_the_order_of_positions(tmp_path):
-    table = {"key": ["k1", "k2", "k1"], "position": [1, 0, 0], "value": ["b", "c", "a"]}
-    written = edit(filled(range(3))).put(UID, "list", table).write(tmp_path / "s")
-    assert values(written, "list")["k1"] == ["a", "b"]
-    assert values(written, "list")["k2"] == ["c"]
-    assert values(written, "list")["k0"][0] == "é0"
-
-
-def test_whole_lists_are_put(tmp_path):
-    table = {"key": ["k1"], "value": [["x", "y"]]}
-    written = edit(filled(range(3))).put(UID, "list", table).write(tmp_path / "s")
-    assert content(restored(written), "k1")[1] == ["x", "y"]
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_a_change_makes_of_a_state(tmp_path, what):
+    change, name, expected = CHANGES[what]
+    assert values(change(edit(filled(range(3)))).write(tmp_path / "s"), name) == expected
 
 
 def test_map_entries_are_put_into_the_map_that_is_there(tmp_path):
@@ -112,12 +184,6 @@ def test_map_entries_are_put_into_the_map_that_is_there(tmp_path):
     backends = restored(written)
     assert content(backends, "k1")[2] == {"n": 70, "nothing": None, "": -1, "m": 71}
     assert content(backends, "other")[2] == {"z": None}
-
-
-def test_whole_maps_are_put(tmp_path):
-    table = pa.table({"key": ["k1"], "value": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
-    written = edit(filled(range(3))).put(UID, "map", table).write(tmp_path / "s")
-    assert content(restored(written), "k1")[2] == {"a": 1}
 
 
 def test_a_pandas_frame_and_a_state_table_are_tables(tmp_path):
@@ -143,14 +209,6 @@ def test_timers_of_deleted_keys_go_with_them(tmp_path):
         queue.add(Timer(5, key, VOID_NAMESPACE), backend.key_group_of(key))
     written = edit(checkpoint_with(backend)).delete(UID, ["a"]).write(tmp_path / "s")
     assert [row["key"] for row in written.timers(UID).rows()] == ["b"]
-
-
-@pytest.mark.parametrize(
-    "predicate", [pc.field("value") < 5, lambda row: row["value"] < 5], ids=["expression", "function"]
-)
-def test_values_are_deleted_where_a_predicate_holds(tmp_path, predicate):
-    written = edit(filled(range(10))).delete_where(UID, "value", predicate).write(tmp_path / "s")
-    assert sorted(values(written).values()) == [5, 6, 7, 8, 9]
 
 
 def test_elements_and_map_entries_are_deleted_one_by_one(tmp_path):
@@ -193,11 +251,6 @@ def test_a_predicate_loads_pickled_namespaces_only_if_they_may_be_loaded(tmp_pat
     changed = edit(checkpoint, allow_pickle=True).delete_where(UID, "count", operator.itemgetter("namespace"))
     changed.write(tmp_path / "t")
     assert mark.exists()
-
-
-def test_a_list_without_elements_is_gone(tmp_path):
-    changed = edit(filled(range(3))).delete_where(UID, "list", pc.field("position") >= 0)
-    assert values(changed.write(tmp_path / "s"), "list") == {}
 
 
 def test_a_renamed_operator_keeps_state_and_watermark(tmp_path):
@@ -425,23 +478,6 @@ def key_group(key):
     return make_backend(Types.STRING()).key_group_of(key)
 
 
-def test_an_empty_list_is_a_list_that_is_gone(tmp_path):
-    changed = edit(filled(range(3))).put(UID, "list", {"key": ["k1", "new"], "value": [[], []]})
-    changed.migrate(UID, "value", ListStateDescriptor("numbers", Types.LONG()), lambda value: [value] * value)
-    written = changed.write(tmp_path / "s")
-    assert sorted(values(written, "list")) == ["k0", "k2"]
-    assert values(written, "numbers") == {"k1": [1], "k2": [2, 2]}
-
-
-def test_an_empty_map_is_a_map_that_is_gone(tmp_path):
-    counts = MapStateDescriptor("counts", Types.STRING(), Types.LONG())
-    changed = edit(filled(range(3))).put(UID, "map", {"key": ["k1", "new"], "value": [{}, {}]})
-    changed.migrate(UID, "value", counts, lambda value: {str(n): n for n in range(value)})
-    written = changed.write(tmp_path / "s")
-    assert sorted(values(written, "map")) == ["k0", "k2"]
-    assert values(written, "counts") == {"k1": {"0": 0}, "k2": {"0": 0, "1": 1}}
-
-
 def test_a_renamed_operator_takes_the_place_of_a_dropped_one(tmp_path):
     checkpoint = filled(range(3))
     checkpoint.metadata.watermarks.update({UID: 77, "dropped": 99})
@@ -465,14 +501,6 @@ def test_nothing_is_written_over_anything(tmp_path):
     assert values(open_checkpoint(folder), "count") == {"a": 1}
 
 
-def test_an_empty_folder_is_taken_and_left_if_writing_fails(tmp_path):
-    (tmp_path / "s").mkdir()
-    with pytest.raises(UserFunctionError, match="key 'k1'"):
-        edit(filled([1])).migrate(UID, "value", COUNT, lambda value: 1 / 0).write(tmp_path / "s")
-    assert list((tmp_path / "s").iterdir()) == []
-    edit(filled([1])).write(tmp_path / "s")
-
-
 def test_a_damaged_file_leaves_nothing_that_a_restore_would_take(tmp_path):
     folder = write(tmp_path, {f"k{n}": n for n in range(100)})
     file = state_file(folder)
@@ -493,12 +521,6 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path, monkeypatch):
     assert not (tmp_path / "s").exists()
 
 
-def test_a_list_with_time_to_live_is_not_made_of_a_text(tmp_path):
-    to = ttl(ListStateDescriptor("value", Types.STRING()))
-    with pytest.raises(StateTableError, match=r"state 'value', key 'k1': 'text' .*does not fit"):
-        edit(filled([1])).migrate(UID, "value", to, lambda value: "text").write(tmp_path / "s")
-
-
 @pytest.mark.parametrize("path", [None, 3, b"checkpoint"])
 def test_a_checkpoint_is_edited_by_its_path(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -506,38 +528,6 @@ def test_a_checkpoint_is_edited_by_its_path(path, tmp_path, monkeypatch):
     for begin in (edit, lambda path: dry_run(path, None)):
         with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib.Path, not "):
             begin(path)
-
-
-def test_a_savepoint_needs_a_path():
-    for path in (None, "", 7):
-        with pytest.raises(ConfigurationError, match="a path or URI, not to"):
-            edit(filled([1])).write(path)
-
-
-def test_a_migration_whose_value_does_not_fit_names_the_key(tmp_path):
-    to = ValueStateDescriptor("value", Types.STRING())
-    with pytest.raises(StateTableError, match=r"operator 'op', state 'value', key 'k1'.*STRING"):
-        edit(filled([1])).migrate(UID, "value", to, lambda value: value).write(tmp_path / "s")
-
-
-def test_what_a_migration_function_raises_is_its_own_error(tmp_path):
-    message = r"operator 'op', state 'value', key 'k1': the migration function raised ValueError: no number"
-    to = ValueStateDescriptor("value", Types.STRING())
-
-    def refuse(value):
-        raise ValueError("no number")
-
-    with pytest.raises(UserFunctionError, match=message) as raised:
-        edit(filled([1])).migrate(UID, "value", to, refuse).write(tmp_path / "s")
-    assert isinstance(raised.value.__cause__, ValueError)
-
-
-def test_a_migrated_value_that_cannot_be_stored_names_its_key(tmp_path):
-    to = ValueStateDescriptor("value", PICKLED)
-    with pytest.raises(StateTableError, match=r"operator 'op', state 'value', key 'k7': .* cannot be stored"):
-        edit(filled(range(20))).migrate(
-            UID, "value", to, lambda value: (lambda: 1) if value == 7 else value
-        ).write(tmp_path / "s")
 
 
 def test_a_key_that_must_not_be_loaded_hides_no_other_error(tmp_path):
@@ -551,52 +541,112 @@ def test_a_key_that_must_not_be_loaded_hides_no_other_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("error", "message", "change"),
     [
-        ({"key": ["a"]}, "no column 'value'"),
-        ({"key": ["a"], "value": [1], "more": [1]}, "a column 'more'"),
-        ({"key": ["a"], "value": ["text"]}, r"'text' in column 'value' does not fit LONG"),
-        ({"key": ["a"], "value": [2**63]}, "LONG|Arrow table"),
-        (17, "cannot be made an Arrow table"),
+        (UnknownOperatorError, "no operator 'opp'; it has 'op'", lambda one: one.put("opp", "value", {})),
+        (UnknownStateError, "'vale'; it has 'value'", lambda one: one.put(UID, "vale", {})),
+        (UnknownStateError, "no state 'x'", lambda one: one.drop_state(UID, "x")),
+        (
+            ConfigurationError,
+            "operator 'op' already",
+            lambda one: one.bootstrap(UID, [], key="k", function={}),
+        ),
+        (ConfigurationError, "a uid must be a non-empty string", lambda one: one.rename_uid(UID, "")),
+        (
+            ConfigurationError,
+            "has a state 'list' already",
+            lambda one: one.migrate(UID, "value", LISTED, str),
+        ),
+        (ConfigurationError, "descriptor is needed", lambda one: one.migrate(UID, "value", "text")),
+        (ConfigurationError, "a predicate is", lambda one: one.delete_where(UID, "value", 7)),
+        (InvalidKeyError, "operator 'op' has keys of STRING", lambda one: one.delete(UID, [7])),
+        (ConfigurationError, "keys is a list, not 'k1'", lambda one: one.delete(UID, "k1")),
+        (ConfigurationError, "keys is a list, not 7", lambda one: one.delete(UID, 7)),
+        (InvalidKeyError, "op", lambda one: one.put(UID, "value", {"key": [7], "value": [1]})),
+        (ParallelismError, "operator 'op': ", lambda one: one.set_max_parallelism(UID, 0)),
+        (ConfigurationError, "a path or URI, not to", lambda one: one.write(None)),
+        (ConfigurationError, "a path or URI, not to", lambda one: one.write("")),
+        (ConfigurationError, "a path or URI, not to", lambda one: one.write(7)),
+        *(
+            (StateTableError, message, lambda one, table=table: one.put(UID, "value", table))
+            for table, message in [
+                ({"key": ["a"]}, "no column 'value'"),
+                ({"key": ["a"], "value": [1], "more": [1]}, "a column 'more'"),
+                ({"key": ["a"], "value": ["text"]}, r"'text' in column 'value' does not fit LONG"),
+                ({"key": ["a"], "value": [2**63]}, "LONG|Arrow table"),
+                (17, "cannot be made an Arrow table"),
+            ]
+        ),
     ],
 )
-def test_a_table_that_does_not_fit_is_refused(table, message):
-    with pytest.raises(StateTableError, match=message):
-        edit(filled([1])).put(UID, "value", table)
+def test_a_change_that_cannot_be_made_is_refused_at_once(error, message, change):
+    with pytest.raises(error, match=message):
+        change(edit(filled([1])))
 
 
-def test_names_that_are_not_there(tmp_path):
-    changed = edit(filled([1]))
-    with pytest.raises(UnknownOperatorError, match="no operator 'opp'; it has 'op'"):
-        changed.put("opp", "value", {})
-    with pytest.raises(UnknownStateError, match="'vale'; it has 'value'"):
-        changed.put(UID, "vale", {})
-    with pytest.raises(UnknownStateError, match="no state 'x'"):
-        changed.drop_state(UID, "x")
-    with pytest.raises(ConfigurationError, match="operator 'op' already"):
-        changed.bootstrap(UID, [], key="k", function={})
-    with pytest.raises(ConfigurationError, match="a uid must be a non-empty string"):
-        changed.rename_uid(UID, "")
-    with pytest.raises(ConfigurationError, match="has a state 'list' already"):
-        changed.migrate(UID, "value", ListStateDescriptor("list", Types.LONG()), lambda value: [value])
-    with pytest.raises(ConfigurationError, match="descriptor is needed"):
-        changed.migrate(UID, "value", "text")
-    with pytest.raises(ConfigurationError, match="a predicate is"):
-        changed.delete_where(UID, "value", 7)
-    with pytest.raises(InvalidKeyError, match="operator 'op' has keys of STRING"):
-        changed.delete(UID, [7])
-    with pytest.raises(ConfigurationError, match="a list of keys, not 'k1'"):
-        changed.delete(UID, "k1")
-    with pytest.raises(ConfigurationError, match="a list of keys, not 7"):
-        changed.delete(UID, 7)
-    with pytest.raises(InvalidKeyError):
-        changed.put(UID, "value", {"key": [7], "value": [1]})
-    with pytest.raises(ParallelismError, match="operator 'op': "):
-        changed.set_max_parallelism(UID, 0)
-    with pytest.raises(UserFunctionError, match="the predicate raised KeyError"):
-        changed.delete_where(UID, "value", lambda row: row["none"]).write(tmp_path / "s")
-    with pytest.raises(StateTableError, match=r"operator 'op', state 'value'.* does not fit its entries"):
-        edit(filled([1])).delete_where(UID, "value", pc.field("no") > 1).write(tmp_path / "t")
+LISTED = ListStateDescriptor("list", Types.LONG())
+TEXT = ValueStateDescriptor("value", Types.STRING())
+
+
+def refuse(value):
+    if value == 1:
+        raise ValueError("no number")
+    return str(value)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "change"),
+    [
+        (
+            UserFunctionError,
+            "the predicate raised KeyError",
+            lambda one: one.delete_where(UID, "value", lambda row: row["none"]),
+        ),
+        (
+            StateTableError,
+            r"operator 'op', state 'value'.* does not fit its entries",
+            lambda one: one.delete_where(UID, "value", pc.field("no") > 1),
+        ),
+        (
+            StateTableError,
+            r"state 'value', key 'k1': 'text' .*does not fit",
+            lambda one: one.migrate(
+                UID,
+                "value",
+                ttl(ListStateDescriptor("value", Types.STRING())),
+                lambda value: "text" if value == 1 else [],
+            ),
+        ),
+        (
+            StateTableError,
+            r"operator 'op', state 'value', key 'k1'.*STRING",
+            lambda one: one.migrate(UID, "value", TEXT, lambda value: value if value == 1 else str(value)),
+        ),
+        (
+            UserFunctionError,
+            r"operator 'op', state 'value', key 'k1': the migration function raised ValueError: no number",
+            lambda one: one.migrate(UID, "value", TEXT, refuse),
+        ),
+        (
+            StateTableError,
+            r"operator 'op', state 'value', key 'k1': .* cannot be stored",
+            lambda one: one.migrate(
+                UID,
+                "value",
+                ValueStateDescriptor("value", PICKLED),
+                lambda value: (lambda: 1) if value == 1 else value,
+            ),
+        ),
+    ],
+)
+def test_what_fails_while_it_is_written_is_told_and_leaves_nothing(tmp_path, error, message, change):
+    changed = change(edit(filled(range(20))))
+    (tmp_path / "s").mkdir()
+    with pytest.raises(error, match=message) as raised:
+        changed.write(tmp_path / "s")
+    assert list((tmp_path / "s").iterdir()) == []
+    assert "no number" not in message or isinstance(raised.value.__cause__, ValueError)
+    edit(filled([1])).write(tmp_path / "s")  # an empty folder is taken
 
 
 def test_the_checkpoint_that_is_changed_stays_as_it_was(tmp_path):
@@ -629,3 +679,232 @@ def test_a_savepoint_that_cannot_be_opened_again_leaves_nothing(tmp_path, monkey
     with pytest.raises(CorruptCheckpointError, match="a flaw"):
         edit(checkpoint).write(tmp_path / "savepoint")
     assert not (tmp_path / "savepoint").exists()
+
+
+# --- what a function that migrates state sees of values with time to live, and which timestamps stay ---
+
+
+#: Values live for 100 s; what was written at 0 s has expired when the checkpoint is changed, at 150 s.
+WRITTEN_MS = (0, 100_000, 120_000)
+NOW_MS = 150_000
+STRING, LONG = Types.STRING(), Types.LONG()
+
+
+def lasting(descriptor):
+    config = StateTtlConfig.new_builder(Time.seconds(100)).disable_cleanup_in_background().build()
+    descriptor.enable_time_to_live(config)
+    return descriptor
+
+
+@pytest.fixture
+def checkpoint():
+    """One key with a value of each of three moments in a list and in a map; the value is of the first."""
+    backend, now = make_backend(STRING, clock=lambda: now[0]), [0]
+    for number, now[0] in enumerate(WRITTEN_MS):
+        state_of(backend, lasting(ListStateDescriptor("many", LONG)), "a").add(number)
+        state_of(backend, lasting(MapStateDescriptor("named", STRING, LONG)), "a").put(f"n{number}", number)
+        if number == 0:
+            state_of(backend, lasting(ValueStateDescriptor("one", LONG)), "a").update(number)
+            state_of(backend, lasting(ListStateDescriptor("old", LONG)), "a").add(number)
+    return checkpoint_with(backend, lambda: NOW_MS)
+
+
+def migrated(checkpoint, tmp_path, name, to, function):
+    changed = edit(checkpoint, clock=lambda: NOW_MS).migrate(UID, name, to, function)
+    return changed.write(tmp_path / "s")
+
+
+def entries(savepoint, name, *columns):
+    rows = savepoint.entries(UID, name, with_expired=True).rows()
+    return [tuple(map(row.get, columns)) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["one", "old", "many", "named"])
+def test_it_sees_what_the_program_sees(checkpoint, tmp_path, name):
+    seen = []
+    to = ListStateDescriptor("new", LONG)
+    written = migrated(checkpoint, tmp_path, name, to, lambda value: seen.append(value) or [7])
+    expected = {"one": [], "old": [], "many": [[1, 2]], "named": [{"n1": 1, "n2": 2}]}[name]
+    assert seen == expected
+    (again,) = restored(written)
+    assert list(state_of(again, to, "a").get()) == [7] * len(expected)
+
+
+def test_the_entries_of_a_map_keep_their_timestamps_by_their_keys(checkpoint, tmp_path):
+    to = lasting(MapStateDescriptor("named", STRING, STRING))
+    written = migrated(
+        checkpoint, tmp_path, "named", to, lambda value: {"new": "x", "n2": "y", "n1": "z", "n0": "old"}
+    )
+    assert sorted(entries(written, "named", "map_key", "value", "timestamp_ms")) == [
+        ("n0", "old", 120_000),
+        ("n1", "z", 100_000),
+        ("n2", "y", 120_000),
+        ("new", "x", 120_000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda value: [str(number) for number in value], [("1", 100_000), ("2", 120_000)]),
+        (lambda value: ["first"], [("first", 120_000)]),
+        (lambda value: ["a", "b", "c"], [("a", 120_000), ("b", 120_000), ("c", 120_000)]),
+        (lambda value: [], []),
+    ],
+    ids=["as many", "fewer", "more", "none"],
+)
+def test_the_elements_of_a_list_keep_their_timestamps_if_they_are_as_many(
+    checkpoint, tmp_path, function, expected
+):
+    to = lasting(ListStateDescriptor("many", STRING))
+    written = migrated(checkpoint, tmp_path, "many", to, function)
+    assert entries(written, "many", "value", "timestamp_ms") == expected
+
+
+@pytest.mark.parametrize("name", ["many", "named"])
+def test_another_kind_gets_the_latest_timestamp(checkpoint, tmp_path, name):
+    to = lasting(ValueStateDescriptor("one", LONG))
+    changed = edit(checkpoint, clock=lambda: NOW_MS).drop_state(UID, "one")
+    written = changed.migrate(UID, name, to, len).write(tmp_path / "s")
+    assert entries(written, "one", "value", "timestamp_ms") == [(2, 120_000)]
+
+
+def test_what_no_file_says_to_expire_is_seen(tmp_path):
+    backend = make_backend(STRING)
+    state_of(backend, ListStateDescriptor("many", LONG), "a").add(5)
+    to = lasting(ListStateDescriptor("many", LONG))
+    written = migrated(checkpoint_with(backend), tmp_path, "many", to, lambda value: [*value, 6])
+    assert entries(written, "many", "value", "timestamp_ms") == [(5, NOW_MS), (6, NOW_MS)]
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+def test_keys_of_maps_are_stored_as_a_backend_stores_them(checkpoint, tmp_path, is_lasting):
+    to = MapStateDescriptor("named", Types.FLOAT(), LONG)
+    if is_lasting:
+        lasting(to)
+    written = migrated(checkpoint, tmp_path, "named", to, lambda value: {0.1: 1, 0.2: 2})
+    state = state_of(*restored(written, clock=lambda: NOW_MS), to, "a")
+    assert (state.get(0.1), state.get(0.2), state.contains(0.3)) == (1, 2, False)
+    with pytest.raises(StateTableError, match="key 'a': NaN does not equal itself"):
+        edit(checkpoint, clock=lambda: NOW_MS).migrate(
+            UID, "named", to, lambda value: {float("nan"): 1}
+        ).write(tmp_path / "t")
+
+
+# --- files that a savepoint takes over from a checkpoint are copied whole, and checked on the way ---
+
+
+FILES = ["managed_keyed", "raw_keyed", "managed_operator", "raw_operator"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint of one subtask with a file of each kind."""
+    storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path), file_state_size_threshold=0))
+    path, never = storage.begin(JOB_ID, 1), threading.Event()
+    streams = storage.streams(path)
+    backend, lists = make_backend(Types.STRING()), DefaultOperatorStateBackend()
+    for number in range(30):
+        fill(backend, one_of_each_kind(lambda declared: declared), f"k{number}", number)
+    lists.get_list_state(NUMBERS).add_all([*range(1000)])
+    lists.get_broadcast_state(RULES).put("rule", 1)
+    tasks = [snapshot_runner(backend).snapshot(streams), prepare(lists, streams=streams)]
+    for task in tasks:
+        task.run()
+    state = OperatorSubtaskState(
+        tasks[0].result(),
+        RawKeyedStateSnapshot(KeyGroupRange(0, 127), {3: b"raw " * 50, 5: b"", 9: b"keyed"}).write(
+            streams, never
+        ),
+        tasks[1].result(),
+        RawOperatorStateSnapshot((b"raw " * 50, b"", b"operator")).write(streams, never),
+    )
+    storage.complete(metadata_of([operator_of([state])]))
+    return path
+
+
+def sections_of(folder, name):
+    """Return the sections of a file, by its attribute in a subtask's state."""
+    (state,) = open_checkpoint(folder).operator(UID).subtasks
+    handle = getattr(state, name)
+    if name == "raw_operator":
+        return handle.partitions
+    if name == "managed_operator":
+        return [entry.section for entry in handle.states.values()]
+    return [section for sections in handle.sections.values() for section in sections.values()]
+
+
+def bytes_of_file(checkpoint, name):
+    (state,) = checkpoint.metadata.operators[0].subtasks
+    stream = getattr(state, name).stream
+    return checkpoint.reader.read(stream, 0, stream.size_bytes)
+
+
+def alter(folder, name, place):
+    (state,) = open_checkpoint(folder).operator(UID).subtasks
+    file = Path(folder) / getattr(state, name).stream.path
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+    return file.name
+
+
+@pytest.mark.parametrize("copy_bytes", [7, 1000, saving.COPY_BYTES])
+def test_files_are_copied_as_they_are(tmp_path, monkeypatch, folder, copy_bytes):
+    monkeypatch.setattr(saving, "COPY_BYTES", copy_bytes)
+    written = edit(folder).rename_uid(UID, "other").write(tmp_path / "s")
+    for name in FILES:
+        assert bytes_of_file(written, name) == bytes_of_file(open_checkpoint(folder), name)
+    assert verify(written.uri).is_sound
+
+
+@pytest.mark.parametrize("copy_bytes", [100, saving.COPY_BYTES])
+@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize("name", FILES)
+def test_a_section_that_was_altered_is_not_copied(tmp_path, monkeypatch, folder, name, which, copy_bytes):
+    monkeypatch.setattr(saving, "COPY_BYTES", copy_bytes)
+    section = sections_of(folder, name)[which]
+    changed = edit(folder)
+    file = alter(folder, name, section.offset + section.length // 2)
+    with pytest.raises(CorruptCheckpointError, match=f"{file}.* is damaged: its bytes were altered"):
+        changed.write(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("name", ["managed_keyed", "managed_operator"])
+def test_a_head_that_was_altered_is_not_copied(tmp_path, folder, name):
+    changed = edit(folder)
+    file = alter(folder, name, 30)
+    with pytest.raises(CorruptCheckpointError, match=f"{file} is damaged: its head was altered"):
+        changed.write(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_what_is_dropped_needs_no_check(tmp_path, folder):
+    names = list(open_checkpoint(folder).operator(UID).subtasks[0].managed_operator.states)
+    first = sections_of(folder, "managed_operator")[0]
+    changed = edit(folder).drop_state(UID, names[0])
+    alter(folder, "managed_operator", first.offset + first.length // 2)
+    written = changed.write(tmp_path / "s")
+    assert list(written.operator(UID).subtasks[0].managed_operator.states) == names[1:]
+
+
+@pytest.mark.parametrize("change", ["altered", "cut", "gone", "a link", "a pipe"])
+def test_a_file_that_changes_after_it_was_verified_is_found_out_when_it_is_read(tmp_path, change):
+    folder = write(tmp_path, {"a": 1, "b": 2})
+    checkpoint = open_checkpoint(folder)
+    assert verify(folder).is_sound
+    file = state_file(folder)
+    data = file.read_bytes()
+    file.unlink()
+    if change == "altered":
+        file.write_bytes(data[:-30] + bytes([data[-30] ^ 1]) + data[-29:])
+    elif change == "cut":
+        file.write_bytes(data[:-30])
+    elif change == "a link":
+        (tmp_path / "elsewhere").write_bytes(data)
+        file.symlink_to(tmp_path / "elsewhere")
+    elif change == "a pipe":
+        os.mkfifo(file)
+    with pytest.raises(CorruptCheckpointError):
+        checkpoint.keyed(UID).to_arrow()

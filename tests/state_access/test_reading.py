@@ -1,8 +1,13 @@
 """Reading keyed state: every kind, every type of key, increments, and what a restored backend has."""
 
+from __future__ import annotations
+
 import random
+import subprocess
+import sys
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,17 +22,14 @@ from backend_support import (
     state_of,
     take_snapshot,
 )
-from read_support import checkpoint_of
+from read_support import COUNT, UID, checkpoint_of, filled, in_memory, metadata_of, operator_of
+from tiers import cases
 
-from pyflinkstate import (
-    Duration,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    Row,
-    StateTtlConfig,
-    Types,
-    ValueStateDescriptor,
-)
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Duration
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
@@ -40,12 +42,13 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.state_access import diff
-from pyflinkstate.state_access.pickles import loaded
+from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate.state_access import Checkpoint, KeyHistory, Moment, Verification, diff, edit
+from pyflinkstate.state_access.columns import loaded
+from pyflinkstate.state_access.writing import DryRun, Mismatch
 
-UID = "op"
 PICKLED = Types.PICKLED_BYTE_ARRAY()
-COUNT = ValueStateDescriptor("count", Types.LONG())
 
 KEY_TYPES = {
     "string": (Types.STRING(), lambda n: f"k{n}"),
@@ -403,3 +406,85 @@ def test_a_key_without_a_list_or_map_has_none_when_pickles_are_loaded():
     differences = {one.state: one.table.to_arrow() for one in there}
     for name in ("l", "m"):
         assert differences[name].column("new").to_pylist() == [None]
+
+
+# --- what is printed of a checkpoint and of all that reads it fits on a screen --------------------
+
+
+#: 80 columns and 24 lines.
+SCREEN = 80 * 24
+MANY = [f"name number {number}" for number in range(1_000)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    """Five states with something in every key group, in each of many operators."""
+    subtasks = filled(range(500)).operator(UID).subtasks
+    metadata = metadata_of([operator_of(subtasks, uid) for uid in (UID, *MANY)])
+    source = [{"path": name, "offset": 1} for name in MANY]
+    counts = dict.fromkeys(MANY, 1)
+    object.__setattr__(metadata, "source_position", source)
+    object.__setattr__(metadata, "counters", counts)
+    return in_memory(metadata)
+
+
+def shown(checkpoint: Checkpoint) -> list[Any]:
+    """Return an object of each kind that programs print."""
+    table = checkpoint.keyed(UID)
+    moments = tuple(Moment(number, number, number, table) for number in range(100))
+    stats = tuple(CheckpointStats(number, number, uri=f"/checkpoints/chk-{number}") for number in range(100))
+    return [
+        checkpoint,
+        checkpoint.metadata,
+        checkpoint.operator(UID),
+        checkpoint.operators()[0],
+        checkpoint.states(UID)[0],
+        checkpoint.offsets(),
+        checkpoint.keyed_state(UID),
+        table,
+        checkpoint.entries(UID, "value"),
+        table.parts(2)[0],
+        moments[0],
+        KeyHistory(moments),
+        diff(checkpoint, checkpoint, UID)[0],
+        Verification(MANY, 1, 1, MANY, MANY),
+        DryRun(tuple(Mismatch(name, None, "it does not fit") for name in MANY), tuple(MANY), tuple(MANY)),
+        edit(checkpoint),
+        JobExecutionResult("0" * 32, dict.fromkeys(MANY, 1), (), stats, 1, 0),
+    ]
+
+
+def test_whatever_is_printed_fits_on_a_screen(checkpoint: Checkpoint) -> None:
+    lengths = [(type(one).__name__, len(repr(one))) for one in shown(checkpoint)]
+    assert [(name, length) for name, length in lengths if length > SCREEN] == []
+
+
+def test_a_checkpoint_says_where_it_is_and_of_which_job(checkpoint: Checkpoint) -> None:
+    text = str(checkpoint)
+    assert text.startswith("Checkpoint(metadata=<checkpoint 1 of job 'job', epoch 1, operators ['op', ")
+    assert "uri='memory'" in text
+
+
+def test_a_table_says_its_columns(checkpoint: Checkpoint) -> None:
+    assert repr(checkpoint.entries(UID, "value")).startswith(
+        "StateTable(columns={'key': 'large_string', 'value': 'int64'}"
+    )
+
+
+# --- the reader and the command line need neither Java nor PySpark --------------------------------
+
+
+@pytest.mark.parametrize(
+    "module",
+    cases(
+        [
+            "pyflinkstate.state_access",
+            "pyflinkstate.state_access.command_line",
+            "pyflinkstate.__main__",
+        ],
+        quick=["pyflinkstate.__main__"],
+    ),
+)
+def test_neither_pyspark_nor_py4j_is_imported(module):
+    script = f"import sys, {module}; sys.exit(bool({{'pyspark', 'py4j'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

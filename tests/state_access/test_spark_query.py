@@ -8,7 +8,10 @@ from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, Not
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 from read_support import JOB_ID, UID, operator_of, write, write_checkpoint
 
-from pyflinkstate import Duration, StateTtlConfig, Types, ValueStateDescriptor
+from pyflinkstate.api.state import ValueStateDescriptor
+from pyflinkstate.api.time import Duration
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -16,9 +19,8 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.state_access.spark import CheckpointDataSource
-from pyflinkstate.state_access.spark.push_down import narrowed
-from pyflinkstate.state_access.spark.query import query_of
+from pyflinkstate.state_access.spark import CheckpointDataSource, narrowed
+from pyflinkstate.state_access.spark_query import query_of
 
 KEY = ("key",)
 TYPES = {"double": DoubleType(), "float": FloatType(), "int": IntegerType()}
@@ -74,7 +76,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"ud": UID}, "no option 'ud'; there are uid, "),
+            ({"ud": UID}, "no option 'ud'; there are 'uid', "),
             (
                 {"what": "everything"},
                 "one of keyed, entries, windows, timers, operator_state, not 'everything'",

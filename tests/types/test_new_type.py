@@ -12,9 +12,10 @@ import pytest
 from backend_support import make_backend, state_of
 from read_support import COUNT, UID, checkpoint_with, restored
 
-from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.api.basic_types import AtomicTypeInfo
+from pyflinkstate.api.state import MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.type_information import misfit
+from pyflinkstate.api.types import Types
 from pyflinkstate.backends.types import hashes, table
 from pyflinkstate.backends.types.atoms import atom
 from pyflinkstate.backends.types.codec import WrittenForm
@@ -22,8 +23,7 @@ from pyflinkstate.backends.types.table import type_from_json, type_to_json
 from pyflinkstate.errors import InvalidKeyError
 from pyflinkstate.runtime.sinks import RecordText
 from pyflinkstate.runtime.tasks.router import KeyGroups
-from pyflinkstate.state_access.command_line.printing import readable
-from pyflinkstate.state_access.command_line.written_keys import parsed_key
+from pyflinkstate.state_access.command_line.output import parsed_key, readable
 from pyflinkstate.state_access.writing import edit
 
 ONE, OTHER = uuid.UUID(int=2**128 - 1), uuid.UUID(int=0)

@@ -7,28 +7,41 @@ which jobs or pages there are.
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from typing import Any
 
+import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api.values import Json, JsonObject
+from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.errors import (
+    BadRecordError,
+    ConfigurationError,
+    PyFlinkStateError,
+    StateQueryError,
+    StateQueryTimeoutError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
 from pyflinkstate.monitor.largest_keys import LargestKeys
-from pyflinkstate.monitor.metrics import prometheus
-from pyflinkstate.monitor.metrics.job_metrics import all_metrics
-from pyflinkstate.monitor.web import state_query
+from pyflinkstate.monitor.metrics import PROMETHEUS_TYPE, all_metrics, prometheus_text
 from pyflinkstate.monitor.web.access import Access
-from pyflinkstate.monitor.web.answers import JsonAnswer, StreamAnswer
+from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.wire import Clock
+from pyflinkstate.state_access.command_line.output import readable_row
+from pyflinkstate.state_access.live import LiveTable, query
 
 MOST_VIEWERS = 128
 #: The least time between two messages to a viewer (Flink: the default of ``web.refresh-interval``).
@@ -152,8 +165,8 @@ class Pages:
             return JsonAnswer(shown.story.logs.found(asked.get("contains", ""), asked.get("slot", ""), level))
 
     def _metrics(self, _: Request) -> Response:
-        text = prometheus.text(all_metrics(self._jobs, self._clock))
-        return Response(text.encode("utf-8", "replace"), media_type=prometheus.CONTENT_TYPE)
+        text = prometheus_text(all_metrics(self._jobs, self._clock))
+        return Response(text.encode("utf-8", "replace"), media_type=PROMETHEUS_TYPE)
 
     async def _view(self, request: Request) -> Response:
         path, version = request.scope["path"], self._jobs.version
@@ -199,7 +212,7 @@ class Pages:
         job = self._jobs.running(job_id)
         if job is None:
             return JsonAnswer({"message": "The job does not run here, or does not run any more."}, 409)
-        return state_query.answer(job, body)
+        return answer(job, body)
 
 
 def _summary(shown: Shown) -> JsonObject:
@@ -209,3 +222,164 @@ def _summary(shown: Shown) -> JsonObject:
 
 def _file(name: str, kind: str) -> Response:
     return Response((files("pyflinkstate.monitor.web") / "page" / name).read_bytes(), media_type=kind)
+
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+#: How long a request waits for the end of an epoch.
+WAIT_S = 15.0
+DEFAULT_ROWS = 1_000
+MOST_ROWS = 10_000
+#: The rows of a JSON answer end after this many bytes.
+MOST_JSON_BYTES = 4 << 20
+
+#: The status of each error; the first that fits counts.
+_STATUSES: tuple[tuple[type[PyFlinkStateError], int], ...] = (
+    (UnknownOperatorError, 404),
+    (UnknownStateError, 404),
+    (ConfigurationError, 400),
+    (BadRecordError, 400),
+    (StateQueryTimeoutError, 503),
+    (StateQueryError, 409),
+)
+
+
+def answer(job: Job, body: bytes) -> Response:
+    """Return the answer to the question in a body: JSON, or a stream of record batches."""
+    try:
+        asked = _content(body)
+        names = _text(asked, "operator"), _text(asked, "state")
+        keys, namespace = _keys(asked.get("keys")), _namespace(asked.get("namespace"))
+        limit, is_arrow = _limit(asked.get("limit", DEFAULT_ROWS)), _is_arrow(asked.get("format", "json"))
+        found = query(job.queries, *names, keys, namespace, WAIT_S)
+        if is_arrow:
+            return StreamAnswer(_stream(found), found, ARROW_STREAM)
+        with found:
+            return JsonAnswer(_rows(found, limit))
+    except PyFlinkStateError as error:
+        status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+        return JsonAnswer({"message": error.message}, status)
+
+
+def _content(body: bytes) -> JsonObject:
+    """Return the object that is the body of a question.
+
+    Raises:
+        ConfigurationError: the body is not a JSON object.
+    """
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ConfigurationError("the body of a question must be JSON") from None
+    if not isinstance(content, dict):
+        raise ConfigurationError("the body of a question must be a JSON object")
+    return content
+
+
+def _is_arrow(form: Json) -> bool:
+    if form not in ("json", "arrow"):
+        raise ConfigurationError('"format" must be "json" or "arrow"')
+    return bool(form == "arrow")
+
+
+def _keys(keys: Json) -> list[Hashable] | None:
+    if not isinstance(keys, (list, type(None))):
+        raise ConfigurationError('"keys" must be a list of keys')
+    return None if keys is None else list(map(_key, keys))
+
+
+def _text(content: JsonObject, name: str) -> str:
+    value = content.get(name)
+    if not isinstance(value, str):
+        raise ConfigurationError(f'a question must have "{name}", a string')
+    return value
+
+
+def _limit(value: Json) -> int:
+    if type(value) is not int or not 0 < value <= MOST_ROWS:
+        raise ConfigurationError(f'"limit" must be a whole number from 1 to {MOST_ROWS}')
+    return value
+
+
+def _key(value: Json) -> Hashable:
+    """Return a key or namespace; lists are tuples."""
+    if isinstance(value, dict):
+        raise ConfigurationError("a key cannot be a JSON object")
+    return tuple(map(_key, value)) if isinstance(value, list) else value
+
+
+def _namespace(value: Json) -> Hashable | None:
+    """Return a namespace; a window is an object with its start and its end."""
+    if not isinstance(value, dict):
+        return _key(value)
+    start, end = value.get("start"), value.get("end")
+    if type(start) is not int or type(end) is not int or len(value) != 2:
+        raise ConfigurationError('a window must have "start" and "end", in milliseconds, and nothing else')
+    return TimeWindow(start, end)
+
+
+def _rows(found: LiveTable, limit: int) -> JsonObject:
+    """Return rows up to a number and a size; ``is_complete`` says whether these are all."""
+    rows: list[Json] = []
+    left = MOST_JSON_BYTES
+    is_complete = True
+    for row in found.table.rows():
+        readable = readable_row(found.table, row)
+        left -= len(json.dumps(readable))
+        if len(rows) == limit or left < 0:
+            is_complete = False
+            break
+        rows.append(readable)
+    columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
+    return {"epoch": found.epoch, "columns": columns, "rows": rows, "is_complete": is_complete}
+
+
+def _stream(found: LiveTable) -> Iterator[bytes]:
+    """Yield a stream in Arrow's format; one that breaks off has no end marker."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, found.schema) as stream:
+        for batch in found.to_batches():
+            stream.write_batch(batch)
+            yield _taken(sink)
+    yield _taken(sink)
+
+
+def _taken(sink: io.BytesIO) -> bytes:
+    data = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return data
+
+
+class JsonAnswer(Response):
+    """JSON that may stand anywhere, even where somebody takes it for HTML."""
+
+    media_type = "application/json"
+
+    def render(self, content: JsonObject) -> bytes:
+        """Return the bytes of a value."""
+        text = json.dumps(content, separators=(",", ":"))
+        return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode("ascii")
+
+
+class StreamAnswer(StreamingResponse):
+    """Parts as they come.
+
+    Args:
+        parts: what is sent.
+        held: is entered before the first part, and left after the last one or when the peer has left.
+        media_type: what the parts are together.
+    """
+
+    def __init__(
+        self,
+        parts: Iterator[bytes] | AsyncIterator[bytes],
+        held: AbstractContextManager[object],
+        media_type: str,
+    ) -> None:
+        super().__init__(parts, media_type=media_type)
+        self._held = held
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Send the parts."""
+        with self._held:
+            await super().__call__(scope, receive, send)

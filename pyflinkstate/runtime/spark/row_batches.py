@@ -294,41 +294,30 @@ def _counts(array: pa.Array, bits: int = 64) -> list[int]:
 
 
 _EPOCH_DAY: Final = datetime.date(1970, 1, 1).toordinal()
-_from_day = datetime.date.fromordinal
-_from_timestamp = sql.TimestampType().fromInternal
-_from_timestamp_ntz = sql.TimestampNTZType().fromInternal
 
 
-def _dates(array: pa.Array) -> list[Any]:
-    return [_from_day(day + _EPOCH_DAY) for day in _counts(array, 32)]
+def _date(day: int) -> datetime.date:
+    return datetime.date.fromordinal(day + _EPOCH_DAY)
 
 
-def _timestamps(array: pa.Array) -> list[Any]:
-    return list(map(_from_timestamp, _counts(array)))
+def _duration(count: int) -> datetime.timedelta:
+    return datetime.timedelta(microseconds=count)
 
 
-def _timestamps_ntz(array: pa.Array) -> list[Any]:
-    return list(map(_from_timestamp_ntz, _counts(array)))
-
-
-def _durations(array: pa.Array) -> list[Any]:
-    return [datetime.timedelta(microseconds=count) for count in _counts(array)]
-
-
-def _plainly(array: pa.Array) -> list[Any]:
-    values: list[Any] = array.to_pylist()
-    return values
+def _each(convert: Callable[[int], object], bits: int = 64) -> _Read:
+    """Return the function that reads a column of counts, and converts each."""
+    return lambda array: list(map(convert, _counts(array, bits)))
 
 
 _READERS: Final[dict[type, _Read]] = {
-    sql.NullType: _plainly,
+    sql.NullType: pa.Array.to_pylist,
     sql.StringType: _objects,
     sql.BinaryType: _objects,
-    sql.DecimalType: _plainly,
-    sql.DateType: _dates,
-    sql.TimestampType: _timestamps,
-    sql.TimestampNTZType: _timestamps_ntz,
-    sql.DayTimeIntervalType: _durations,
+    sql.DecimalType: pa.Array.to_pylist,
+    sql.DateType: _each(_date, 32),
+    sql.TimestampType: _each(sql.TimestampType().fromInternal),
+    sql.TimestampNTZType: _each(sql.TimestampNTZType().fromInternal),
+    sql.DayTimeIntervalType: _each(_duration),
 }
 
 

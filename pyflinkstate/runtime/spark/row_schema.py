@@ -49,6 +49,8 @@ _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
 }
 #: From here on a number is infinite when it is rounded to 32 bits.
 _TOO_LARGE_FOR_SINGLE: Final = float(2**128 - 2**103)
+#: Columns of these types hold each whole number up to there.
+_EXACT_UP_TO: Final[dict[type, int]] = {sql.FloatType: 2**24, sql.DoubleType: 2**53}
 #: Maximum length of a schema in messages.
 _MAX_SCHEMA: Final = 300
 #: Maximum length of a field's name in messages.
@@ -172,12 +174,12 @@ def _fit_not_null(kind: sql.DataType, for_spark: bool) -> _Fit:
 
 def _fit_of_type(kind: sql.DataType) -> _Fit:
     wanted = _PYTHON_TYPES[type(kind)]
-    needed, convert = _needed(kind, *wanted), _CONVERTED.get(type(kind), _plain)
+    needed = _needed(kind, *wanted)
 
     def fit(value: FieldValue) -> FieldValue:
         if type(value) in wanted:
             return value
-        converted = convert(_plain(value))
+        converted = _converted(type(kind), _plain(value))
         if not _is_one_of(converted, wanted):
             raise _MisfitError(value, needed)
         return converted
@@ -202,28 +204,13 @@ def _is_int(value: FieldValue) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _as_single(value: FieldValue) -> FieldValue:
-    return _as_real(value, 2**24)
-
-
-def _as_double(value: FieldValue) -> FieldValue:
-    return _as_real(value, 2**53)
-
-
-def _as_real(value: FieldValue, largest_exact: int) -> FieldValue:
-    """Return a whole number as a float, if that stands for each whole number up to there."""
-    return float(value) if _is_int(value) and abs(value) <= largest_exact else value
-
-
-def _as_decimal(value: FieldValue) -> FieldValue:
-    return decimal.Decimal(value) if _is_int(value) else value
-
-
-_CONVERTED: Final[dict[type, _Fit]] = {
-    sql.FloatType: _as_single,
-    sql.DoubleType: _as_double,
-    sql.DecimalType: _as_decimal,
-}
+def _converted(kind: type, value: FieldValue) -> FieldValue:
+    """Return a whole number in the type of its column, if that holds it exactly."""
+    if not _is_int(value):
+        return value
+    if kind is sql.DecimalType:
+        return decimal.Decimal(value)
+    return float(value) if abs(value) <= _EXACT_UP_TO.get(kind, -1) else value
 
 
 def is_too_large_for_single(number: float) -> bool:

@@ -155,6 +155,8 @@ def problem_in(trace: str) -> str:
     return "is not there" if absent is not None else ""
 
 
+# --- the package of workers -------------------------------------------------------------------------
+
 _PACKAGE = "pyflinkstate"
 #: Parts of the package that are not shipped: compiled code and bytecode of other Pythons.
 _LEFT_OUT = (".so", ".pyd", ".pyc", ".c")

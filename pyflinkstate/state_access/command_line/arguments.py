@@ -7,23 +7,19 @@ key, or what the arguments ask for cannot be done, or the output cannot be writt
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.state_access.command_line import commands
-from pyflinkstate.state_access.command_line.editing import add_options, edit as _edit
-from pyflinkstate.state_access.command_line.printing import Printer
-from pyflinkstate.state_access.command_line.progress import Progress
+from pyflinkstate.state_access.command_line.output import Printer, Progress
 
 #: How the command line ends; see the text above.
 FINE, FOUND, FAILED = 0, 1, 3
-
-_PATH = "a checkpoint, a savepoint or a job's folder (its newest checkpoint); a path or a URI"
 _CODES = (
     "exit codes: 0 all is well; 1 diff found differences, or verify problems; 2 the arguments do not form a "
     "command; 3 the command failed: the checkpoint cannot be read, or has no such operator, state or type of "
@@ -56,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(chosen: argparse.Namespace) -> int:
+def _run(chosen: Namespace) -> int:
     """Run a command, and return the exit code."""
     progress = Progress(is_wanted=not chosen.json)
     try:
@@ -71,7 +67,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _replace_closed_streams() -> None:
-    """Let what is written to a stream vanish that was closed from the beginning, so that Python has None."""
+    """Replace streams that were closed from the beginning, which are None, so that output is discarded."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
@@ -94,118 +90,18 @@ def _drop(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    made = argparse.ArgumentParser("pyflinkstate", description="Look into checkpoints.", epilog=_CODES)
-    each = made.add_subparsers(required=True, metavar="COMMAND")
-    _add_ls(each)
-    _add_show(each)
-    _add_sql(each)
-    _add_diff(each)
-    _add_history(each)
-    _add_export(each)
-    _add_verify(each)
-    _add_ui(each)
-    _add_edit(each)
-    return made
+# --- the commands ------------------------------------------------------------------------------------------
 
 
-_Commands = argparse._SubParsersAction  # argparse has no public name for it
+class _AddChange(Action):
+    """Collects the changes of ``edit`` as they are given, each an option with its words."""
 
-
-def _added(each: _Commands[argparse.ArgumentParser], name: str, about: str) -> argparse.ArgumentParser:
-    one = each.add_parser(name, help=about, description=f"{about}.", epilog=_CODES)
-    one.set_defaults(command=getattr(commands, name))
-    one.add_argument("--json", action="store_true", help="print JSON, for programs")
-    return one
-
-
-def _allow_pickle(one: argparse.ArgumentParser) -> None:
-    one.add_argument(
-        "--allow-pickle",
-        action="store_true",
-        help="load pickled values, which runs code: only if you trust them",
-    )
-
-
-def _add_ls(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "ls", "list the checkpoints of a checkpoint directory or a job's folder")
-    one.add_argument("dir", help="a checkpoint directory, or the folder of one job in it")
-
-
-def _add_show(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "show", "show a checkpoint, the states of an operator, or the rows of a state")
-    one.add_argument("path", help=_PATH)
-    one.add_argument("uid", nargs="?", help="an operator")
-    one.add_argument("--state", help="show the entries of this state")
-    one.add_argument("--key", help="show only this key: a string, a date and so on, or JSON for other keys")
-    one.add_argument("--limit", type=_count, default=20, help="the most rows to show (default: 20)")
-    one.add_argument("--with-expired", action="store_true", help="show values that have expired as well")
-    _allow_pickle(one)
-
-
-def _add_sql(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "sql", "ask SQL of a checkpoint, with DuckDB")
-    one.add_argument("path", help=_PATH)
-    one.add_argument("query", nargs="?", help="the query; without one the tables are listed")
-    one.add_argument(
-        "--allow-files", action="store_true", help="let the query read and write files, as this user may"
-    )
-    _allow_pickle(one)
-
-
-def _add_diff(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "diff", "show the keys that differ between two checkpoints")
-    one.add_argument("a", help=f"the old one: {_PATH}")
-    one.add_argument("b", help="the new one")
-    one.add_argument("--uid", help="compare this operator only")
-    one.add_argument("--limit", type=_count, default=20, help="the most rows for each state (default: 20)")
-    _allow_pickle(one)
-
-
-def _add_history(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "history", "show a key in each checkpoint that a job has kept")
-    one.add_argument("dir", help="the job's folder")
-    one.add_argument("uid", help="an operator")
-    one.add_argument("key", help="the key: a string, a date and so on, or JSON for other keys")
-    _allow_pickle(one)
-
-
-def _add_export(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "export", "write the entries of each state to a file of its own")
-    one.add_argument("path", help=_PATH)
-    one.add_argument("--format", choices=["parquet", "csv", "json"], default="parquet")
-    one.add_argument("--to", default=".", help="an existing folder (default: the present one)")
-    one.add_argument("--uid", help="export this operator only")
-    _allow_pickle(one)
-
-
-def _add_verify(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "verify", "read and check every file, and list files that nobody needs")
-    one.add_argument("path", help=_PATH)
-
-
-def _add_ui(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = _added(each, "ui", "show jobs that do not run any more on a web page")
-    one.add_argument("path", help="a checkpoint directory, or the folder of one job in it")
-    one.add_argument("--port", type=_count, default=0, help="the port to listen on (default: any free one)")
-    one.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
-
-
-def _add_edit(each: _Commands[argparse.ArgumentParser]) -> None:
-    one = each.add_parser(
-        "edit",
-        help="write a changed checkpoint as a new savepoint",
-        description="Write a changed checkpoint as a new savepoint; the checkpoint stays as it is. Changes "
-        "are made in the order of the options.",
-        epilog=_CODES,
-    )
-    one.set_defaults(command=_edit)
-    one.add_argument("--json", action="store_true", help="print JSON, for programs")
-    one.add_argument("path", help=_PATH)
-    one.add_argument("--to", required=True, help="the folder of the savepoint, which must not exist yet")
-    add_options(one)
-    _allow_pickle(one)
+    def __call__(
+        self, parser: ArgumentParser, chosen: Namespace, words: Any, option: str | None = None
+    ) -> None:
+        if option == "--delete" and len(words) < 2:
+            parser.error("argument --delete: name an operator and at least one key")
+        chosen.changes = [*chosen.changes, (option, words)]
 
 
 def _count(text: str) -> int:
@@ -213,3 +109,125 @@ def _count(text: str) -> int:
     if count < 0:
         raise ValueError(text)
     return count
+
+
+#: The names and the options of an argument, as ``add_argument`` takes them.
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def _argument(*names: str, **options: Any) -> Argument:
+    return names, options
+
+
+def _switch(name: str, about: str) -> Argument:
+    return _argument(name, action="store_true", help=about)
+
+
+def _limit(about: str) -> Argument:
+    return _argument("--limit", type=_count, default=20, help=f"{about} (default: 20)")
+
+
+def _change(option: str, count: int | str, names: tuple[str, ...], about: str) -> Argument:
+    return _argument(
+        option, action=_AddChange, dest="changes", default=(), nargs=count, metavar=names, help=about
+    )
+
+
+_A_CHECKPOINT = "a checkpoint, a savepoint or a job's folder (its newest checkpoint); a path or a URI"
+_PATH = _argument("path", help=_A_CHECKPOINT)
+_JSON = _switch("--json", "print JSON, for programs")
+_ALLOW_PICKLE = _switch("--allow-pickle", "load pickled values, which runs code: only if you trust them")
+_JOBS = "a checkpoint directory, or the folder of one job in it"
+_KEY = "a string, a date and so on, or JSON for other keys"
+
+#: By the name of a command, which is that of a function of ``commands``: what it does, and its arguments.
+_COMMANDS: dict[str, tuple[str, Sequence[Argument]]] = {
+    "ls": (
+        "list the checkpoints of a checkpoint directory or a job's folder",
+        [_argument("dir", help=_JOBS)],
+    ),
+    "show": (
+        "show a checkpoint, the states of an operator, or the rows of a state",
+        [
+            _PATH,
+            _argument("uid", nargs="?", help="an operator"),
+            _argument("--state", help="show the entries of this state"),
+            _argument("--key", help=f"show only this key: {_KEY}"),
+            _limit("the most rows to show"),
+            _switch("--with-expired", "show values that have expired as well"),
+            _ALLOW_PICKLE,
+        ],
+    ),
+    "sql": (
+        "ask SQL of a checkpoint, with DuckDB",
+        [
+            _PATH,
+            _argument("query", nargs="?", help="the query; without one the tables are listed"),
+            _switch("--allow-files", "let the query read and write files, as this user may"),
+            _ALLOW_PICKLE,
+        ],
+    ),
+    "diff": (
+        "show the keys that differ between two checkpoints",
+        [
+            _argument("a", help=f"the old one: {_A_CHECKPOINT}"),
+            _argument("b", help="the new one"),
+            _argument("--uid", help="compare this operator only"),
+            _limit("the most rows for each state"),
+            _ALLOW_PICKLE,
+        ],
+    ),
+    "history": (
+        "show a key in each checkpoint that a job has kept",
+        [
+            _argument("dir", help="the job's folder"),
+            _argument("uid", help="an operator"),
+            _argument("key", help=f"the key: {_KEY}"),
+            _ALLOW_PICKLE,
+        ],
+    ),
+    "export": (
+        "write the entries of each state to a file of its own",
+        [
+            _PATH,
+            _argument("--format", choices=["parquet", "csv", "json"], default="parquet"),
+            _argument("--to", default=".", help="an existing folder (default: the present one)"),
+            _argument("--uid", help="export this operator only"),
+            _ALLOW_PICKLE,
+        ],
+    ),
+    "verify": ("read and check every file, and list files that nobody needs", [_PATH]),
+    "ui": (
+        "show jobs that do not run any more on a web page",
+        [
+            _argument("path", help=_JOBS),
+            _argument("--port", type=_count, default=0, help="the port to listen on (default: any free one)"),
+            _argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)"),
+        ],
+    ),
+    "edit": (
+        "write a changed checkpoint as a new savepoint, with changes in the order of the options",
+        [
+            _PATH,
+            _argument("--to", required=True, help="the folder of the savepoint, which must not exist yet"),
+            _change("--delete", "+", ("UID", "KEY"), f"delete everything under some keys: {_KEY}"),
+            _change("--drop", 1, ("UID",), "leave out an operator"),
+            _change("--drop-state", 2, ("UID", "STATE"), "leave out a state, or the timers of a service"),
+            _change("--rename-uid", 2, ("UID", "TO"), "give an operator another uid"),
+            _change("--max-parallelism", 2, ("UID", "N"), "change the number of key groups"),
+            _ALLOW_PICKLE,
+        ],
+    ),
+}
+
+
+def parser() -> ArgumentParser:
+    """Return the parser of all commands."""
+    made = ArgumentParser("pyflinkstate", description="Look into checkpoints.", epilog=_CODES)
+    each = made.add_subparsers(required=True, metavar="COMMAND")
+    for command, (about, arguments) in _COMMANDS.items():
+        one = each.add_parser(command, help=about, description=f"{about}.", epilog=_CODES)
+        one.set_defaults(command=getattr(commands, command))
+        for names, options in (_JSON, *arguments):
+            one.add_argument(*names, **options)
+    return made

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import importlib
+import re
 from argparse import Namespace
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import JsonObject
-from pyflinkstate.errors import CheckpointNotFoundError, UnknownOperatorError
-from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.command_line import exports, listing, queries
-from pyflinkstate.state_access.command_line.printing import Printer, readable_row, readable_rows
-from pyflinkstate.state_access.command_line.written_keys import parsed_key
+from pyflinkstate.api.values import JsonObject, Key
+from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    ConfigurationError,
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
+    StateTableError,
+    UnknownOperatorError,
+)
+from pyflinkstate.runtime.storage import CheckpointFolders, history_of
+from pyflinkstate.state_access.checkpoint import Checkpoint, jobs_at, locate, open_checkpoint, retained
+from pyflinkstate.state_access.command_line.output import (
+    Printer,
+    exported,
+    file_names,
+    parsed_key,
+    readable_row,
+    readable_rows,
+    state_names,
+)
 from pyflinkstate.state_access.differences import diff as compare
-from pyflinkstate.state_access.history import history as history_of
-from pyflinkstate.state_access.locations import jobs_at, locate, retained
+from pyflinkstate.state_access.history import history as key_history
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.verification import verify as check
+
+if TYPE_CHECKING:
+    from pyflinkstate.state_access.writing import CheckpointEdit
 
 
 def ui(chosen: Namespace, _: Printer) -> bool:
@@ -28,13 +49,82 @@ def ui(chosen: Namespace, _: Printer) -> bool:
 
 
 def ls(chosen: Namespace, printer: Printer) -> bool:
-    """List the checkpoints of a folder."""
+    """List the checkpoints of a folder, also those that cannot be read any more."""
     storage, job_ids = jobs_at(chosen.dir)
-    rows = [row for job_id in job_ids for row in listing.checkpoints_of(storage, job_id)]
+    rows = [row for job_id in job_ids for row in _listed_of(storage, job_id)]
     if not rows:
-        rows = [listing.listed(locate(chosen.dir)[0], "completed")]  # a savepoint, or an error
+        rows = [_listed(locate(chosen.dir)[0], "completed")]  # a savepoint, or an error
     printer.table(f"checkpoints in {chosen.dir}", rows)
     return False
+
+
+def _listed_of(storage: CheckpointFolders, job_id: str) -> Iterator[JsonObject]:
+    """Yield a row for each complete checkpoint of a job, and for each that was set aside."""
+    completed = storage.completed(job_id)
+    found = {number: _loaded(storage, storage.uri_of(job_id, number)) for number in completed}
+    line = _newest_line(
+        storage, job_id, [one for one in found.values() if isinstance(one, CheckpointMetadata)]
+    )
+    for number, one in found.items():
+        status = "completed" if number in line else "not in the newest line"
+        yield from _rows_of(job_id, number, one, status)
+    for uri in storage.superseded(job_id):
+        yield from _rows_of(job_id, None, _loaded(storage, uri), "superseded")
+
+
+def _newest_line(
+    storage: CheckpointFolders, job_id: str, readable: Sequence[CheckpointMetadata]
+) -> Container[int]:
+    """Return the readable checkpoints that led to the newest readable one, in order."""
+    line = storage.line(job_id)
+    for newest in reversed(readable):
+        if line.holds(history_of(newest), newest.epoch):
+            line = history_of(newest)
+            older = [one for one in readable if one.checkpoint_id <= newest.checkpoint_id]
+            return [one.checkpoint_id for one in older if line.holds(history_of(one), one.epoch)]
+    return ()
+
+
+def _loaded(storage: CheckpointFolders, uri: str) -> CheckpointMetadata | CheckpointError | None:
+    """Return a checkpoint, the reason why it cannot be read, or None if it is not there or not complete."""
+    try:
+        return storage.load(uri)
+    except CheckpointNotFoundError:
+        return None
+    except (CorruptCheckpointError, IncompatibleCheckpointError) as error:
+        return error
+
+
+def _rows_of(
+    job_id: str, number: int | None, found: CheckpointMetadata | CheckpointError | None, status: str
+) -> Iterator[JsonObject]:
+    """Yield the row of a checkpoint; if it cannot be read, ``verify`` says why."""
+    if isinstance(found, CheckpointMetadata):
+        yield _listed(found, status)
+    elif found is not None:
+        is_damaged = isinstance(found, CorruptCheckpointError)
+        yield {
+            "job_id": job_id,
+            "job_name": None,
+            "checkpoint": number,
+            "epoch": None,
+            "timestamp_ms": None,
+            "size_bytes": None,
+            "status": "damaged" if is_damaged else "of another format version",
+        }
+
+
+def _listed(metadata: CheckpointMetadata, status: str) -> JsonObject:
+    sizes = [subtask.size_bytes for operator in metadata.operators for subtask in operator.subtasks]
+    return {
+        "job_id": metadata.job_id,
+        "job_name": metadata.job_name,
+        "checkpoint": metadata.checkpoint_id,
+        "epoch": metadata.epoch,
+        "timestamp_ms": metadata.timestamp_ms,
+        "size_bytes": sum(sizes),
+        "status": status,
+    }
 
 
 def _opened(path: str, printer: Printer) -> Checkpoint:
@@ -70,29 +160,111 @@ def _show_checkpoint(checkpoint: Checkpoint, printer: Printer) -> None:
 
 
 def _show_rows(checkpoint: Checkpoint, chosen: Namespace, printer: Printer) -> None:
-    options: JsonObject = {"with_expired": chosen.with_expired, "allow_pickle": chosen.allow_pickle}
     keys = None
     if chosen.key is not None:
         keys = [parsed_key(chosen.key, checkpoint.keyed_state(chosen.uid).key_type)]
-    if chosen.state is None:
-        table = checkpoint.keyed(chosen.uid, keys, **options)
-    else:
-        table = checkpoint.entries(chosen.uid, chosen.state, keys, **options)
+    table = _rows_in(
+        checkpoint,
+        chosen.uid,
+        chosen.state,
+        keys,
+        with_expired=chosen.with_expired,
+        allow_pickle=chosen.allow_pickle,
+    )
     rows = readable_rows(table, chosen.limit + 1)
     printer.table(f"{chosen.uid} {chosen.state or ''}".strip(), rows[: chosen.limit])
     if len(rows) > chosen.limit:
         printer.note(f"  there are more rows: --limit is {chosen.limit}")
 
 
+#: DuckDB fetches and loads no extension by itself, and does not take variables of this program for tables.
+_LOCKED = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,
+}
+
+
 def sql(chosen: Namespace, printer: Printer) -> bool:
-    """Ask SQL."""
+    """Ask SQL, with a table for each operator and state."""
     checkpoint = _opened(chosen.path, printer)
     if chosen.query is None:
-        printer.table("tables", queries.tables(checkpoint))
+        rows = [
+            {"table": name, "uid": uid, "state": state or "(all, a row a key)"}
+            for name, (uid, state) in _sql_tables(checkpoint).items()
+        ]
+        printer.table("tables", rows)
     else:
-        rows = queries.answered(checkpoint, chosen.query, chosen.allow_pickle, chosen.allow_files)
+        rows = _answered(checkpoint, chosen.query, chosen.allow_pickle, chosen.allow_files)
         printer.table("result", rows)
     return False
+
+
+def _answered(checkpoint: Checkpoint, query: str, allow_pickle: bool, allow_files: bool) -> list[JsonObject]:
+    """Return the rows of a query. Only the tables whose names are in it are read.
+
+    Raises:
+        ConfigurationError: DuckDB is not installed.
+        StateTableError: DuckDB refuses the query, the query fails, or two of its columns have one name.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise ConfigurationError(
+            "SQL over checkpoints needs DuckDB: pip install 'pyflinkstate[sql]'"
+        ) from error
+    tables = _sql_tables(checkpoint)
+    with duckdb.connect(config={**_LOCKED, "enable_external_access": allow_files}) as connection:
+        for name, (uid, state) in tables.items():
+            if re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE):
+                _rows_in(checkpoint, uid, state, allow_pickle=allow_pickle).to_duckdb(connection, name)
+        try:
+            connection.execute("SET lock_configuration = true")  # a query cannot undo the settings
+            found = connection.sql(query)
+            if found is None:  # a statement without rows
+                return []
+            names, rows = found.columns, found.fetchall()
+        except duckdb.Error as error:
+            files = "" if allow_files else ", and files need --allow-files"
+            raise StateTableError(f"{error}; the tables are {', '.join(tables)}{files}") from error
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise StateTableError(f"two columns are called {twice!r}: name them with AS", column=twice)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _sql_tables(checkpoint: Checkpoint) -> dict[str, tuple[str, str | None]]:
+    """Return the operator and state of each table; the state is None if the table has a row for each key."""
+    named: dict[str, tuple[str, str | None]] = {}
+    for operator in checkpoint.operators():
+        names = state_names(checkpoint, operator.uid)
+        for state in [None, *names] if names else []:
+            name = _sql_name(operator.uid if state is None else f"{operator.uid}_{state}")
+            while name in named:
+                name += "_"
+            named[name] = operator.uid, state
+    return named
+
+
+def _sql_name(text: str) -> str:
+    name = re.sub(r"\W", "_", text).lower()
+    return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def _rows_in(
+    checkpoint: Checkpoint,
+    uid: str,
+    state: str | None,
+    keys: list[Key] | None = None,
+    *,
+    with_expired: bool = False,
+    allow_pickle: bool,
+) -> StateTable:
+    """Return a row for each entry of a state, or without a state a row for each key."""
+    if state is None:
+        return checkpoint.keyed(uid, keys, with_expired=with_expired, allow_pickle=allow_pickle)
+    return checkpoint.entries(uid, state, keys, with_expired=with_expired, allow_pickle=allow_pickle)
 
 
 def diff(chosen: Namespace, printer: Printer) -> bool:
@@ -131,7 +303,7 @@ def _counted(table: StateTable, limit: int) -> tuple[dict[str, int], list[JsonOb
 def history(chosen: Namespace, printer: Printer) -> bool:
     """Show a key in each checkpoint."""
     key = parsed_key(chosen.key, _key_type(chosen.dir, chosen.uid))
-    for moment in history_of(chosen.dir, chosen.uid, key, allow_pickle=chosen.allow_pickle):
+    for moment in key_history(chosen.dir, chosen.uid, key, allow_pickle=chosen.allow_pickle):
         rows = [] if moment.table is None else readable_rows(moment.table)
         printer.table(f"checkpoint {moment.checkpoint_id}, epoch {moment.epoch}", rows)
     return False
@@ -140,12 +312,9 @@ def history(chosen: Namespace, printer: Printer) -> bool:
 def _key_type(folder: str, uid: str) -> TypeInformation:
     """Return the type of an operator's keys in the newest checkpoint that has it."""
     storage, job_ids = jobs_at(folder)
-    if len(job_ids) != 1:
-        raise CheckpointNotFoundError(f"{folder} is not the folder of a job", path=folder)
-    for metadata, uri in retained(storage, job_ids[0]):
-        if metadata.operator(uid) is not None:
-            return open_checkpoint(uri).keyed_state(uid).key_type
-    return open_checkpoint(folder).keyed_state(uid).key_type
+    kept = retained(storage, job_ids[0]) if len(job_ids) == 1 else ()
+    uri = next((uri for metadata, uri in kept if metadata.operator(uid) is not None), folder)
+    return open_checkpoint(uri).keyed_state(uid).key_type
 
 
 def export(chosen: Namespace, printer: Printer) -> bool:
@@ -153,12 +322,12 @@ def export(chosen: Namespace, printer: Printer) -> bool:
     checkpoint = _opened(chosen.path, printer)
     printer.progress.expect(_size_of(checkpoint, chosen.uid))
     uids = [chosen.uid] if chosen.uid else [operator.uid for operator in checkpoint.operators()]
-    states = [(uid, name) for uid in uids for name in exports.state_names(checkpoint, uid)]
-    files = exports.file_names([f"{uid}.{name}" for uid, name in states], chosen.format)
+    states = [(uid, name) for uid in uids for name in state_names(checkpoint, uid)]
+    files = file_names([f"{uid}.{name}" for uid, name in states], chosen.format)
     rows = []
     for (uid, name), file_name in zip(states, files, strict=True):
         table = checkpoint.entries(uid, name, allow_pickle=chosen.allow_pickle)
-        file, count = exports.exported(table, chosen.to, file_name, chosen.format)
+        file, count = exported(table, chosen.to, file_name, chosen.format)
         rows.append({"uid": uid, "state": name, "rows": count, "file": file})
     printer.table("exported", rows, is_whole=True)
     return False
@@ -174,3 +343,46 @@ def verify(chosen: Namespace, printer: Printer) -> bool:
     printer.table("problems", [{"problem": text} for text in found.problems], is_whole=True)
     printer.table("needed by no checkpoint", [{"path": text} for text in found.unneeded], is_whole=True)
     return not found.is_sound
+
+
+def edit(chosen: Namespace, printer: Printer) -> bool:
+    """Write a savepoint with all changes, in the order in which they were given."""
+    # The commands that only read need half as many modules.
+    from pyflinkstate.state_access.writing import edit as begin
+
+    changed = begin(chosen.path, allow_pickle=chosen.allow_pickle)
+    for option, words in chosen.changes:
+        _CHANGES[option](changed, words)
+    written = changed.write(chosen.to)
+    rows = [
+        {"uid": one.uid, "max_parallelism": one.max_parallelism, "size_bytes": one.size_bytes}
+        for one in written.operators()
+    ]
+    printer.table(f"savepoint {written.uri}", rows)
+    return False
+
+
+def _delete(changed: CheckpointEdit, words: list[str]) -> None:
+    uid, *keys = words
+    key_type = changed.key_type(uid)
+    changed.delete(uid, [parsed_key(key, key_type) for key in keys])
+
+
+def _max_parallelism(changed: CheckpointEdit, words: list[str]) -> None:
+    uid, number = words
+    try:
+        most = int(number)
+    except ValueError:
+        raise ConfigurationError(
+            f"--max-parallelism {uid}: {number!r} is not a number of key groups"
+        ) from None
+    changed.set_max_parallelism(uid, most)
+
+
+_CHANGES: dict[str, Callable[[Any, list[str]], object]] = {
+    "--delete": _delete,
+    "--drop": lambda changed, words: changed.drop(*words),
+    "--drop-state": lambda changed, words: changed.drop_state(*words),
+    "--rename-uid": lambda changed, words: changed.rename_uid(*words),
+    "--max-parallelism": _max_parallelism,
+}

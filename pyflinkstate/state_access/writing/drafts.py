@@ -7,17 +7,44 @@ written: a draft holds functions that yield the key groups, and a change wraps t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.state import StateKind
+from pyflinkstate.api.types import MapTypeInfo
+from pyflinkstate.api.values import ArrowObject, Stored
 from pyflinkstate.backends.format import OperatorState
-from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
-from pyflinkstate.errors import IncompatibleCheckpointError, UnknownStateError
-from pyflinkstate.state_access.facts import nearest
-from pyflinkstate.state_access.key_space import Group, KeySpace
-from pyflinkstate.state_access.keyed_state import KeyedState
-from pyflinkstate.state_access.views import timer_service
+from pyflinkstate.backends.types import (
+    RegisteredQueueMeta,
+    RegisteredStateMeta,
+    StateMeta,
+    arrow_type,
+    decode_column,
+    encode_column,
+    sealed,
+)
+from pyflinkstate.errors import (
+    IncompatibleCheckpointError,
+    PickledStateError,
+    PyFlinkStateError,
+    StateTableError,
+    UnknownStateError,
+    UserFunctionError,
+)
+from pyflinkstate.state_access.columns import Mask, nested, offsets_of, parts_of
+from pyflinkstate.state_access.keyed_state import KeyedState, state_schema, together
+from pyflinkstate.state_access.keys import Group, KeySpace, last_of_each
+from pyflinkstate.state_access.tables import nearest
+from pyflinkstate.state_access.views import (
+    entries,
+    exploded,
+    timer_service,
+)
+from pyflinkstate.state_access.writing.fitted_tables import FittedRows, gathered
 
 #: Yields the key groups of a state, in order.
 ReadGroups = Callable[[], Iterator[Group]]
@@ -150,7 +177,8 @@ def draft_of(state: KeyedState) -> OperatorDraft:
     """Return the draft of an operator as it is in its checkpoint."""
     operator = state.operator
     states = {
-        name: DraftState(_lasting(state, meta), _reader(state, name)) for name, meta in state.metas.items()
+        name: DraftState(_lasting(state, meta), partial(state.groups, name))
+        for name, meta in state.metas.items()
     }
     has_increments = any(len(chain) > 1 for chain in state.chains)
     return OperatorDraft(operator.operator_id, state.keys, states, operator, has_increments)
@@ -163,9 +191,186 @@ def _lasting(state: KeyedState, meta: StateMeta) -> StateMeta:
     return attrs.evolve(meta, ttl_ms=state.ttl_ms.get(meta.name))
 
 
-def _reader(state: KeyedState, name: str) -> ReadGroups:
-    return lambda: state.groups(name)
-
-
 def _service(meta: StateMeta) -> str | None:
     return timer_service(meta)[1] if isinstance(meta, RegisteredQueueMeta) else None
+
+
+#: Returns a mask of the rows of a batch of entries that are deleted.
+Predicate = Callable[[RegisteredStateMeta, pa.RecordBatch], Mask]
+
+
+def with_rows(state: DraftState, fitted: FittedRows, keys: KeySpace) -> DraftState:
+    """Return the state with rows put into it."""
+    new = list(keys.split(in_columns_of(state.meta, keys, fitted.rows)))
+    merge = _merged_maps if fitted.are_map_entries else _last_rows
+
+    def read() -> Iterator[Group]:
+        for key_group, present in together([state.read(), iter(new)]):
+            rows = pa.concat_batches([in_columns_of(state.meta, keys, batch) for batch in present.values()])
+            yield key_group, merge(state.meta, keys, rows) if 1 in present else rows
+
+    return DraftState(state.meta, read)
+
+
+def _last_rows(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the last row of each key and namespace."""
+    return _without_empty(meta, rows.take(pa.array(last_of_each(_codes(meta, keys, rows)))))
+
+
+def _without_empty(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows that a backend would keep: empty lists and maps are left out."""
+    if not isinstance(meta, RegisteredStateMeta) or meta.kind not in (StateKind.LIST, StateKind.MAP):
+        return rows
+    return rows.filter(pa.array(np.diff(offsets_of(rows.column("value"))) > 0))
+
+
+def _codes(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> ArrowObject:
+    heads = rows.columns[:-1]
+    return keys.codes(zip([keys.key_type, meta.namespace_type], heads, strict=False))
+
+
+def _merged_maps(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return one map for each key and namespace; of equal map keys the last entry counts."""
+    assert isinstance(meta.stored_type, MapTypeInfo)
+    numbers, (map_keys, items) = exploded(StateKind.MAP, rows.column("value"))
+    heads = [head.take(numbers) for head in rows.columns[:-1]]
+    types = [keys.key_type, meta.namespace_type][: len(heads)]
+    codes = keys.codes([*zip(types, heads, strict=True), (meta.stored_type.key_type_info, map_keys)])
+    kept = pa.array(last_of_each(codes))
+    entries = pa.StructArray.from_arrays([map_keys.take(kept), items.take(kept)], ["key", "value"])
+    flat = pa.record_batch([*(head.take(kept) for head in heads), entries], rows.schema.names)
+    lists = gathered(flat, _codes(meta, keys, flat))
+    values = lists.column("value")
+    maps = nested(offsets_of(values), values.values.flatten()).cast(arrow_type(meta.stored_type))
+    return pa.record_batch([*lists.columns[:-1], maps], rows.schema.names)
+
+
+def without_keys(state: DraftState, gone: pa.Array, keys: KeySpace) -> DraftState:
+    """Return the state without the entries of some keys, given as a column of a state file."""
+    wanted = set(keys.groups_of(gone).tolist())
+
+    def change(key_group: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if key_group not in wanted:
+            return batch
+        return batch.filter(pa.array(~keys.mask(batch.column("key"), gone)))
+
+    return state.changed(change)
+
+
+def without_entries(state: DraftState, is_gone: Predicate) -> DraftState:
+    """Return the state without the entries that a predicate picks, given them as a table has them."""
+    meta = state.meta
+    assert isinstance(meta, RegisteredStateMeta)
+
+    def change(_: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        gone = is_gone(meta, entries(meta, batch, meta.ttl_ms))
+        return _kept(meta, batch, ~gone) if gone.any() else batch
+
+    return state.changed(change)
+
+
+def _kept(meta: RegisteredStateMeta, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
+    """Return the rows that are left; lists and maps without elements are left out, as by ``clear()``."""
+    if meta.kind not in (StateKind.LIST, StateKind.MAP):
+        return batch.filter(pa.array(kept))
+    values = batch.column("value")
+    offsets = np.concatenate(([0], np.cumsum(kept)))[offsets_of(values)]
+    made = nested(offsets, [part.filter(pa.array(kept)) for part in parts_of(values)]).cast(values.type)
+    rows = pa.record_batch([*batch.columns[:-1], made], batch.schema.names)
+    return rows.filter(pa.array(np.diff(offsets) > 0))
+
+
+# --- migration ---------------------------------------------------------------------------------------------
+
+
+def converted(
+    state: DraftState, now: RegisteredStateMeta, keys: KeySpace, convert: Callable[[Stored], Stored]
+) -> DraftState:
+    """Return the state as ``now``, with each stored value converted; None removes the entry.
+
+    Raises (when it is read):
+        StateTableError: a converted value does not fit.
+        UserFunctionError: ``convert`` raised.
+    """
+    was = state.meta
+    assert isinstance(was, RegisteredStateMeta)
+
+    def change(_: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = decode_column(was.stored_type, batch.column("value"))
+        made = _converted(batch, values, now, keys, convert)
+        column = _encoded(batch, made, now, keys)
+        rows = pa.record_batch([*batch.columns[:-1], column], batch.schema.names)
+        rows = rows.filter(column.is_valid()) if column.null_count else rows
+        return _without_empty(now, rows)
+
+    # Later changes see pickles as a file has them, whoever has made them.
+    later = attrs.evolve(now, stored_type=sealed(now.stored_type))
+    return DraftState(later, state.changed(change).read)
+
+
+def _converted(
+    batch: pa.RecordBatch,
+    values: list[Stored],
+    now: RegisteredStateMeta,
+    keys: KeySpace,
+    convert: Callable[[Stored], Stored],
+) -> list[Stored]:
+    made: list[Stored] = []
+    try:
+        for value in values:
+            made.append(convert(value))
+    except Exception as error:
+        key = _key_text(batch, len(made), keys)
+        where = f"operator {keys.uid!r}, state {now.name!r}, key {key}"
+        if isinstance(error, UserFunctionError):
+            raise UserFunctionError(f"{where}: {error.message}", state=now.name, key=key) from error.__cause__
+        raise StateTableError(f"{where}: {error}") from error
+    return made
+
+
+def _encoded(batch: pa.RecordBatch, made: list[Stored], now: RegisteredStateMeta, keys: KeySpace) -> pa.Array:
+    """Return converted values as a column; an error names the key of a value that does not fit."""
+    try:
+        return encode_column(now.stored_type, made)
+    except (PyFlinkStateError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        if len(made) == 1:
+            key = _key_text(batch, 0, keys)
+            raise StateTableError(f"operator {keys.uid!r}, state {now.name!r}, key {key}: {error}") from error
+        half = len(made) // 2
+        return pa.concat_arrays(
+            [
+                _encoded(batch.slice(0, half), made[:half], now, keys),
+                _encoded(batch.slice(half), made[half:], now, keys),
+            ]
+        )
+
+
+def _key_text(batch: pa.RecordBatch, row: int, keys: KeySpace) -> str:
+    """Return the key of a row as an error shows it; one that must not be loaded is not shown."""
+    try:
+        return safe_repr(keys.decoded(batch.column("key").slice(row, 1))[0])
+    except PickledStateError:
+        return "that is pickled"
+
+
+# --- key groups --------------------------------------------------------------------------------------------
+
+
+def spread_anew(state: DraftState, keys: KeySpace) -> DraftState:
+    """Return the state with its keys in the key groups of ``keys``; it is in memory while it is read."""
+
+    def read() -> Iterator[Group]:
+        pieces = keys.spread(in_columns_of(state.meta, keys, batch) for _, batch in state.read())
+        return ((key_group, pa.concat_batches(batches)) for key_group, batches in pieces.items())
+
+    return DraftState(state.meta, read)
+
+
+def in_columns_of(meta: StateMeta, keys: KeySpace, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in exactly the columns of a state."""
+    schema = state_schema(meta, keys.key_type)
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.record_batch(columns, schema=schema)

@@ -119,29 +119,28 @@ class _Trial:
 
     def mismatches(self) -> Iterator[Mismatch]:
         whole = self.metadata
-        refused = self._refused(whole)
-        if refused is not None:
+        refused = self._fitted(whole)
+        if isinstance(refused, str):
             yield Mismatch(None, None, refused)
             whole = attrs.evolve(whole, job_name=self.job_name)
         for uid, operator in self.operators.items():
             state = _without_values(operator)
             alone = attrs.evolve(whole, operators=(state,))
-            refused = self._refused(alone)
-            if refused is not None:
-                yield Mismatch(uid, None, refused)
+            fitted = self._fitted(alone)
+            if isinstance(fitted, str):
+                yield Mismatch(uid, None, fitted)
             elif not state.is_empty:
-                yield from self._opened(uid, alone)
+                yield from self._opened(uid, fitted, alone)
 
-    def _refused(self, metadata: CheckpointMetadata) -> str | None:
+    def _fitted(self, metadata: CheckpointMetadata) -> JobPlan | str:
+        """Return the plan as a restore fits it to a checkpoint, or why it refuses to."""
         try:
-            fit(self.plan, self.job_name, metadata, allow_non_restored_state=False)
+            return fit(self.plan, self.job_name, metadata, allow_non_restored_state=False)
         except PyFlinkStateError as error:
             return error.message
-        return None
 
-    def _opened(self, uid: str, metadata: CheckpointMetadata) -> Iterator[Mismatch]:
+    def _opened(self, uid: str, fitted: JobPlan, metadata: CheckpointMetadata) -> Iterator[Mismatch]:
         """Restore and open the one operator of the metadata, as a slot does."""
-        fitted = fit(self.plan, self.job_name, metadata, allow_non_restored_state=False)
         own = tuple(operator for operator in fitted.operators if operator.operator_id == uid)
         if own:
             error = _open(attrs.evolve(fitted, operators=own), uid, metadata, self.reader)

@@ -9,14 +9,15 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.checks import check_text
-from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.checks import check_list, check_text
+from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.state import StateDescriptor
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation, check_type
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.keys import check_parallelism
-from pyflinkstate.backends.types import RegisteredStateMeta, sealed, state_migration
+from pyflinkstate.backends.ttl import rules_of, with_timestamps
+from pyflinkstate.backends.types import RegisteredStateMeta, sealed, state_migration, unsealed
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import (
     ConfigurationError,
@@ -27,25 +28,23 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.facts import nearest
-from pyflinkstate.state_access.key_space import KeySpace
-from pyflinkstate.state_access.pickles import has_pickles
+from pyflinkstate.state_access.columns import has_pickles
+from pyflinkstate.state_access.keys import KeySpace
+from pyflinkstate.state_access.tables import nearest
 from pyflinkstate.state_access.writing.bootstrapping import Bootstrap, KeyOf, TimestampOf, bootstrap_of
-from pyflinkstate.state_access.writing.changes import (
+from pyflinkstate.state_access.writing.drafts import (
+    OperatorDraft,
     converted,
-    open_pickles,
+    draft_of,
     spread_anew,
     with_rows,
     without_entries,
     without_keys,
 )
-from pyflinkstate.state_access.writing.descriptors import meta_of
-from pyflinkstate.state_access.writing.drafts import DraftState, OperatorDraft, draft_of
 from pyflinkstate.state_access.writing.dry_run import DryRun, Operator, tried
 from pyflinkstate.state_access.writing.fitted_tables import fitted
-from pyflinkstate.state_access.writing.migration_functions import by_function
-from pyflinkstate.state_access.writing.predicates import UserPredicate, predicate_of
 from pyflinkstate.state_access.writing.saving import DraftWriter, new_folder, publish
+from pyflinkstate.state_access.writing.user_functions import UserPredicate, by_function, predicate_of
 
 #: The number of key groups of a seeded operator, unless another one is named; a job restores it at any
 #: parallelism up to it.
@@ -170,11 +169,7 @@ class CheckpointEdit:
             ConfigurationError: ``keys`` is a single key instead of a list.
         """
         draft = self._draft(uid)
-        if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
-            raise ConfigurationError(
-                f"operator {uid!r}: delete() takes a list of keys, not {safe_repr(keys)}: put a single key "
-                f"into a list"
-            )
+        check_list("keys", keys)
         gone = draft.keys.written(draft.keys.checked(keys))
         return self._set(draft.with_all(lambda state: without_keys(state, gone, draft.keys)))
 
@@ -224,7 +219,7 @@ class CheckpointEdit:
             PickledStateError: a function is to see pickled values, which were not allowed to be loaded.
         """
         draft = self._draft(uid)
-        was, now = draft.state_meta(state), meta_of(to, draft.state_meta(state).namespace_type, self._clock)
+        was, now = draft.state_meta(state), _meta_of(to, draft.state_meta(state).namespace_type, self._clock)
         if now.name != state and now.name in draft.states:
             raise ConfigurationError(
                 f"operator {uid!r} has a state {now.name!r} already, so {state!r} cannot get that name"
@@ -235,21 +230,15 @@ class CheckpointEdit:
             now = attrs.evolve(now, stored_type=sealed(now.stored_type))  # what stays a pickle is not loaded
             convert = state_migration(attrs.evolve(was, name=now.name), now, self._clock, loads).convert
         else:
-            before = self._loaded(uid, before)
-            assert isinstance(before.meta, RegisteredStateMeta)
-            convert = by_function(before.meta, now, function, self._clock())
+            was = attrs.evolve(was, stored_type=unsealed(was.stored_type))
+            if has_pickles(was.stored_type) and not self._allow_pickle:
+                raise PickledStateError(
+                    f"operator {uid!r}, state {state!r} has pickled values, and loading them runs code: pass "
+                    f"allow_pickle=True to edit() if you trust whoever wrote the checkpoint"
+                )
+            before = attrs.evolve(before, meta=was)
+            convert = by_function(was, now, function, self._clock())
         return self._set(draft.with_state(converted(before, now, draft.keys, convert), instead_of=state))
-
-    def _loaded(self, uid: str, state: DraftState) -> DraftState:
-        assert isinstance(state.meta, RegisteredStateMeta)
-        opened = open_pickles(state)
-        assert isinstance(opened.meta, RegisteredStateMeta)
-        if has_pickles(opened.meta.stored_type) and not self._allow_pickle:
-            raise PickledStateError(
-                f"operator {uid!r}, state {state.meta.name!r} has pickled values, and loading them runs "
-                f"code: pass allow_pickle=True to edit() if you trust whoever wrote the checkpoint"
-            )
-        return opened
 
     # --- operators and states ------------------------------------------------------------------------------
 
@@ -429,3 +418,23 @@ def _check_bounds(uid: str, parallelism: int, max_parallelism: int) -> None:
         check_parallelism(parallelism, max_parallelism)
     except ParallelismError as error:
         raise ParallelismError(f"operator {uid!r}: {error.message}", operator=uid) from error
+
+
+def _meta_of(
+    descriptor: StateDescriptor, namespace_type: TypeInformation, clock: Callable[[], int]
+) -> RegisteredStateMeta:
+    """Return the metadata that a backend gives a state.
+
+    Raises:
+        ConfigurationError: it is not a descriptor.
+    """
+    if not isinstance(descriptor, StateDescriptor):
+        raise ConfigurationError(f"a state descriptor is needed, not {descriptor!r}")
+    ttl_ms = None
+    if descriptor.is_ttl_enabled:
+        assert descriptor.ttl_config is not None
+        rules = rules_of(descriptor.ttl_config, clock)
+        descriptor, ttl_ms = with_timestamps(descriptor, rules), rules.ttl_ms
+    return RegisteredStateMeta(
+        descriptor.name, descriptor.kind, descriptor.stored_type, namespace_type, ttl_ms
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -28,6 +28,7 @@ from pyflinkstate.api.windows import (
     GlobalWindow,
     GlobalWindowSerializer,
     TimeWindow,
+    WindowSerializer,
 )
 from pyflinkstate.backends.types import (
     RegisteredStateMeta,
@@ -36,14 +37,14 @@ from pyflinkstate.backends.types import (
     decode_column,
     dump_pickle,
     encode_column,
+    may_hold_nan,
     unsealed,
 )
+from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import StateTableError
-from pyflinkstate.state_access.expiry import expires, user_type
-from pyflinkstate.state_access.key_space import KeySpace
-from pyflinkstate.state_access.pickles import has_pickles
+from pyflinkstate.state_access.columns import comparable, expires, has_pickles, nested, user_type
+from pyflinkstate.state_access.keys import KeySpace
 from pyflinkstate.state_access.views import namespace_name
-from pyflinkstate.state_access.writing.user_keys import Check, key_check, map_check
 from pyflinkstate.state_access.writing.user_tables import Cells, UserTable, python_cells, shaped, user_table
 
 #: The kinds of the types that every value of their Arrow type fits, so that no single value is checked.
@@ -153,7 +154,7 @@ class _Form:
         namespace_type, name = self.meta.namespace_type, namespace_name(self.meta)
         check = key_check(namespace_type)
         if not _is(cells, arrow_type(namespace_type)):
-            given = map(_window(namespace_type), python_cells(cells))
+            given = (_window(namespace_type, cell) for cell in python_cells(cells))
             found = self._encoded(namespace_type, given, name, check)
         elif check is None or has_pickles(namespace_type):
             found = cells
@@ -203,8 +204,7 @@ class _Form:
         if keys.null_count:
             raise StateTableError(f"{self.what}: 'map_key' must not be null")
         items = self._elements(map_type.value_type_info, columns["value"], stamps)
-        offsets = pa.array(np.arange(len(keys) + 1, dtype=np.int32))
-        return pa.MapArray.from_arrays(offsets, keys, items).cast(arrow_type(map_type))
+        return nested(np.arange(len(keys) + 1), [keys, items]).cast(arrow_type(map_type))
 
     def _elements(self, type_info: TypeInformation, cells: Cells, stamps: list[int]) -> pa.Array:
         if not isinstance(type_info, TtlTypeInfo):
@@ -260,19 +260,14 @@ def _pickled(value: TypedValue) -> bytes:
     return value
 
 
-def _window(namespace_type: TypeInformation) -> Callable[[Any], Any]:
-    """Return the function that converts cells to windows."""
-    if isinstance(namespace_type, CountWindowSerializer):
-        return lambda value: CountWindow(value) if type(value) is int else value
-    if isinstance(namespace_type, GlobalWindowSerializer):
-        return lambda value: GlobalWindow.get() if type(value) is int else value
-    return _time_window
-
-
-def _time_window(value: Any) -> Any:
-    if isinstance(value, Mapping) and set(value) == {"start", "end"}:
-        return TimeWindow(value["start"], value["end"])
-    return value
+def _window(namespace_type: TypeInformation, value: Any) -> Any:
+    """Return the window of a cell; a cell that is none is passed through, and the type rejects it."""
+    if type(value) is int and isinstance(namespace_type, CountWindowSerializer):
+        return CountWindow(value)
+    if type(value) is int and isinstance(namespace_type, GlobalWindowSerializer):
+        return GlobalWindow.get()
+    is_struct = isinstance(value, Mapping) and set(value) == {"start", "end"}
+    return TimeWindow(value["start"], value["end"]) if is_struct else value
 
 
 def stamped(stored: TypeInformation, value: TypedValue, timestamp_ms: int) -> TypedValue:
@@ -297,3 +292,53 @@ def gathered(batch: pa.RecordBatch, codes: ArrowObject) -> pa.RecordBatch:
     lists = pa.LargeListArray.from_arrays(offsets, values)
     heads = batch.take(pa.array(order[firsts])).columns[:-1]
     return pa.record_batch([*heads, lists], batch.schema.names)
+
+
+#: Returns a value in the form that state keeps, or raises ``ValueError``.
+Check: TypeAlias = Callable[[TypedValue], TypedValue]
+
+
+def key_check(type_info: TypeInformation) -> Check | None:
+    """Return the check of map keys and namespaces of a type; None if the check of values is enough.
+
+    As in a backend, ``FLOAT`` numbers are rounded to 32 bits, and NaN is refused.
+
+    >>> from pyflinkstate.api.types import Types
+    >>> key_check(Types.FLOAT())(0.1), key_check(Types.STRING())
+    (0.10000000149011612, None)
+    """
+    is_plain = bool(type_info.kind) and not may_hold_nan(type_info)
+    if is_plain or isinstance(type_info, WindowSerializer):
+        return None
+    check_key = type_info.check_key
+    is_sealed = isinstance(type_info, PickledBytesTypeInfo) and not has_pickles(type_info)
+
+    def check(key: TypedValue) -> TypedValue:
+        checked = check_key(key)
+        _check_findable(comparable(checked) if is_sealed else checked)
+        return checked
+
+    return check
+
+
+def map_check(map_type: TypeInformation) -> Check | None:
+    """Return the check of the map under a key; None if the check of its type is enough."""
+    assert isinstance(map_type, MapTypeInfo)
+    check_key = key_check(map_type.key_type_info)
+    if check_key is None:
+        return None
+    return lambda value: {check_key(key): item for key, item in map_type.check(value).items()}
+
+
+def stored_check(meta: RegisteredStateMeta) -> Check:
+    """Return the check of the value that a state stores under a key."""
+    found = map_check(meta.stored_type) if meta.kind is StateKind.MAP else None
+    return meta.stored_type.check if found is None else found
+
+
+def _check_findable(key: TypedValue) -> None:
+    try:
+        hash(key)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    refuse_nan(key)

@@ -7,6 +7,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import attrs
 import pyarrow as pa
@@ -48,12 +49,14 @@ from pyflinkstate.runtime.storage import (
     make_folder,
     open_file_system,
 )
-from pyflinkstate.state_access.writing.changes import in_columns_of
-from pyflinkstate.state_access.writing.drafts import DraftState, OperatorDraft
+from pyflinkstate.state_access.writing.drafts import DraftState, OperatorDraft, in_columns_of
 
 #: A section of a file, and its name for messages.
 Checked = tuple[Section, str]
 
+#: The handle of a file, and the function that yields its sections; its second argument is the file's name.
+H = TypeVar("H", KeyGroupsStateHandle, OperatorStateHandle, RawOperatorStateHandle)
+SectionsOf = Callable[[H, str], Iterator[Checked]]
 #: The bytes of a file that are copied at once.
 COPY_BYTES = 8 << 20
 
@@ -149,74 +152,50 @@ class DraftWriter:
         """
         written = draft.origin.subtasks or (OperatorSubtaskState(),)
         subtasks = [self._copied(subtask, draft) for subtask in written]
-        if draft.is_rewritten:
-            subtasks[0] = attrs.evolve(subtasks[0], managed_keyed=self._keyed(draft))
+        if draft.is_rewritten and draft.states:  # one file, from which every subtask restores its part
+            keyed = write_file(self.target, threading.Event(), lambda writer: _write_states(writer, draft))
+            subtasks[0] = attrs.evolve(subtasks[0], managed_keyed=keyed)
         return OperatorState(draft.uid, draft.origin.parallelism, draft.keys.max_parallelism, tuple(subtasks))
 
     def _copied(self, subtask: OperatorSubtaskState, draft: OperatorDraft) -> OperatorSubtaskState:
         """Return a subtask's state with its files copied, without keyed state if that is written anew."""
-        keyed, raw_keyed = subtask.managed_keyed, subtask.raw_keyed
+        keyed = None if draft.is_rewritten else subtask.managed_keyed
         return OperatorSubtaskState(
-            None if keyed is None or draft.is_rewritten else self._keyed_copy(keyed),
-            None if raw_keyed is None else self._raw_keyed_copy(raw_keyed),
-            self._operator_copy(kept_states(subtask.managed_operator, draft)),
-            self._raw_operator_copy(subtask.raw_operator),
+            self._copy(_unnumbered(keyed), self._keyed_sections),
+            self._copy(_unnumbered(subtask.raw_keyed), _raw_keyed_sections),
+            self._copy(kept_states(subtask.managed_operator, draft), self._operator_sections),
+            self._copy(subtask.raw_operator, _raw_operator_sections),
         )
 
-    def _keyed_copy(self, handle: KeyGroupsStateHandle) -> KeyGroupsStateHandle:
-        def checked(what: str) -> Iterator[Checked]:
-            head = read_head(self.source, handle.stream, STATE_FILE_MAGIC)
-            StateFileHead.decode(head, what)
-            yield _whole(head, what)
-            for name, sections in handle.sections.items():
-                for key_group, section in sections.items():
-                    yield section, f"{what}, state {name!r}, key group {key_group}"
+    def _keyed_sections(self, handle: KeyGroupsStateHandle, what: str) -> Iterator[Checked]:
+        head = read_head(self.source, handle.stream, STATE_FILE_MAGIC)
+        StateFileHead.decode(head, what)
+        yield _whole(head, what)
+        for name, sections in handle.sections.items():
+            for key_group, section in sections.items():
+                yield section, f"{what}, state {name!r}, key group {key_group}"
 
-        return attrs.evolve(handle, stream=self._copy(handle.stream, checked), checkpoint_id=None)
+    def _operator_sections(self, handle: OperatorStateHandle, what: str) -> Iterator[Checked]:
+        head = read_head(self.source, handle.stream, OPERATOR_FILE_MAGIC)
+        decode_metas(head, what)
+        yield _whole(head, what)
+        for name, entry in handle.states.items():
+            yield entry.section, f"{what}, operator state {name!r}"
 
-    def _operator_copy(self, handle: OperatorStateHandle | None) -> OperatorStateHandle | None:
+    def _copy(self, handle: H | None, sections_of: SectionsOf[H]) -> H | None:
+        """Return the handle of a copied file, whose sections were checked while they were copied."""
         if handle is None:
             return None
-
-        def checked(what: str) -> Iterator[Checked]:
-            head = read_head(self.source, handle.stream, OPERATOR_FILE_MAGIC)
-            decode_metas(head, what)
-            yield _whole(head, what)
-            for name, entry in handle.states.items():
-                yield entry.section, f"{what}, operator state {name!r}"
-
-        return attrs.evolve(handle, stream=self._copy(handle.stream, checked))
-
-    def _raw_keyed_copy(self, handle: KeyGroupsStateHandle) -> KeyGroupsStateHandle:
-        def checked(what: str) -> Iterator[Checked]:
-            for sections in handle.sections.values():
-                for section in sections.values():
-                    yield section, f"{what}, raw state,"
-
-        return attrs.evolve(handle, stream=self._copy(handle.stream, checked), checkpoint_id=None)
-
-    def _raw_operator_copy(self, handle: RawOperatorStateHandle | None) -> RawOperatorStateHandle | None:
-        if handle is None:
-            return None
-
-        def checked(what: str) -> Iterator[Checked]:
-            return ((section, f"{what}, raw state,") for section in handle.partitions)
-
-        return attrs.evolve(handle, stream=self._copy(handle.stream, checked))
-
-    def _copy(
-        self, handle: StreamStateHandle, checked: Callable[[str], Iterator[Checked]]
-    ) -> StreamStateHandle:
-        """Return the copy of a file, of which all that ``checked`` names by its content is checked."""
-        if not isinstance(handle, FileStateHandle):
-            return handle  # its bytes are in ``_metadata``, which has been checked as a whole
-        sections = checked(self.source.describe(handle))
-        if handle not in self._copies:
-            self._copies[handle] = self._copy_of_file(handle, SectionChecks(sections))
-        else:
-            for section, what in sections:
-                read_section(self.source, handle, section, what)
-        return self._copies[handle]
+        stream = handle.stream
+        if isinstance(stream, FileStateHandle):  # other bytes are in ``_metadata``, which has been checked
+            sections = sections_of(handle, self.source.describe(stream))
+            if stream not in self._copies:
+                self._copies[stream] = self._copy_of_file(stream, SectionChecks(sections))
+            else:
+                for section, what in sections:
+                    read_section(self.source, stream, section, what)
+            stream = self._copies[stream]
+        return attrs.evolve(handle, stream=stream)
 
     def _copy_of_file(self, handle: FileStateHandle, checks: SectionChecks) -> StreamStateHandle:
         def write(writer: SectionWriter) -> StreamStateHandle:
@@ -229,11 +208,19 @@ class DraftWriter:
 
         return write_file(self.target, threading.Event(), write)
 
-    def _keyed(self, draft: OperatorDraft) -> KeyGroupsStateHandle | None:
-        """Write all keyed state of an operator to one file, from which every subtask restores its part."""
-        if not draft.states:
-            return None
-        return write_file(self.target, threading.Event(), lambda writer: _write_states(writer, draft))
+
+def _unnumbered(handle: KeyGroupsStateHandle | None) -> KeyGroupsStateHandle | None:
+    """Return the handle of a file that belongs to no incremental checkpoint."""
+    return None if handle is None else attrs.evolve(handle, checkpoint_id=None)
+
+
+def _raw_keyed_sections(handle: KeyGroupsStateHandle, what: str) -> Iterator[Checked]:
+    groups = handle.sections.values()
+    return ((section, f"{what}, raw state,") for sections in groups for section in sections.values())
+
+
+def _raw_operator_sections(handle: RawOperatorStateHandle, what: str) -> Iterator[Checked]:
+    return ((section, f"{what}, raw state,") for section in handle.partitions)
 
 
 def _whole(head: bytes, what: str) -> Checked:

@@ -179,93 +179,63 @@ def shaped(type_info: TypeInformation, cells: Cells, pickled: Shape) -> Iterator
     >>> list(shaped(pair, [{"f0": "a", "f1": "1.50"}], repr))
     [('a', Decimal('1.50'))]
     """
-    shape = _shape(type_info, pickled)
     for cell in python_cells(cells):
         try:
-            value = shape(cell)
+            value = _value_of(type_info, cell, pickled)
         except (ValueError, TypeError, decimal.InvalidOperation) as error:
             raise StateTableError(f"{safe_repr(cell)} does not fit {type_info}: {error}") from error
         yield value
 
 
-def _shape(type_info: TypeInformation, pickled: Shape) -> Shape:
-    if isinstance(type_info, PickledBytesTypeInfo):
-        return _unless_none(pickled)
-    parts = [_shape(part, pickled) for part in type_info.parts()]
+def _value_of(type_info: TypeInformation, cell: Any, pickled: Shape) -> TypedValue:
+    parts = type_info.parts()
     if isinstance(type_info, ExternalTypeInfo):
-        return parts[0]
-    for cls, shape in _COMPOSITES.items():
-        if isinstance(type_info, cls):
-            return _unless_none(shape(type_info, parts))
-    return _unless_none(value_of_cell(type_info))
+        return _value_of(parts[0], cell, pickled)
+    if cell is None:
+        return None
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return pickled(cell)
+    if isinstance(type_info, (ListTypeInfo, ArrayTypeInfo)):
+        elements = _comparable(cell)
+        is_list = isinstance(elements, (list, tuple))
+        return [_value_of(parts[0], one, pickled) for one in elements] if is_list else elements
+    if isinstance(type_info, MapTypeInfo):
+        return _map_of(parts, dict(cell) if isinstance(cell, list) else cell, pickled)
+    if isinstance(type_info, TupleTypeInfo):
+        names = [field.name for field in arrow_type(type_info)]
+        is_struct = isinstance(cell, Mapping) and set(cell) == set(names)
+        return _tuple_of(parts, [cell[name] for name in names] if is_struct else cell, pickled)
+    if isinstance(type_info, RowTypeInfo):
+        return _row_of(type_info, cell, pickled)
+    return value_of_cell(type_info)(cell)
 
 
-def _unless_none(shape: Shape) -> Shape:
-    return lambda value: None if value is None else shape(value)
-
-
-def _list(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
-    def shape(value: Any) -> TypedValue:
-        value = _comparable(value)
-        return list(map(parts[0], value)) if isinstance(value, (list, tuple)) else value
-
-    return shape
-
-
-def _map(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
+def _map_of(parts: Sequence[TypeInformation], cell: Any, pickled: Shape) -> TypedValue:
+    if not isinstance(cell, Mapping):
+        return cell
     of_key, of_item = parts
-
-    def shape(value: Any) -> TypedValue:
-        pairs = dict(value) if isinstance(value, list) else value
-        if not isinstance(pairs, Mapping):
-            return value
-        return {of_key(key): of_item(item) for key, item in pairs.items()}
-
-    return shape
+    return {_value_of(of_key, key, pickled): _value_of(of_item, item, pickled) for key, item in cell.items()}
 
 
-def _tuple(type_info: TypeInformation, parts: Sequence[Shape]) -> Shape:
-    names = [field.name for field in arrow_type(type_info)]
-
-    def shape(value: Any) -> TypedValue:
-        is_struct = isinstance(value, Mapping) and set(value) == set(names)
-        fields = [value[name] for name in names] if is_struct else value
-        if not isinstance(fields, (list, tuple)) or len(fields) != len(parts):
-            return value
-        return tuple(part(field) for part, field in zip(parts, fields, strict=True))
-
-    return shape
+def _tuple_of(parts: Sequence[TypeInformation], fields: Any, pickled: Shape) -> TypedValue:
+    if not isinstance(fields, (list, tuple)) or len(fields) != len(parts):
+        return fields
+    return tuple([_value_of(part, field, pickled) for part, field in zip(parts, fields, strict=True)])
 
 
-def _row(type_info: Any, parts: Sequence[Shape]) -> Shape:
+def _row_of(type_info: RowTypeInfo, cell: Any, pickled: Shape) -> TypedValue:
+    """Return a row from a struct, a row, or as many fields; the struct may have the kind of row as well."""
     names, kind_name = type_info.field_names, arrow_type(type_info).field(0).name
-
-    def shape(value: Any) -> TypedValue:
-        if not isinstance(value, Mapping) or set(value) - {kind_name} != set(names):
-            return value
-        kind = RowKind(value.get(kind_name) or 0)
-        return row_of([part(value[name]) for part, name in zip(parts, names, strict=True)], names, kind)
-
-    return lambda value: shape(_fields(value, names, kind_name))
-
-
-def _fields(value: Any, names: Sequence[str], kind_name: str) -> Any:
-    """Return a row as a dict; a value with another number of fields stays as it is."""
-    if not isinstance(value, (Row, list, tuple)) or len(value) != len(names):
-        return value
-    kind = value.get_row_kind().value if isinstance(value, Row) else 0
-    named = (
-        value.as_dict()
-        if isinstance(value, Row) and names_of(value)
-        else dict(zip(names, value, strict=True))
+    fields = cell
+    if isinstance(cell, Row):
+        fields = cell.as_dict() if names_of(cell) else list(cell)
+    if isinstance(fields, (list, tuple)) and len(fields) == len(names):
+        fields = dict(zip(names, fields, strict=True))
+    if not isinstance(fields, Mapping) or set(fields) - {kind_name} != set(names):
+        return cell
+    kind = cell.get_row_kind() if isinstance(cell, Row) else RowKind(fields.get(kind_name) or 0)
+    return row_of(
+        [_value_of(part, fields[name], pickled) for part, name in zip(type_info.parts(), names, strict=True)],
+        names,
+        kind,
     )
-    return {kind_name: kind, **named}
-
-
-_COMPOSITES: dict[type, Callable[[Any, Sequence[Shape]], Shape]] = {
-    ListTypeInfo: _list,
-    ArrayTypeInfo: _list,
-    MapTypeInfo: _map,
-    TupleTypeInfo: _tuple,
-    RowTypeInfo: _row,
-}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -13,7 +12,7 @@ from pyflinkstate.api.time import Duration
 from pyflinkstate.api.values import Key
 from pyflinkstate.errors import ConfigurationError, UnknownOperatorError
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.tables import StateTable
+from pyflinkstate.state_access.tables import StateTable, nearest
 
 T = TypeVar("T")
 
@@ -77,7 +76,9 @@ def query_of(options: Mapping[str, str]) -> Query:
     """
     given = _named(options)
     what = given.get("what") or ("entries" if "state" in given else "keyed")
-    takes = (*_OF_ALL, *_takes(what))
+    if what not in _TAKES:
+        raise ConfigurationError(f"option 'what' is one of {', '.join(_TAKES)}, not {what!r}", option="what")
+    takes = (*_OF_ALL, *_TAKES[what])
     for name in given:
         if name not in takes:
             raise ConfigurationError(
@@ -86,7 +87,10 @@ def query_of(options: Mapping[str, str]) -> Query:
     if "path" not in given:
         raise ConfigurationError("name a checkpoint: .load(path), or option 'path'", option="path")
     moment = _parsed(given, "now_ms", int)
-    checkpoint = _opened(given["path"], moment)
+    checkpoint = open_checkpoint(given["path"])
+    # The clock stands still, so that all partitions and runs see the same values.
+    clock = StandingClock(checkpoint.clock() if moment is None else moment)
+    checkpoint = attrs.evolve(checkpoint, clock=clock)
     query = Query(
         checkpoint,
         _uid(checkpoint, given.get("uid")),
@@ -96,12 +100,6 @@ def query_of(options: Mapping[str, str]) -> Query:
     )
     query.table()  # all that is wrong with it is wrong at once
     return query
-
-
-def _opened(path: str, moment: int | None) -> Checkpoint:
-    """Return a checkpoint whose clock stands still, so that all partitions and runs see the same values."""
-    checkpoint = open_checkpoint(path)
-    return attrs.evolve(checkpoint, clock=StandingClock(checkpoint.clock() if moment is None else moment))
 
 
 @attrs.frozen
@@ -121,9 +119,8 @@ def _named(options: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, value in options.items():
         if _letters(name) not in by_letters:
-            nearest = difflib.get_close_matches(name, known, len(known), 0.0)
             raise ConfigurationError(
-                f"there is no option {name!r}; there are {', '.join(nearest)}", option=name
+                f"there is no option {name!r}; there are {nearest(name, list(known))}", option=name
             )
         found[by_letters[_letters(name)]] = value
     return found
@@ -131,12 +128,6 @@ def _named(options: Mapping[str, str]) -> dict[str, str]:
 
 def _letters(name: str) -> str:
     return name.replace("_", "").lower()
-
-
-def _takes(what: str) -> Iterable[str]:
-    if what not in _TAKES:
-        raise ConfigurationError(f"option 'what' is one of {', '.join(_TAKES)}, not {what!r}", option="what")
-    return _TAKES[what]
 
 
 def _uid(checkpoint: Checkpoint, uid: str | None) -> str:
@@ -196,10 +187,7 @@ def _names(text: str) -> list[str]:
 
 def _lengths(text: str) -> dict[str, Duration]:
     """Return lengths of time from JSON: ``{"state": milliseconds}``."""
-    return {name: Duration.of_millis(_millis(length)) for name, length in json.loads(text).items()}
-
-
-def _millis(length: object) -> int:
-    if type(length) is not int:
+    lengths = json.loads(text)
+    if not all(type(length) is int for length in lengths.values()):
         raise ValueError('it is JSON of states and milliseconds, such as {"count": 60000}')
-    return length
+    return {name: Duration.of_millis(length) for name, length in lengths.items()}

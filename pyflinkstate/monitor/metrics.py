@@ -7,9 +7,9 @@ gauge, because it can be decreased.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from pyflinkstate.api.metrics import ReportedMetric as Sample
+from pyflinkstate.api.metrics import ReportedMetric, ReportedMetric as Sample
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.api import operators
 from pyflinkstate.monitor.jobs import Jobs
@@ -212,3 +212,31 @@ _USER_FIELDS = {
     "meter": (("", "rate"), ("_count", "count")),
     "distribution": (("_count", "count"), ("_sum", "total"), ("_min", "minimum"), ("_max", "maximum")),
 }
+
+
+PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def prometheus_text(found: Iterable[ReportedMetric]) -> str:
+    """Return samples as text, those of one metric together."""
+    by_name: dict[str, list[ReportedMetric]] = {}
+    for sample in found:
+        by_name.setdefault(sample.name, []).append(sample)
+    return "".join(_written(same) for _, same in sorted(by_name.items()))
+
+
+def _written(same: list[ReportedMetric]) -> str:
+    first = same[0]
+    about = f"# HELP {first.name} {first.help}\n" if first.help else ""
+    lines = {sample.labels: f"{sample.name}{_braced(sample)} {sample.value}\n" for sample in same}
+    return f"{about}# TYPE {first.name} {first.kind}\n" + "".join(lines.values())
+
+
+def _braced(sample: ReportedMetric) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels) + "}"
+
+
+def _escaped(value: str) -> str:
+    """Escape characters that would end a value; those that UTF-8 cannot encode become ``?``."""
+    value = value.encode("utf-8", "replace").decode("utf-8")
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,1 +1,0 @@
-"""The metrics of jobs, in the formats of metric collectors."""

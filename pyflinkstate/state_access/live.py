@@ -1,0 +1,209 @@
+"""Asks a running job for its state, and makes tables of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import attrs
+import pyarrow as pa
+
+from pyflinkstate.api.checks import check_list
+from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace, TypedValue
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types import RegisteredStateMeta, sealed
+from pyflinkstate.errors import ConfigurationError, StateQueryError
+from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion
+from pyflinkstate.state_access.keys import Group, KeySpace
+from pyflinkstate.state_access.tables import StateTable
+from pyflinkstate.state_access.views import View
+
+#: The answer to named keys is in memory, so they are bounded.
+MOST_KEYS = 100_000
+
+
+def query(
+    queries: StateQueries,
+    uid: str,
+    state: str,
+    keys: Iterable[Key] | None,
+    namespace: Namespace | None,
+    timeout_s: float,
+) -> LiveTable:
+    """Return the entries of a state after an epoch; see ``JobClient.query``."""
+    question = _question(queries, uid, state, keys, namespace)
+    entries = queries.ask(question, timeout_s)
+    if question.keys is None:
+        return LiveTable(entries.epoch, _streamed(entries), entries.close)
+    batches = list(entries.batches())
+    return LiveTable(entries.epoch, view_of(entries, batches).entries(state), entries.close)
+
+
+def query_value(
+    queries: StateQueries, uid: str, state: str, key: Key, namespace: Namespace | None, timeout_s: float
+) -> TypedValue:
+    """Return the value that a key has after an epoch, or None; see ``JobClient.query_value``."""
+    entries = queries.ask(_question(queries, uid, state, [key], namespace), timeout_s)
+    batches = list(entries.batches())
+    if entries.meta.is_namespaced and namespace is None:
+        raise StateQueryError(
+            f"state {state!r} of operator {uid!r} has a value for each key and namespace of "
+            f"{entries.meta.namespace_type}: name the namespace, or use query()",
+            operator=uid,
+            state=state,
+        )
+    table = attrs.evolve(view_of(entries, batches).keyed([state]), allow_pickle=True)
+    row = next(table.rows(), None)
+    return None if row is None else row[table.columns[-1].name]
+
+
+def _streamed(entries: LiveEntries) -> StateTable:
+    """Return a table of the slots' batches, which can be read once."""
+    table = view_of(entries, _Stream(entries)).entries(entries.meta.name)
+    return attrs.evolve(table, split=None)
+
+
+@attrs.define
+class _Stream:
+    """The batches that slots send."""
+
+    entries: LiveEntries = attrs.field(repr=False)
+    is_read: bool = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self.is_read:
+            raise StateQueryError(
+                "this answer was streamed and has been read already: ask again, or keep what to_arrow() gave"
+            )
+        self.is_read = True
+        return self.entries.batches()
+
+
+def _question(
+    queries: StateQueries, uid: str, state: str, keys: Iterable[Key] | None, namespace: Namespace | None
+) -> StateQuestion:
+    if keys is not None:
+        check_list("keys", keys)
+    groups = None if keys is None else _by_key_group(queries, uid, list(keys))
+    return StateQuestion(uid, state, groups, () if namespace is None else (namespace,))
+
+
+def _by_key_group(queries: StateQueries, uid: str, keys: list[Key]) -> dict[int, tuple[Key, ...]]:
+    if len(keys) > MOST_KEYS:
+        raise ConfigurationError(
+            f"at most {MOST_KEYS:,} keys can be named, not {len(keys):,}: ask for all keys, or in parts"
+        )
+    operator = queries.operator(uid)
+    space = KeySpace(uid, operator.node.key_type, operator.max_parallelism)
+    checked = list(dict.fromkeys(space.checked(keys)))
+    groups: dict[int, list[Key]] = {}
+    for key, key_group in zip(checked, space.groups_of_keys(checked).tolist(), strict=True):
+        groups.setdefault(key_group, []).append(key)
+    return {key_group: tuple(found) for key_group, found in groups.items()}
+
+
+@attrs.define
+class LiveState:
+    """The batches that slots have sent of one state.
+
+    Attributes:
+        keys: the operator's keys.
+        metas: the state by its name, with its pickles sealed.
+        batches: the batches of the state; read once if they come from slots.
+    """
+
+    keys: KeySpace
+    metas: dict[str, RegisteredStateMeta]
+    batches: Iterable[pa.RecordBatch] = attrs.field(repr=False)
+
+    #: The batches have no order, and are numbered in place of key groups.
+    is_spread_anew = True
+
+    def ranges(self, number: int | None = None) -> list[KeyGroupRange]:
+        """Return the one range of all key groups."""
+        return [KeyGroupRange(0, self.keys.max_parallelism - 1)]
+
+    def groups(self, name: str, wanted: Collection[int] | None = None) -> Iterator[Group]:
+        """Yield the batches; the slots have picked the wanted keys."""
+        return enumerate(self.batches)
+
+
+def view_of(entries: LiveEntries, batches: Iterable[pa.RecordBatch]) -> View:
+    """Return the view of the state that slots have sent in batches."""
+    operator, meta = entries.operator, entries.meta
+    keys = KeySpace(operator.operator_id, operator.node.key_type, operator.max_parallelism)
+    metas = {meta.name: attrs.evolve(meta, stored_type=sealed(meta.stored_type))}
+    lengths = {} if meta.ttl_ms is None else {meta.name: meta.ttl_ms}
+    return View(LiveState(keys, metas, batches), None, entries.now_ms, lengths)
+
+
+@attrs.frozen(eq=False)
+class LiveTable:
+    """The entries of a state of a running job, all as they are after the same epoch.
+
+    Without keys it is streamed from the slots, in no particular order, and can be read once. The slots keep a
+    copy of what changes until it is read, so read it at once or close it. They cut off a reader that does not
+    take anything for 10 seconds, or takes longer than 10 minutes. The answer to named keys is in memory, and
+    can be read again.
+
+    Columns are those of ``Checkpoint.entries``. Values with time to live that have expired are left out.
+    Batches have pickles as bytes; rows have the values, as they are the job's own.
+
+    Attributes:
+        epoch: the epoch after which the state was frozen. It may not be committed yet.
+    """
+
+    epoch: int
+    _table: StateTable = attrs.field(repr=False)
+    _close: Callable[[], None] = attrs.field(repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+        return self._table.schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield record batches as they come.
+
+        Raises:
+            StateQueryError: a slot died or cut the answer off, or it has been read already.
+        """
+        return self._table.to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return Arrow's reader of the same batches, which other libraries take."""
+        return self._table.to_reader()
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as an Arrow table."""
+        return self._table.to_arrow()
+
+    def to_pandas(self) -> ArrowObject:
+        """Return all rows as a pandas ``DataFrame``; whole numbers with gaps stay whole numbers."""
+        return self._table.to_pandas()
+
+    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+        """Return a DuckDB relation of all rows; see :meth:`StateTable.to_duckdb`."""
+        return self._table.to_duckdb(connection, name)
+
+    def rows(self) -> Iterator[JsonObject]:
+        """Yield each row as a dict of Python values, as the program knows them."""
+        return attrs.evolve(self._table, allow_pickle=True).rows()
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        """Yield the same rows as :meth:`rows`."""
+        return self.rows()
+
+    @property
+    def table(self) -> StateTable:
+        """The answer as a table whose rows keep pickles as bytes."""
+        return self._table
+
+    def close(self) -> None:
+        """Release the state that slots still keep for this answer. Idempotent."""
+        self._close()
+
+    def __enter__(self) -> LiveTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
