@@ -21,9 +21,9 @@ SelectKey: TypeAlias = Callable[[Any], Key]
 #: What a state is bound to besides the key, such as a window.
 Namespace: TypeAlias = Hashable
 #: What a user puts into a state or gets out of it: a value, an element, a key or value of a map.
-StateValue: TypeAlias = Any
+StateValue: TypeAlias = object
 #: What a state keeps for one key: a value, a list, a dict or an accumulator, with its time if it can expire.
-Stored: TypeAlias = Any
+Stored: TypeAlias = object
 #: A state of any kind; the descriptor decides which methods it has.
 AnyState: TypeAlias = Any
 #: A window of any kind, or None if there is none.

@@ -7,7 +7,7 @@ natively.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyflinkstate.api.values import Key, Stored
 
@@ -51,7 +51,7 @@ class BoundState:
 
     __slots__ = ()
 
-    def get_internal(self) -> Stored:
+    def get_internal(self) -> Any:
         """Return the stored value, or None."""
         raise NotImplementedError
 
@@ -63,10 +63,10 @@ class BoundState:
 class StateEntries(Protocol):
     """Some entries of a state, by their entry keys: the key, or the pair of key and namespace."""
 
-    def peek(self, key: Hashable) -> Stored:
+    def peek(self, key: Hashable) -> Any:
         """Return the value that is stored now, which must not be changed; None if the entry is gone."""
 
-    def get(self, key: Hashable) -> Stored:
+    def get(self, key: Hashable) -> Any:
         """Return the value that is stored now, which no snapshot shares; None if the entry is gone."""
 
     def put(self, key: Hashable, value: Stored) -> None:

@@ -8,7 +8,7 @@ of ``HeapState``, for the runtime and for time to live.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.safe_repr import safe_repr
@@ -346,7 +346,7 @@ for _interface, _view in (
 ):
     _interface.register(_view)
 
-HEAP_STATES: dict[StateKind, Callable[[StateValue, KeyContext, StateValue], AnyState]] = {
+HEAP_STATES: dict[StateKind, Callable[[Any, KeyContext, Any], AnyState]] = {
     StateKind.VALUE: HeapValueState,
     StateKind.LIST: HeapListState,
     StateKind.MAP: HeapMapState,

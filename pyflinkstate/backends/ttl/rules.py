@@ -69,7 +69,7 @@ class TtlRules:
         return now - self.ttl_ms
 
     def combined(
-        self, left: TtlValue, right: TtlValue, combine: Callable[[StateValue, StateValue], StateValue]
+        self, left: TtlValue, right: TtlValue, combine: Callable[[Any, Any], StateValue]
     ) -> StateValue:
         """Return the unexpired values of the two, combined and stamped, or ``left`` if both have expired.
 
@@ -97,7 +97,7 @@ def rules_of(config: StateTtlConfig, clock: Callable[[], int]) -> TtlRules:
     )
 
 
-Filter = Callable[[Stored, int], Stored]
+Filter = Callable[[Any, int], Any]
 
 #: A timestamp and the user's value. The length is left open: mypyc would take pairs apart and rebuild them.
 _Stamped = tuple[Any, ...]
@@ -140,7 +140,7 @@ def oldest_in_map(stored: dict[Any, _Stamped]) -> int:
 
 
 _FILTERS: dict[StateKind, Filter] = {StateKind.LIST: filter_list, StateKind.MAP: filter_map}
-_OLDEST: dict[StateKind, Callable[[Stored], int]] = {
+_OLDEST: dict[StateKind, Callable[[Any], int]] = {
     StateKind.LIST: oldest_in_list,
     StateKind.MAP: oldest_in_map,
 }
@@ -186,7 +186,7 @@ class TtlIncrementalCleanup:
         self._cleanup_size = cleanup_size
         self._filter: Filter = _FILTERS.get(kind, filter_single)
         #: Finds the oldest timestamp of a list or map; None for what expires as a whole.
-        self._oldest_in: Callable[[Stored], int] | None = _OLDEST.get(kind)
+        self._oldest_in: Callable[[Any], int] | None = _OLDEST.get(kind)
         #: What was fetched from the last place, and the index of the next entry to check.
         self._keys: list[Hashable] = []
         self._values: list[Any] = []

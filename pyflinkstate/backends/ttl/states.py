@@ -365,7 +365,7 @@ class TtlMapView:
 
     __slots__ = ("_pairs", "_part", "_rules")
 
-    def __init__(self, pairs: StateValue, rules: TtlRules, part: int) -> None:
+    def __init__(self, pairs: Any, rules: TtlRules, part: int) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -383,7 +383,7 @@ class TtlMapIterator:
 
     __slots__ = ("_pairs", "_part", "_rules")
 
-    def __init__(self, pairs: StateValue, rules: TtlRules, part: int) -> None:
+    def __init__(self, pairs: Any, rules: TtlRules, part: int) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part

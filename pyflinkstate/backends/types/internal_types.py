@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -194,7 +195,7 @@ class TtlTypeInfo(TypeInformation):
 
     value_type: TypeInformation
 
-    def check(self, value: StateValue) -> StateValue:
+    def check(self, value: Any) -> StateValue:
         timestamp_ms, user_value = value
         return timestamp_ms, None if user_value is None else self.value_type.check(user_value)
 

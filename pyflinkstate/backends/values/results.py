@@ -47,7 +47,7 @@ _MAX_TYPES: Final = 1000
 _MAX_REPR: Final = 60
 
 
-def check_results(results: StateValue, given_by: UserFunction) -> None:
+def check_results(results: Any, given_by: UserFunction) -> None:
     """Check that ``results`` is an iterable of results.
 
     Args:
@@ -87,7 +87,7 @@ def _refused(results: StateValue) -> tuple[str, str] | None:
     return None
 
 
-def _is_old_iterable(results: StateValue) -> bool:
+def _is_old_iterable(results: Any) -> bool:
     """Return whether objects without ``__iter__`` can be iterated over; numpy's numbers have an index too."""
     try:
         iter(results)

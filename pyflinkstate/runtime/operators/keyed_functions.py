@@ -199,7 +199,7 @@ class KeyState:
         """Return whether there is a value: it was set, and has not been cleared and has not expired."""
         return self._state.value() is not None
 
-    def get(self, default: StateValue = None) -> StateValue:
+    def get(self, default: StateValue = None) -> Any:
         """Return the value, or ``default`` if there is none."""
         value = self._state.value()
         return default if value is None else value

@@ -197,7 +197,7 @@ class CheckpointEdit:
         uid: str,
         state: str,
         to: StateDescriptor,
-        function: Callable[[StateValue], StateValue] | None = None,
+        function: Callable[[Any], StateValue] | None = None,
     ) -> CheckpointEdit:
         """Change the type, the kind or the name of a keyed state, as a restore could not.
 

@@ -151,7 +151,7 @@ def _check_columns(descriptor: StateDescriptor, column: Any, types: Mapping[str,
 
 
 #: The value of an entry, as a program knows it, before and after a migration.
-Convert = Callable[[StateValue], StateValue]
+Convert = Callable[[Any], StateValue]
 
 
 def by_function(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.state import (
@@ -13,7 +14,7 @@ from pyflinkstate.api.state import (
     StateDescriptor,
 )
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, AnyWindow, Record, Stored, UserFunction
+from pyflinkstate.api.values import AnyState, AnyWindow, Record, UserFunction
 from pyflinkstate.api.window_assigners import MergingWindowAssigner
 from pyflinkstate.api.windows import MergeCallback, Window
 from pyflinkstate.backends.values import isolated
@@ -59,7 +60,7 @@ class WindowContents:
                 f"not {contents!r}"
             )
 
-    def elements(self, stored: Stored, may_change: bool) -> list[Record]:
+    def elements(self, stored: Any, may_change: bool) -> list[Record]:
         """Return the elements for the window function, or an empty list if there are no contents.
 
         The list is a new one, so that a function that changes or keeps it does not change state.
