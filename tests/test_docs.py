@@ -201,9 +201,9 @@ HANDED_OUT = {
     "pyflinkstate.api.context.RawOperatorStateOutput",
     "pyflinkstate.api.ttl.StateTtlConfigBuilder",
     "pyflinkstate.api.time.WatermarkAlignment",
-    "pyflinkstate.runtime.master.reports.checkpoint_stats.CheckpointPart",
-    "pyflinkstate.runtime.master.reports.description.JobEdge",
-    "pyflinkstate.runtime.master.reports.description.JobVertex",
+    "pyflinkstate.runtime.master.observe.CheckpointPart",
+    "pyflinkstate.runtime.master.observe.JobEdge",
+    "pyflinkstate.runtime.master.observe.JobVertex",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatBuilder",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatFileSink",
     "pyflinkstate.runtime.wire.messages.SubtaskStatus",
@@ -245,7 +245,7 @@ def test_the_reference_shows_no_internals(page: Path) -> None:
 
 
 def test_a_name_of_the_reference_is_shown_with_the_line_that_imports_it() -> None:
-    place = "pyflinkstate.runtime.master.reports.observe.JobListener"
+    place = "pyflinkstate.runtime.master.observe.JobListener"
     heading = f'<h2 id="{place}" class="doc doc-heading">\n<span>JobListener</span>\n</h2>'
     method = f'<h3 id="{place}.on_epoch" class="doc doc-heading">on_epoch</h3>'
     imported = "<p><code>from pyflinkstate import JobListener</code></p>"

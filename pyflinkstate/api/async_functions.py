@@ -80,16 +80,12 @@ class AsyncRetryStrategy(ABC, Generic[T]):
         )
 
 
+@attrs.frozen
 class RetryPredicate(AsyncRetryPredicate[T]):
     """A pair of predicates."""
 
-    def __init__(
-        self,
-        result_predicate: ResultPredicate[T] | None,
-        exception_predicate: ExceptionPredicate | None,
-    ) -> None:
-        self._result_predicate = result_predicate
-        self._exception_predicate = exception_predicate
+    _result_predicate: ResultPredicate[T] | None
+    _exception_predicate: ExceptionPredicate | None
 
     def result_predicate(self) -> ResultPredicate[T] | None:
         return self._result_predicate

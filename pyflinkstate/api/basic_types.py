@@ -135,10 +135,6 @@ def _plain_datetime(value: TypedValue) -> TypedValue:
     return datetime.datetime.combine(_plain_date(value), _plain_time(value))
 
 
-def _plain_instant(value: TypedValue) -> TypedValue:
-    return Instant(value.seconds, value.nanos)
-
-
 def _check_naive(name: str, cls: type, plain: Check) -> Check:
     fits = _check_instance(name, cls, lambda value: value)
 
@@ -156,6 +152,8 @@ def _check_naive(name: str, cls: type, plain: Check) -> Check:
     return check
 
 
+#: The types whose values PyFlink hands to the JVM in another form.
+_CONVERTED = frozenset({"INSTANT", "SQL_DATE", "SQL_TIME", "SQL_TIMESTAMP"})
 _INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
 
 #: A class of one type can pass its own check instead.
@@ -168,7 +166,7 @@ _CHECKS: dict[str, Check] = {
     "STRING": _check_string,
     "BIG_INT": _check_big_integer,
     "BIG_DEC": _check_instance("BIG_DEC", decimal.Decimal, decimal.Decimal),
-    "INSTANT": _check_instance("INSTANT", Instant, _plain_instant),
+    "INSTANT": _check_instance("INSTANT", Instant, lambda value: Instant(value.seconds, value.nanos)),
     "SQL_DATE": _check_instance("SQL_DATE", datetime.date, _plain_date, but_not=(datetime.datetime,)),
     "SQL_TIME": _check_naive("SQL_TIME", datetime.time, _plain_time),
     "SQL_TIMESTAMP": _check_naive("SQL_TIMESTAMP", datetime.datetime, _plain_datetime),
@@ -192,6 +190,9 @@ class AtomicTypeInfo(TypeInformation[T_co]):
 
     def has_floats(self) -> bool:
         return self.kind == "FLOAT"
+
+    def need_conversion(self) -> bool:
+        return self.kind in _CONVERTED
 
     def rounded(self, value: TypedValue) -> TypedValue:
         return _to_32_bits(value) if self.kind == "FLOAT" else value
@@ -315,9 +316,6 @@ class InstantTypeInfo(BasicTypeInfo[Instant]):
         if self.kind != "INSTANT":
             raise ConfigurationError(f"an InstantTypeInfo is of BasicType.INSTANT, not {self.kind}")
 
-    def need_conversion(self) -> bool:
-        return True
-
     def to_internal_type(self, obj: TypedValue) -> InternalValue:
         """Return microseconds since 1970."""
         return obj.to_epoch_milli() * 1000
@@ -340,9 +338,6 @@ class DateTypeInfo(AtomicTypeInfo[datetime.date]):
     def __init__(self) -> None:
         self.__attrs_init__("SQL_DATE")
 
-    def need_conversion(self) -> bool:
-        return True
-
     def to_internal_type(self, d: TypedValue) -> InternalValue:
         """Return the days since 1970; None stays None."""
         return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
@@ -360,9 +355,6 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
 
     def __init__(self) -> None:
         self.__attrs_init__("SQL_TIME")
-
-    def need_conversion(self) -> bool:
-        return True
 
     def to_internal_type(self, t: TypedValue) -> InternalValue:
         """Return the microseconds since midnight, in UTC if ``t`` has a time zone; None stays None."""
@@ -384,9 +376,6 @@ class TimestampTypeInfo(AtomicTypeInfo[datetime.datetime]):
 
     def __init__(self) -> None:
         self.__attrs_init__("SQL_TIMESTAMP")
-
-    def need_conversion(self) -> bool:
-        return True
 
     def to_internal_type(self, dt: TypedValue) -> InternalValue:
         """Return the microseconds since 1970; ``dt`` is local time if it has no time zone.

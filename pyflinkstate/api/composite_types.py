@@ -214,26 +214,41 @@ def _converted(
     convert: Callable[[TypeInformation, TypedValue], TypedValue],
 ) -> Fields:
     return tuple(
-        convert(field_type, value) if field_type.need_conversion() else value
+        convert(field_type, value) if field_type.need_conversion() and value is not None else value
         for field_type, value in zip(field_types, values, strict=True)
     )
 
 
 def _to_internal(field_type: TypeInformation, value: TypedValue) -> InternalValue:
-    return None if value is None else field_type.to_internal_type(value)
+    return field_type.to_internal_type(value)
 
 
 def _from_internal(field_type: TypeInformation, value: InternalValue) -> TypedValue:
-    return None if value is None else field_type.from_internal_type(value)
+    return field_type.from_internal_type(value)
 
 
 @attrs.frozen(repr=False)
-class TupleTypeInfo(_TypeOfParts[Fields]):
+class _TypeOfFields(_TypeOfParts[T_co]):
+    """The base of types with fields of different types."""
+
+    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types, validator=_all_made_by_types)
+
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return self.field_types
+
+    def get_field_types(self) -> list[TypeInformation]:
+        """Return the types of the fields, in order."""
+        return list(self.field_types)
+
+    def need_conversion(self) -> bool:
+        return True
+
+
+@attrs.frozen(repr=False)
+class TupleTypeInfo(_TypeOfFields[Fields]):
     """A tuple with a fixed number of typed fields; None is a legal field."""
 
     maker: ClassVar[str] = "TUPLE"
-
-    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types, validator=_all_made_by_types)
 
     def check(self, value: TypedValue) -> Fields:
         if not isinstance(value, (tuple, list)):
@@ -247,21 +262,11 @@ class TupleTypeInfo(_TypeOfParts[Fields]):
             for field, field_type in zip(value, self.field_types, strict=True)
         )
 
-    def parts(self) -> tuple[TypeInformation, ...]:
-        return self.field_types
-
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return type(self)(parts)
 
     def rounded(self, value: TypedValue) -> Fields:
         return tuple(map(_rounded, self.field_types, value))
-
-    def get_field_types(self) -> list[TypeInformation]:
-        """Return the types of the fields, in order."""
-        return list(self.field_types)
-
-    def need_conversion(self) -> bool:
-        return True
 
     def to_internal_type(self, obj: TypedValue) -> InternalValue:
         """Return the fields, each in the form that the JVM gets; None stays None."""
@@ -284,7 +289,7 @@ class TupleTypeInfo(_TypeOfParts[Fields]):
 
 
 @attrs.frozen(init=False, repr=False)
-class RowTypeInfo(TypeInformation[Row]):
+class RowTypeInfo(_TypeOfFields[Row]):
     """A :class:`~pyflinkstate.api.row.Row` with typed fields; None is a legal field.
 
     The fields are taken by name from a dict or a ``Row`` with names, and by position from a tuple, a list or
@@ -300,7 +305,6 @@ class RowTypeInfo(TypeInformation[Row]):
 
     maker: ClassVar[str] = "ROW"
 
-    field_types: tuple[TypeInformation, ...] = attrs.field(validator=_all_made_by_types)
     field_names: tuple[str, ...] = attrs.field()
 
     def __init__(
@@ -336,9 +340,6 @@ class RowTypeInfo(TypeInformation[Row]):
             )
         ]
         return row_of(fields, self.field_names, kind)
-
-    def parts(self) -> tuple[TypeInformation, ...]:
-        return self.field_types
 
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return RowTypeInfo(parts, self.field_names)
@@ -388,18 +389,11 @@ class RowTypeInfo(TypeInformation[Row]):
         """Return the names of the fields, in order."""
         return list(self.field_names)
 
-    def get_field_types(self) -> list[TypeInformation]:
-        """Return the types of the fields, in order."""
-        return list(self.field_types)
-
     def get_field_index(self, field_name: str) -> int:
         """Return the position of a field; raise ``ValueError`` if no field has that name."""
         if field_name not in self.field_names:
             raise ValueError(f"{self.name} has no field {field_name!r}")
         return self.field_names.index(field_name)
-
-    def need_conversion(self) -> bool:
-        return True
 
     def to_internal_type(self, obj: TypedValue) -> InternalValue:
         """Return the number of the row's kind, and the fields in the form that the JVM gets."""

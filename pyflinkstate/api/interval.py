@@ -40,29 +40,13 @@ class Interval:
             self._hash = hash((self.from_ms, self.to_ms))
         return self._hash
 
-    def __lt__(self, other: object) -> bool:
+    # Python asks these two for ``>`` and ``>=`` as well, with the intervals swapped.
+    def __lt__(self, other: Any) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return bool(self._bounds() < _bounds_of(other))
+        return bool((self.from_ms, self.to_ms) < (other.from_ms, other.to_ms))
 
-    def __le__(self, other: object) -> bool:
+    def __le__(self, other: Any) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return bool(self._bounds() <= _bounds_of(other))
-
-    def __gt__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return bool(self._bounds() > _bounds_of(other))
-
-    def __ge__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return bool(self._bounds() >= _bounds_of(other))
-
-    def _bounds(self) -> tuple[Any, Any]:
-        return self.from_ms, self.to_ms
-
-
-def _bounds_of(interval: Any) -> tuple[Any, Any]:
-    return interval.from_ms, interval.to_ms
+        return bool((self.from_ms, self.to_ms) <= (other.from_ms, other.to_ms))

@@ -218,11 +218,7 @@ def row_of(
 def rearranged(row: Row, places: Iterable[int], names: tuple[str, ...]) -> Row:
     """Return a row of the same kind with the fields at ``places``; the field for -1 is None."""
     values = [*row._values, None]
-    made = object.__new__(Row)
-    _set_values(made, [values[place] for place in places])
-    _set_fields(made, names)
-    _set_row_kind(made, row._row_kind)
-    return made
+    return row_of([values[place] for place in places], names, row._row_kind)
 
 
 # Six times as fast as ``Row.__setattr__``, which only checks what users set.

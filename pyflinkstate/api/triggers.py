@@ -6,7 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from typing import Any, Generic
 
-from pyflinkstate.api.checks import as_int
+from pyflinkstate.api.checks import positive
 from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import ReducingState, ReducingStateDescriptor, StateDescriptor
@@ -216,7 +216,7 @@ class CountTrigger(QuietTrigger[Window]):
     """
 
     def __init__(self, window_size: int) -> None:
-        self._window_size = positive_count(window_size, "CountTrigger: the window size")
+        self._window_size = positive("CountTrigger: the window size", window_size)
         self._count_state_descriptor = ReducingStateDescriptor("count", _Sum(), Types.LONG())
 
     @staticmethod
@@ -293,14 +293,6 @@ def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
 
-def positive_count(count: object, what: str) -> int:
-    """Return ``count`` as an int; raise ``ConfigurationError`` unless it is a positive whole number."""
-    whole = as_int(count)
-    if whole is None or whole <= 0:
-        raise ConfigurationError(f"{what} must be a positive number of elements, not {count!r}")
-    return whole
-
-
 class Min(ReduceFunction):
     """Returns the lesser of two values."""
 
@@ -360,11 +352,13 @@ class _ContinuousTrigger(QuietTrigger[Window]):
             self._delete(next_fire_timestamp, ctx)
             fire_time.clear()
 
+    @abstractmethod
     def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
-        raise NotImplementedError
+        """Register a timer of the trigger's kind of time."""
 
+    @abstractmethod
     def _delete(self, time: int, ctx: Trigger.TriggerContext) -> None:
-        raise NotImplementedError
+        """Delete a timer of the trigger's kind of time."""
 
 
 class ContinuousEventTimeTrigger(_ContinuousTrigger):

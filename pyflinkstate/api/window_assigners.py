@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic
 
+from pyflinkstate.api.checks import positive
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import ValueStateDescriptor
@@ -21,7 +22,6 @@ from pyflinkstate.api.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
     Trigger,
-    positive_count,
 )
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import T, W
@@ -89,8 +89,9 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
 class TimeSource:
     """The part of an assigner that determines the time of an element."""
 
+    @abstractmethod
     def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
-        raise NotImplementedError
+        """Return the time in ms since 1970, or raise ``BadRecordError`` if the element has none."""
 
 
 class ByEventTime(TimeSource):
@@ -249,9 +250,6 @@ def alignment_of(assigner: WindowAssigner) -> tuple[int, int, int] | None:
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """One window for all elements of a key. Set a trigger: the default one never fires."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
     @staticmethod
     def create() -> GlobalWindows:
         """Return an assigner."""
@@ -305,7 +303,7 @@ class CountTumblingWindowAssigner(_CountWindows):
     """
 
     def __init__(self, window_size: int) -> None:
-        self._window_size = positive_count(window_size, "CountTumblingWindowAssigner: the window size")
+        self._window_size = positive("CountTumblingWindowAssigner: the window size", window_size)
         self._count_descriptor = ValueStateDescriptor("tumble-count-assigner", Types.LONG())
 
     @staticmethod
@@ -330,8 +328,8 @@ class CountSlidingWindowAssigner(_CountWindows):
     """
 
     def __init__(self, window_size: int, window_slide: int) -> None:
-        self._window_size = positive_count(window_size, "CountSlidingWindowAssigner: the window size")
-        self._window_slide = positive_count(window_slide, "CountSlidingWindowAssigner: the slide")
+        self._window_size = positive("CountSlidingWindowAssigner: the window size", window_size)
+        self._window_slide = positive("CountSlidingWindowAssigner: the slide", window_slide)
         self._count_descriptor = ValueStateDescriptor("slide-count-assigner", Types.LONG())
 
     @staticmethod

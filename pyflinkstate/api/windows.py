@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias
 
 import attrs
 
@@ -173,6 +173,18 @@ class WindowSerializer(TypeInformation):
     They refuse subclasses of a window, which a restore would not give back.
     """
 
+    window_class: ClassVar[type[Window]]
+    spelled: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.spelled
+
+    def check(self, value: TypedValue) -> TypedValue:
+        if type(value) is not self.window_class:
+            raise misfit(value, self.name)
+        return value
+
 
 def _is_long(value: object) -> bool:
     return type(value) is int and MIN_LONG_VALUE <= value <= MAX_LONG_VALUE
@@ -182,41 +194,33 @@ def _is_long(value: object) -> bool:
 class TimeWindowSerializer(WindowSerializer):
     """The type of :class:`TimeWindow`: two 64-bit integers."""
 
-    def check(self, value: TypedValue) -> TimeWindow:
+    window_class = TimeWindow
+    spelled = "TIME_WINDOW"
+
+    def check(self, value: TypedValue) -> TypedValue:
         if type(value) is not TimeWindow:
             raise misfit(value, self.name)
         if not (_is_long(value.start) and _is_long(value.end)):
             raise ValueError(f"{safe_repr(value)} does not begin and end at 64-bit integers")
         return value
 
-    @property
-    def name(self) -> str:
-        return "TIME_WINDOW"
-
 
 @attrs.frozen
 class CountWindowSerializer(WindowSerializer):
     """The type of :class:`CountWindow`: a 64-bit integer."""
 
-    def check(self, value: TypedValue) -> CountWindow:
+    window_class = CountWindow
+    spelled = "COUNT_WINDOW"
+
+    def check(self, value: TypedValue) -> TypedValue:
         if type(value) is not CountWindow or not _is_long(value.id):
             raise misfit(value, self.name)
         return value
-
-    @property
-    def name(self) -> str:
-        return "COUNT_WINDOW"
 
 
 @attrs.frozen
 class GlobalWindowSerializer(WindowSerializer):
     """The type of :class:`GlobalWindow`."""
 
-    def check(self, value: TypedValue) -> GlobalWindow:
-        if type(value) is not GlobalWindow:
-            raise misfit(value, self.name)
-        return value
-
-    @property
-    def name(self) -> str:
-        return "GLOBAL_WINDOW"
+    window_class = GlobalWindow
+    spelled = "GLOBAL_WINDOW"

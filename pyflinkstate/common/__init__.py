@@ -2,31 +2,27 @@
 
 from concurrent.futures import Future as CompletableFuture
 
-from pyflinkstate.api.configuration import ConfigOption, ConfigOptions, Configuration
-from pyflinkstate.api.row import (
+from pyflinkstate.api import (
+    ByteArraySchema,
+    ConfigOption,
+    ConfigOptions,
+    Configuration,
+    DeserializationSchema,
+    Duration,
+    Encoder,
+    Instant,
+    JobID,
     Row,
     RowKind,
-)
-from pyflinkstate.api.serialization import (
-    ByteArraySchema,
-    DeserializationSchema,
-    Encoder,
     SerializationSchema,
     SimpleStringSchema,
-    TypeSerializer,
-)
-from pyflinkstate.api.time import (
-    Duration,
-    Instant,
     Time,
     TimestampAssigner,
-    WatermarkStrategy,
-)
-from pyflinkstate.api.types import (
     TypeInformation,
     Types,
+    TypeSerializer,
+    WatermarkStrategy,
 )
-from pyflinkstate.api.values import JobID
 from pyflinkstate.runtime.master import JobExecutionResult
 from pyflinkstate.runtime.program import ExecutionConfig, JobClient
 from pyflinkstate.runtime.settings import (

@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.common.config_options``."""
 
-from pyflinkstate.api.configuration import ConfigOption as ConfigOption, ConfigOptions as ConfigOptions
+from pyflinkstate.api import ConfigOption as ConfigOption, ConfigOptions as ConfigOptions

@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.common.configuration``."""
 
-from pyflinkstate.api.configuration import Configuration as Configuration
+from pyflinkstate.api import Configuration as Configuration

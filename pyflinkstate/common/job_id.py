@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.common.job_id``."""
 
-from pyflinkstate.api.values import JobID as JobID
+from pyflinkstate.api import JobID as JobID

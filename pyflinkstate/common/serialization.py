@@ -1,6 +1,6 @@
 """PyFlink's ``pyflink.common.serialization``."""
 
-from pyflinkstate.api.serialization import (
+from pyflinkstate.api import (
     ByteArraySchema as ByteArraySchema,
     DeserializationSchema as DeserializationSchema,
     Encoder as Encoder,

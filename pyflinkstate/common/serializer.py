@@ -1,6 +1,6 @@
 """PyFlink's ``pyflink.common.serializer``."""
 
-from pyflinkstate.api.serialization import (
+from pyflinkstate.api import (
     TypeSerializer as TypeSerializer,
     VoidNamespaceSerializer as VoidNamespaceSerializer,
 )

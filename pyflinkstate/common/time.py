@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.common.time``."""
 
-from pyflinkstate.api.time import Duration as Duration, Instant as Instant, Time as Time
+from pyflinkstate.api import Duration as Duration, Instant as Instant, Time as Time

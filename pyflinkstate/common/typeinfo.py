@@ -1,6 +1,6 @@
 """PyFlink's ``pyflink.common.typeinfo``."""
 
-from pyflinkstate.api.types import (
+from pyflinkstate.api import (
     BasicArrayTypeInfo as BasicArrayTypeInfo,
     BasicType as BasicType,
     BasicTypeInfo as BasicTypeInfo,

@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.common.types``."""
 
-from pyflinkstate.api.row import Row as Row, RowKind as RowKind
+from pyflinkstate.api import Row as Row, RowKind as RowKind

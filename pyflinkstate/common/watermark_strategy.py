@@ -1,6 +1,6 @@
 """PyFlink's ``pyflink.common.watermark_strategy``."""
 
-from pyflinkstate.api.time import (
+from pyflinkstate.api import (
     TimestampAssigner as TimestampAssigner,
     WatermarkStrategy as WatermarkStrategy,
 )

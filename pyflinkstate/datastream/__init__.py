@@ -4,63 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyflinkstate.api.async_functions import (
+from pyflinkstate.api import (
+    AggregateFunction,
+    AllWindowFunction,
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
-)
-from pyflinkstate.api.context import (
-    KeyedStateStore,
-    RuntimeContext,
-    TimeDomain,
-    TimerService,
-)
-from pyflinkstate.api.functions import (
-    AggregateFunction,
-    AllWindowFunction,
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
+    CheckpointStorage,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    CountWindow,
+    EmbeddedRocksDBStateBackend,
     FilterFunction,
     FlatMapFunction,
     Function,
+    GlobalWindow,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    KeyedStateStore,
     KeySelector,
     MapFunction,
+    MemorySize,
+    MergingWindowAssigner,
+    OutputTag,
     Partitioner,
+    PredefinedOptions,
     ProcessAllWindowFunction,
     ProcessFunction,
     ProcessWindowFunction,
     ReduceFunction,
-    WindowFunction,
-)
-from pyflinkstate.api.output_tag import (
-    OutputTag,
-)
-from pyflinkstate.api.slot_sharing_group import MemorySize, SlotSharingGroup
-from pyflinkstate.api.state_backend import (
-    CheckpointStorage,
-    EmbeddedRocksDBStateBackend,
-    PredefinedOptions,
+    RuntimeContext,
+    SlotSharingGroup,
     StateBackend,
-)
-from pyflinkstate.api.triggers import (
+    TimeDomain,
+    TimerService,
+    TimeWindow,
     Trigger,
     TriggerResult,
-)
-from pyflinkstate.api.window_assigners import (
-    MergingWindowAssigner,
-    WindowAssigner,
-)
-from pyflinkstate.api.windows import (
-    CountWindow,
-    GlobalWindow,
-    TimeWindow,
     Window,
+    WindowAssigner,
+    WindowFunction,
 )
 from pyflinkstate.backends.hash_map_state_backend import (
     HashMapStateBackend,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from pyflinkstate.api.async_functions import (
+from pyflinkstate.api import (
+    IN,
     NO_RETRY_STRATEGY,
     AsyncFunction,
     AsyncFunctionDescriptor,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
+    LengthOfTime,
+    OutputType,
+    T,
+    Time,
+    milliseconds_of,
+    positive,
 )
-from pyflinkstate.api.checks import positive
-from pyflinkstate.api.time import LengthOfTime, Time, milliseconds_of
-from pyflinkstate.api.types import OutputType
-from pyflinkstate.api.values import IN, T
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import awaits
 from pyflinkstate.runtime.program import DataStream

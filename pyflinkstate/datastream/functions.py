@@ -1,19 +1,12 @@
 """PyFlink's ``pyflink.datastream.functions``."""
 
-from pyflinkstate.api.async_functions import (
+from pyflinkstate.api import (
+    AggregateFunction as AggregateFunction,
+    AllWindowFunction as AllWindowFunction,
     AsyncFunction as AsyncFunction,
     AsyncFunctionDescriptor as AsyncFunctionDescriptor,
     AsyncRetryPredicate as AsyncRetryPredicate,
     AsyncRetryStrategy as AsyncRetryStrategy,
-)
-from pyflinkstate.api.context import (
-    KeyedStateStore as KeyedStateStore,
-    RuntimeContext as RuntimeContext,
-    TimerService as TimerService,
-)
-from pyflinkstate.api.functions import (
-    AggregateFunction as AggregateFunction,
-    AllWindowFunction as AllWindowFunction,
     BaseBroadcastProcessFunction as BaseBroadcastProcessFunction,
     BroadcastProcessFunction as BroadcastProcessFunction,
     CoFlatMapFunction as CoFlatMapFunction,
@@ -25,6 +18,7 @@ from pyflinkstate.api.functions import (
     KeyedBroadcastProcessFunction as KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction as KeyedCoProcessFunction,
     KeyedProcessFunction as KeyedProcessFunction,
+    KeyedStateStore as KeyedStateStore,
     KeySelector as KeySelector,
     MapFunction as MapFunction,
     Partitioner as Partitioner,
@@ -32,5 +26,7 @@ from pyflinkstate.api.functions import (
     ProcessFunction as ProcessFunction,
     ProcessWindowFunction as ProcessWindowFunction,
     ReduceFunction as ReduceFunction,
+    RuntimeContext as RuntimeContext,
+    TimerService as TimerService,
     WindowFunction as WindowFunction,
 )

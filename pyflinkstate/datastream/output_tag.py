@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.datastream.output_tag``."""
 
-from pyflinkstate.api.output_tag import OutputTag as OutputTag
+from pyflinkstate.api import OutputTag as OutputTag

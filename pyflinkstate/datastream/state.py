@@ -1,7 +1,6 @@
 """PyFlink's ``pyflink.datastream.state``."""
 
-from pyflinkstate.api.context import OperatorStateStore as OperatorStateStore
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
     AggregatingState as AggregatingState,
     AggregatingStateDescriptor as AggregatingStateDescriptor,
     AppendingState as AppendingState,
@@ -11,12 +10,13 @@ from pyflinkstate.api.state import (
     MapState as MapState,
     MapStateDescriptor as MapStateDescriptor,
     MergingState as MergingState,
+    OperatorStateStore as OperatorStateStore,
     ReadOnlyBroadcastState as ReadOnlyBroadcastState,
     ReducingState as ReducingState,
     ReducingStateDescriptor as ReducingStateDescriptor,
     State as State,
     StateDescriptor as StateDescriptor,
+    StateTtlConfig as StateTtlConfig,
     ValueState as ValueState,
     ValueStateDescriptor as ValueStateDescriptor,
 )
-from pyflinkstate.api.ttl import StateTtlConfig as StateTtlConfig

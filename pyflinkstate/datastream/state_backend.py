@@ -1,6 +1,6 @@
 """PyFlink's ``pyflink.datastream.state_backend``."""
 
-from pyflinkstate.api.state_backend import (
+from pyflinkstate.api import (
     EmbeddedRocksDBStateBackend as EmbeddedRocksDBStateBackend,
     PredefinedOptions as PredefinedOptions,
     StateBackend as StateBackend,

@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.datastream.time_domain``."""
 
-from pyflinkstate.api.context import TimeDomain as TimeDomain
+from pyflinkstate.api import TimeDomain as TimeDomain

@@ -1,3 +1,3 @@
 """PyFlink's ``pyflink.datastream.timerservice``."""
 
-from pyflinkstate.api.context import TimerService as TimerService
+from pyflinkstate.api import TimerService as TimerService

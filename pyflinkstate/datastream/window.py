@@ -1,37 +1,33 @@
 """PyFlink's ``pyflink.datastream.window``."""
 
-from pyflinkstate.api.triggers import (
+from pyflinkstate.api import (
     ContinuousEventTimeTrigger as ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger as ContinuousProcessingTimeTrigger,
-    CountTrigger as CountTrigger,
-    EventTimeTrigger as EventTimeTrigger,
-    NeverTrigger as NeverTrigger,
-    ProcessingTimeTrigger as ProcessingTimeTrigger,
-    PurgingTrigger as PurgingTrigger,
-    Trigger as Trigger,
-    TriggerResult as TriggerResult,
-)
-from pyflinkstate.api.window_assigners import (
     CountSlidingWindowAssigner as CountSlidingWindowAssigner,
+    CountTrigger as CountTrigger,
     CountTumblingWindowAssigner as CountTumblingWindowAssigner,
+    CountWindow as CountWindow,
+    CountWindowSerializer as CountWindowSerializer,
     DynamicEventTimeSessionWindows as DynamicEventTimeSessionWindows,
     DynamicProcessingTimeSessionWindows as DynamicProcessingTimeSessionWindows,
     EventTimeSessionWindows as EventTimeSessionWindows,
+    EventTimeTrigger as EventTimeTrigger,
+    GlobalWindow as GlobalWindow,
     GlobalWindows as GlobalWindows,
     MergingWindowAssigner as MergingWindowAssigner,
+    NeverTrigger as NeverTrigger,
     ProcessingTimeSessionWindows as ProcessingTimeSessionWindows,
+    ProcessingTimeTrigger as ProcessingTimeTrigger,
+    PurgingTrigger as PurgingTrigger,
     SessionWindowTimeGapExtractor as SessionWindowTimeGapExtractor,
     SlidingEventTimeWindows as SlidingEventTimeWindows,
     SlidingProcessingTimeWindows as SlidingProcessingTimeWindows,
-    TumblingEventTimeWindows as TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows as TumblingProcessingTimeWindows,
-    WindowAssigner as WindowAssigner,
-)
-from pyflinkstate.api.windows import (
-    CountWindow as CountWindow,
-    CountWindowSerializer as CountWindowSerializer,
-    GlobalWindow as GlobalWindow,
     TimeWindow as TimeWindow,
     TimeWindowSerializer as TimeWindowSerializer,
+    Trigger as Trigger,
+    TriggerResult as TriggerResult,
+    TumblingEventTimeWindows as TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows as TumblingProcessingTimeWindows,
     Window as Window,
+    WindowAssigner as WindowAssigner,
 )

@@ -1,5 +1,5 @@
 """The names of ``pyflink.metrics``: metrics that a function keeps about itself."""
 
-from pyflinkstate.api.metrics import Counter, Distribution, Meter, Metric, MetricGroup
+from pyflinkstate.api import Counter, Distribution, Meter, Metric, MetricGroup
 
 __all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]

@@ -1,6 +1,6 @@
 """PyFlink's ``pyflink.metrics.metricbase``."""
 
-from pyflinkstate.api.metrics import (
+from pyflinkstate.api import (
     Counter as Counter,
     Distribution as Distribution,
     Meter as Meter,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.metrics import MetricReporter, ReportedMetric
+from pyflinkstate.api import MetricReporter, ReportedMetric
 from pyflinkstate.errors import ConfigurationError
 
 if TYPE_CHECKING:

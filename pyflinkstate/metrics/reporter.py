@@ -1,3 +1,3 @@
 """Receivers of the metrics of jobs (Flink: ``org.apache.flink.metrics.reporter``)."""
 
-from pyflinkstate.api.metrics import MetricReporter as MetricReporter, ReportedMetric as ReportedMetric
+from pyflinkstate.api import MetricReporter as MetricReporter, ReportedMetric as ReportedMetric

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.state import ValueStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import (
+    KeyedProcessFunction,
+    OutputTag,
+    Record,
+    RuntimeContext,
+    StateTtlConfig,
+    Time,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.testing.harnesses import KeyedOneInputOperatorHarness
 from pyflinkstate.testing.operator_harness import split
 

@@ -13,9 +13,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.types import OutputType, PickledBytesTypeInfo, declared_type
-from pyflinkstate.api.values import Record, Setting, T
+from pyflinkstate.api import OutputTag, OutputType, PickledBytesTypeInfo, Record, Setting, T, declared_type
 from pyflinkstate.backends.format import ByteStreamStateHandle, StreamStateHandle
 from pyflinkstate.errors import CorruptCheckpointError
 from pyflinkstate.runtime.operators import close_after_error
@@ -65,44 +63,23 @@ class Watermark:
     timestamp: int
 
 
-class CollectedOutput:
-    """Everything that an operator has emitted so far."""
+def checked_output(name: str, output_type: OutputType | None) -> Callable[[Record], Record]:
+    """Return what checks the results of operator ``name``, and converts them to the form of their type.
 
-    def __init__(self) -> None:
-        self.main: list[StreamRecord | Watermark] = []
-        self.side: dict[str, list[StreamRecord]] = {}
-
-    def add(self, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
-        """Add results of the main output."""
-        self.main.extend(map(StreamRecord, values, timestamps))
-
-    def add_side(self, tag_id: str, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
-        """Add results of a side output."""
-        self.side.setdefault(tag_id, []).extend(map(StreamRecord, values, timestamps))
-
-
-class CheckedOutput:
-    """Checks results and converts them to the form of their type.
-
-    Args:
-        name: the name of the operator.
-        output_type: the type of its results; None for anything.
+    It raises ``BadRecordError`` for a result that does not fit.
     """
+    declared = declared_type("output_type", output_type)
+    if declared is None or isinstance(declared, PickledBytesTypeInfo):
+        return lambda value: value
+    check = OutputCheck(name, declared)
 
-    def __init__(self, name: str, output_type: OutputType | None) -> None:
-        self._name = name
-        output_type = declared_type("output_type", output_type)
-        is_checked = output_type is not None and not isinstance(output_type, PickledBytesTypeInfo)
-        self._check = OutputCheck(name, output_type) if output_type is not None and is_checked else None
-
-    def __call__(self, value: Record) -> Record:
-        """Return the value in the form of its type; raise ``BadRecordError`` if it does not fit."""
-        if self._check is None:
-            return value
+    def checked(value: Record) -> Record:
         try:
-            return self._check(value)
+            return check(value)
         except Exception as error:
-            raise user_failure(error, self._name, value) from error
+            raise user_failure(error, name, value) from error
+
+    return checked
 
 
 class MemoryCheckpointStream:
@@ -201,17 +178,31 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 H = TypeVar("H", bound="Harness")
+#: The values and the timestamps of a side output.
+_Columns = tuple[list[Record], list[int | None]]
 
 
 class Harness(ABC):
     """The base of all harnesses: has the operator's output, and is closed at the end of a ``with`` block.
 
     Args:
+        name: the name of the operator.
+        output_type: the type against which results are checked; None for no check.
+        clock: the processing time; None for a clock of its own, at 0 ms.
         job_parameters: what ``get_job_parameter`` returns, by name: the global parameters of the job.
     """
 
-    def __init__(self, job_parameters: Mapping[str, Setting] | None = None) -> None:
-        self._collected = CollectedOutput()
+    def __init__(
+        self,
+        name: str,
+        output_type: OutputType | None,
+        clock: ManualClock | None,
+        job_parameters: Mapping[str, Setting] | None,
+    ) -> None:
+        self.clock = ManualClock() if clock is None else clock
+        self._checked = checked_output(name, output_type)
+        self._main: list[StreamRecord | Watermark] = []
+        self._side: dict[str, list[StreamRecord]] = {}
         settings = EnvironmentSettings(lambda: 1)
         settings.put(job_parameters=job_parameters or {})
         self._job_parameters = settings.job_parameters
@@ -231,13 +222,27 @@ class Harness(ABC):
         else:
             close_after_error(self.close)
 
+    def get_processing_time(self) -> int:
+        """Return the time of the clock, in ms since 1970."""
+        return self.clock.now_ms
+
+    def _collect(
+        self, values: Iterable[Record], timestamps: Iterable[int | None], side: Mapping[str, _Columns]
+    ) -> list[Record]:
+        """Add results and side outputs to the output; return the values of the results."""
+        checked = [self._checked(value) for value in values]
+        self._main.extend(map(StreamRecord, checked, timestamps))
+        for tag_id, columns in side.items():
+            self._side.setdefault(tag_id, []).extend(map(StreamRecord, *columns))
+        return checked
+
     def get_output(self) -> list[StreamRecord | Watermark]:
         """Return all results and watermarks of the main output so far, in order."""
-        return list(self._collected.main)
+        return list(self._main)
 
     def extract_output_values(self) -> list[Any]:
         """Return the values of all results of the main output so far."""
-        return [item.value for item in self._collected.main if isinstance(item, StreamRecord)]
+        return [item.value for item in self._main if isinstance(item, StreamRecord)]
 
     def get_side_output(self, output_tag: OutputTag) -> list[StreamRecord]:
         """Return all results of a side output so far, or none if the tag was never used.
@@ -245,10 +250,10 @@ class Harness(ABC):
         Raises:
             BadRecordError: a result does not fit the tag's type.
         """
-        checked = CheckedOutput(f"side output {output_tag.tag_id}", output_tag.type_info)
+        checked = checked_output(f"side output {output_tag.tag_id}", output_tag.type_info)
         return [
             attrs.evolve(record, value=checked(record.value))
-            for record in self._collected.side.get(output_tag.tag_id, ())
+            for record in self._side.get(output_tag.tag_id, ())
         ]
 
     def extract_side_output_values(self, output_tag: OutputTag) -> list[Any]:

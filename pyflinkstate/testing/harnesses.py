@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
@@ -18,11 +18,18 @@ from pyflinkstate.api.functions import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
+    MapStateDescriptor,
+    OutputType,
+    PickledBytesTypeInfo,
+    Record,
+    SelectKey,
+    Setting,
+    TypeInformation,
+    Types,
+    UserFunction,
+    WatermarkStrategy,
+    check_type,
 )
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import OutputType, PickledBytesTypeInfo, TypeInformation, Types, check_type
-from pyflinkstate.api.values import Record, SelectKey, Setting, UserFunction
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
@@ -50,7 +57,7 @@ from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, Execut
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
-from pyflinkstate.testing.harness import CheckedOutput, Harness, JumpingEventLoop, ManualClock, Watermark
+from pyflinkstate.testing.harness import Harness, JumpingEventLoop, ManualClock, Watermark
 from pyflinkstate.testing.operator_harness import OperatorHarness
 
 
@@ -80,10 +87,8 @@ class OneInputOperatorHarness(Harness):
         clock: ManualClock | None = None,
         job_parameters: Mapping[str, Setting] | None = None,
     ) -> None:
-        super().__init__(job_parameters)
-        self.clock = ManualClock() if clock is None else clock
         operators = [_operator(function, number) for number, function in enumerate(functions)]
-        self._checked = CheckedOutput(operators[-1].name if operators else "none", output_type)
+        super().__init__(operators[-1].name if operators else "none", output_type, clock, job_parameters)
         info = TaskInfo(
             0,
             1,
@@ -126,26 +131,18 @@ class OneInputOperatorHarness(Harness):
         """Set the clock, in ms since 1970."""
         self.clock.now_ms = now_ms
 
-    def get_processing_time(self) -> int:
-        """Return the time of the clock, in ms since 1970."""
-        return self.clock.now_ms
-
     def get_watermark(self) -> int:
         """Return the watermark after the operators."""
         return self._watermark
 
     def _run(self, values: Sequence[Record]) -> list[Record]:
-        chain, given = self._chain, []
-        for value in chain.through(values):
-            checked = self._checked(value)
-            self._collected.add([checked], [chain.time.timestamp])
-            given.append(checked)
-        for tag_id, columns in chain.side.items():
-            self._collected.add_side(tag_id, *columns)
+        chain = self._chain
+        timed = [(value, chain.time.timestamp) for value in chain.through(values)]
+        given = self._collect((value for value, _ in timed), (time for _, time in timed), chain.side)
         chain.side.clear()
         if chain.time.watermark > self._watermark:
             self._watermark = chain.time.watermark
-            self._collected.main.append(Watermark(self._watermark))
+            self._main.append(Watermark(self._watermark))
         return given
 
     def close(self) -> None:
@@ -414,7 +411,9 @@ def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
     ([('a', 1)], [('a', 3)])
     """
     env: Any = _NoEnvironment()
-    sources = [SourceNode(CollectionSource([]), f"test input {n}") for n in _numbers(build)]
+    sources = [
+        SourceNode(CollectionSource([]), f"test input {name}") for name in inspect.signature(build).parameters
+    ]
     built = build(*(DataStream(env, source) for source in sources))
     node = built.node if isinstance(built, DataStream) else None
     if isinstance(node, StatefulNode):
@@ -425,10 +424,6 @@ def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
         f"harness_of() needs a function that adds an operator to a stream and returns the resulting stream; "
         f"it returned {built!r}"
     )
-
-
-def _numbers(build: Callable[..., DataStream]) -> range:
-    return range(1, len(inspect.signature(build).parameters) + 1)
 
 
 def _chain(node: Node) -> list[ChainedOperator]:

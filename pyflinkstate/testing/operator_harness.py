@@ -13,8 +13,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.types import OutputType, TypeInformation
-from pyflinkstate.api.values import Record, Setting, UserFunction
+from pyflinkstate.api import OutputType, Record, Setting, TypeInformation, UserFunction
 from pyflinkstate.backends.format import OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
@@ -43,7 +42,6 @@ from pyflinkstate.runtime.wire import (
     WatermarkMerger,
 )
 from pyflinkstate.testing.harness import (
-    CheckedOutput,
     Harness,
     JumpingEventLoop,
     ManualClock,
@@ -188,11 +186,9 @@ class OperatorHarness(Harness):
         restore: SnapshotPart | Sequence[OperatorSnapshot] = (),
         job_parameters: Mapping[str, Setting] | None = None,
     ) -> None:
-        super().__init__(job_parameters)
-        self.clock = ManualClock() if clock is None else clock
-        self._part = part_to_restore(restore, parallelism, subtask, max_parallelism)
         self._name = name or _name_of(function)
-        self._checked = CheckedOutput(self._name, output_type)
+        super().__init__(self._name, output_type, clock, job_parameters)
+        self._part = part_to_restore(restore, parallelism, subtask, max_parallelism)
         self._selectors = ExitStack()
         self._split = [
             self._router(one, number).splitter(self._part.subtask) for number, one in enumerate(inputs)
@@ -221,10 +217,6 @@ class OperatorHarness(Harness):
         self.clock.now_ms = now_ms
         return self._fire_timers()
 
-    def get_processing_time(self) -> int:
-        """Return the time of the clock, in ms since 1970."""
-        return self.clock.now_ms
-
     def get_watermark(self) -> int:
         """Return the watermark of the operator."""
         return self.subtask.watermark
@@ -234,7 +226,7 @@ class OperatorHarness(Harness):
         fired = self._fire_timers()
         output = Output()
         self.subtask.process_frame(frame, output)
-        return fired + self._collect(output)
+        return fired + self._results(output)
 
     def _frame(self, number: int, value: Record, timestamp: int | None) -> InputFrame:
         record = [isolated(value)]  # a job pickles it
@@ -252,21 +244,17 @@ class OperatorHarness(Harness):
             return []
         output = Output()
         self.subtask.advance_watermark(self._merger.watermark, output)
-        values = self._collect(output)
-        self._collected.main.append(Watermark(self._merger.watermark))
+        values = self._results(output)
+        self._main.append(Watermark(self._merger.watermark))
         return values
 
     def _fire_timers(self) -> list[Record]:
         output = Output()
         self.subtask.fire_timers(output)
-        return self._collect(output)
+        return self._results(output)
 
-    def _collect(self, output: Output) -> list[Record]:
-        values = [self._checked(value) for value in output.values]
-        self._collected.add(values, output.timestamps)
-        for tag_id, columns in output.side.items():
-            self._collected.add_side(tag_id, *columns)
-        return values
+    def _results(self, output: Output) -> list[Record]:
+        return self._collect(output.values, output.timestamps, output.side)
 
     # --- state -----------------------------------------------------------------------------------------
 
@@ -351,7 +339,6 @@ class OperatorHarness(Harness):
         )
         if part.checkpoint_id is not None:
             state.restore(part.assignment, MemoryCheckpoint())
-        self._keyed = state.keyed
         return state
 
     def _context(self) -> OperatorContext:
@@ -362,7 +349,7 @@ class OperatorHarness(Harness):
             part.parallelism,
             part.max_parallelism,
             0,
-            self._keyed,
+            self.backend,
             metrics,
             job_parameters=self._job_parameters,
         )

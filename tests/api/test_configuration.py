@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyflinkstate.api.configuration import Configuration, parse_map_value
-from pyflinkstate.api.serialization import Encoder
+from pyflinkstate.api import Configuration, Encoder, parse_map_value
 from pyflinkstate.errors import ConfigurationError
 
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pyflinkstate import AggregateFunction, ReduceFunction, Types
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -39,47 +39,50 @@ class Count(AggregateFunction):
 
 SUM, COUNT = Sum(), Count()
 
-MAKERS = {
-    "value": lambda name: ValueStateDescriptor(name, LONG),
-    "list": lambda name: ListStateDescriptor(name, LONG),
-    "map": lambda name: MapStateDescriptor(name, STRING, LONG),
-    "reducing": lambda name: ReducingStateDescriptor(name, SUM, LONG),
-    "aggregating": lambda name: AggregatingStateDescriptor(name, COUNT, LONG),
-}
-
-every_kind = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-
-
-def test_value_takes_name_and_type():
-    descriptor = ValueStateDescriptor("n", LONG)
-    assert (descriptor.name, descriptor.value_type_info) == ("n", LONG)
-    assert (descriptor.kind, descriptor.stored_type) == (StateKind.VALUE, LONG)
-
-
-def test_list_takes_name_and_element_type():
-    descriptor = ListStateDescriptor("n", LONG)
-    assert (descriptor.name, descriptor.elem_type_info) == ("n", LONG)
-    assert (descriptor.kind, descriptor.stored_type) == (StateKind.LIST, Types.LIST(LONG))
+#: Each class with its arguments after the name, in the order of PyFlink, its kind, and what it stores.
+KINDS = [
+    (ValueStateDescriptor, {"value_type_info": LONG}, StateKind.VALUE, LONG),
+    (ListStateDescriptor, {"elem_type_info": LONG}, StateKind.LIST, Types.LIST(LONG)),
+    (
+        MapStateDescriptor,
+        {"key_type_info": STRING, "value_type_info": LONG},
+        StateKind.MAP,
+        Types.MAP(STRING, LONG),
+    ),
+    (ReducingStateDescriptor, {"reduce_function": SUM, "type_info": LONG}, StateKind.REDUCING, LONG),
+    (
+        AggregatingStateDescriptor,
+        {"agg_function": COUNT, "state_type_info": LONG},
+        StateKind.AGGREGATING,
+        LONG,
+    ),
+]
 
 
-def test_map_takes_name_key_type_and_value_type():
-    descriptor = MapStateDescriptor("n", STRING, LONG)
-    assert (descriptor.name, descriptor.key_type_info, descriptor.value_type_info) == ("n", STRING, LONG)
-    assert (descriptor.kind, descriptor.stored_type) == (StateKind.MAP, Types.MAP(STRING, LONG))
+@pytest.mark.parametrize(("cls", "arguments", "kind", "stored_type"), KINDS)
+def test_a_descriptor_is_a_value_with_pyflinks_arguments(cls, arguments, kind, stored_type):
+    descriptor = cls("n", *arguments.values())
+    assert (descriptor.get_name(), descriptor.kind, descriptor.stored_type) == ("n", kind, stored_type)
+    assert {name: getattr(descriptor, name) for name in arguments} == arguments
+    named = cls(name="n", **arguments)
+    assert (named, hash(named)) == (descriptor, hash(descriptor))
+    assert descriptor != cls("m", *arguments.values())
+    assert cls("", *arguments.values()).get_name() == "", "an empty name is legal, as in Flink"
+    with pytest.raises(AttributeError):
+        descriptor.name = "other"
+    for name in (None, 1, b"n", ("n",)):
+        with pytest.raises(DescriptorTypeError, match="the name must be a str"):
+            cls(name, *arguments.values())
 
 
-def test_reducing_takes_name_function_and_type():
-    descriptor = ReducingStateDescriptor("n", SUM, LONG)
-    assert (descriptor.name, descriptor.type_info) == ("n", LONG)
-    assert descriptor.get_reduce_function() is descriptor.reduce_function is SUM
-    assert (descriptor.kind, descriptor.stored_type) == (StateKind.REDUCING, LONG)
+def test_descriptors_of_different_kinds_differ():
+    descriptors = {cls("n", *arguments.values()) for cls, arguments, *_ in KINDS}
+    assert len(descriptors) == len({descriptor.kind for descriptor in descriptors}) == 5
 
 
-def test_aggregating_takes_name_function_and_accumulator_type():
-    descriptor = AggregatingStateDescriptor("n", COUNT, LONG)
-    assert (descriptor.name, descriptor.state_type_info) == ("n", LONG)
-    assert descriptor.get_agg_function() is descriptor.agg_function is COUNT
-    assert (descriptor.kind, descriptor.stored_type) == (StateKind.AGGREGATING, LONG)
+def test_functions_are_given_back():
+    assert ReducingStateDescriptor("n", SUM).get_reduce_function() is SUM
+    assert AggregatingStateDescriptor("n", COUNT).get_agg_function() is COUNT
 
 
 @pytest.mark.parametrize(
@@ -99,70 +102,19 @@ def test_a_type_that_is_left_out_is_pickled(descriptor, stored_type):
     assert descriptor.stored_type == stored_type
 
 
-def test_arguments_may_be_named_as_in_pyflink():
-    assert ValueStateDescriptor(name="n", value_type_info=LONG) == ValueStateDescriptor("n", LONG)
-    assert ListStateDescriptor(name="n", elem_type_info=LONG) == ListStateDescriptor("n", LONG)
-    named = MapStateDescriptor(name="n", key_type_info=STRING, value_type_info=LONG)
-    assert named == MapStateDescriptor("n", STRING, LONG)
-    named = ReducingStateDescriptor(name="n", reduce_function=SUM, type_info=LONG)
-    assert named == ReducingStateDescriptor("n", SUM, LONG)
-    named = AggregatingStateDescriptor(name="n", agg_function=COUNT, state_type_info=LONG)
-    assert named == AggregatingStateDescriptor("n", COUNT, LONG)
-
-
-@every_kind
-def test_a_descriptor_gives_its_name(make):
-    assert make("spend").get_name() == "spend"
-
-
-@every_kind
-def test_an_empty_name_is_legal_as_in_flink(make):
-    assert make("").get_name() == ""
-
-
-@every_kind
-@pytest.mark.parametrize("name", [None, 1, b"n", ("n",)], ids=repr)
-def test_a_name_that_is_no_str_is_refused(make, name):
-    with pytest.raises(DescriptorTypeError, match="the name must be a str"):
-        make(name)
-
-
-@every_kind
-def test_a_descriptor_is_frozen(make):
-    descriptor = make("n")
-    with pytest.raises(AttributeError):
-        descriptor.name = "other"
-    assert descriptor.name == "n"
-
-
-@every_kind
-def test_a_descriptor_is_a_value(make):
-    assert make("n") == make("n")
-    assert hash(make("n")) == hash(make("n"))
-    assert make("n") != make("m")
-
-
 @pytest.mark.parametrize(
-    "make",
-    [MAKERS[kind] for kind in ("value", "list", "map")],
-    ids=["value", "list", "map"],
+    "descriptor",
+    [ValueStateDescriptor("n", LONG), ListStateDescriptor("n", LONG), MapStateDescriptor("n", STRING, LONG)],
+    ids=lambda part: type(part).__name__,
 )
-def test_a_descriptor_without_a_function_survives_pickling(make):
-    assert pickle.loads(pickle.dumps(make("n"))) == make("n")
-
-
-def test_descriptors_of_different_kinds_differ():
-    descriptors = [make("n") for make in MAKERS.values()]
-    assert len(set(descriptors)) == len({descriptor.kind for descriptor in descriptors}) == 5
+def test_a_descriptor_without_a_function_survives_pickling(descriptor):
+    assert pickle.loads(pickle.dumps(descriptor)) == descriptor
 
 
 def test_a_callable_serves_as_a_reduce_function():
     reduce_function = ReducingStateDescriptor("n", lambda old, new: f"{old},{new}").get_reduce_function()
     assert isinstance(reduce_function, ReduceFunction)
     assert reduce_function.reduce("old", "new") == "old,new"
-
-
-def test_descriptors_of_the_same_callable_are_equal():
     assert ReducingStateDescriptor("n", max) == ReducingStateDescriptor("n", max)
 
 

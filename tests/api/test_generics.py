@@ -21,8 +21,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
     WindowedStream,
 )
-from pyflinkstate.api import functions, state, type_information
-from pyflinkstate.api.types import ListTypeInfo, TypeInformation, Types
+from pyflinkstate.api import ListTypeInfo, TypeInformation, Types, functions, state, type_information
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 #: Each with its number of parameters.

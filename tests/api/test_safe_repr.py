@@ -6,8 +6,7 @@ import datetime
 
 import pytest
 
-from pyflinkstate.api.safe_repr import MAX_REPR, safe_repr
-from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api import MAX_REPR, TypeInformation, Types, safe_repr
 from pyflinkstate.backends.types import VOID_NAMESPACE_TYPE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,10 +64,6 @@ class TestSchemas:
     def test_what_does_not_fit_is_refused(self, schema: Any, record: Any) -> None:
         with pytest.raises(BadRecordError):
             schema.serialize(record)
-
-    def test_the_index_of_a_field_is_not_negative(self) -> None:
-        with pytest.raises(ConfigurationError, match="Field index must be non-negative"):
-            RowFieldExtractorSchema(-1)
 
     @pytest.mark.parametrize("index", [1.0, "0", True])
     def test_the_index_of_a_field_is_a_whole_number(self, index: Any) -> None:
@@ -168,12 +165,6 @@ class TestRocksDB:
         with pytest.raises(ConfigurationError, match="choose True, False or None"):
             EmbeddedRocksDBStateBackend(bad)
 
-    def test_bad_settings_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="at least 1"):
-            EmbeddedRocksDBStateBackend().set_number_of_transfer_threads(0)
-        with pytest.raises(ConfigurationError, match="PredefinedOptions"):
-            EmbeddedRocksDBStateBackend().set_predefined_options("DEFAULT")  # type: ignore[arg-type]
-
 
 def test_a_jobs_id_is_a_text() -> None:
     assert JobID("a" * 32) == "a" * 32
@@ -182,3 +173,31 @@ def test_a_jobs_id_is_a_text() -> None:
 
 def test_the_package_has_a_version() -> None:
     assert pyflinkstate.__version__.count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: RowFieldExtractorSchema(-1),
+            ConfigurationError,
+            "Field index must be non-negative",
+            id="the_index_of_a_field_is_not_negative",
+        ),
+        pytest.param(
+            lambda: EmbeddedRocksDBStateBackend().set_number_of_transfer_threads(0),
+            ConfigurationError,
+            "at least 1",
+            id="bad_settings_are_refused_1",
+        ),
+        pytest.param(
+            lambda: EmbeddedRocksDBStateBackend().set_predefined_options("DEFAULT"),
+            ConfigurationError,
+            "PredefinedOptions",
+            id="bad_settings_are_refused_2",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

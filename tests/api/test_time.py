@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from pyflinkstate.api.time import Duration, Instant, Time, milliseconds_of
+from pyflinkstate.api import Duration, Instant, Time, milliseconds_of
 from pyflinkstate.errors import ConfigurationError
 
 

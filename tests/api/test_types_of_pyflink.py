@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pyflinkstate import Instant, Row, RowKind, Types
-from pyflinkstate.api.types import (
+from pyflinkstate.api import (
     BasicArrayTypeInfo,
     BasicType,
     BasicTypeInfo,

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pyflinkstate import Row, RowKind, Types
-from pyflinkstate.api.types import ExternalTypeInfo, RowTypeInfo
+from pyflinkstate.api import ExternalTypeInfo, RowTypeInfo
 from pyflinkstate.errors import ConfigurationError
 
 LONG, STRING = Types.LONG(), Types.STRING()

@@ -1,6 +1,7 @@
 """Windows as values, and what assigners assign; after Flink's tests of the assigners."""
 
 import copy
+import itertools
 import pickle
 
 import numpy as np
@@ -30,7 +31,7 @@ from pyflinkstate import (
     WindowAssigner,
     WindowFunction,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, CountWindow, GlobalWindow, TimeWindow
+from pyflinkstate.api import MAX_LONG_VALUE, CountWindow, GlobalWindow, TimeWindow
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
@@ -92,24 +93,30 @@ class TestWindows:
         with pytest.raises(TypeError):
             assert TimeWindow(0, 1) < CountWindow(2)
 
-    def test_repr(self):
-        shown = list(map(repr, (TimeWindow(0, 5), CountWindow(3), GlobalWindow.get())))
-        assert shown == ["TimeWindow(start=0, end=5)", "CountWindow(id=3)", "GlobalWindow"]
-
-    def test_max_timestamp(self):
-        assert TimeWindow(0, 5).max_timestamp() == 4
-        assert CountWindow(1).max_timestamp() == GlobalWindow().max_timestamp() == MAX_LONG_VALUE
+    @pytest.mark.parametrize(
+        ("window", "shown", "max_timestamp"),
+        [
+            (TimeWindow(0, 5), "TimeWindow(start=0, end=5)", 4),
+            (CountWindow(3), "CountWindow(id=3)", MAX_LONG_VALUE),
+            (GlobalWindow(), "GlobalWindow", MAX_LONG_VALUE),
+        ],
+    )
+    def test_what_it_shows_and_when_it_ends(self, window, shown, max_timestamp):
+        assert (repr(window), window.max_timestamp()) == (shown, max_timestamp)
 
     @pytest.mark.parametrize(
-        ("other", "does"),
-        [((5, 6), True), ((6, 9), False), ((-3, 0), True), ((-3, -1), False), ((1, 2), True)],
+        ("other", "does", "cover"),
+        [
+            ((5, 6), True, (0, 6)),
+            ((6, 9), False, (0, 9)),
+            ((-3, 0), True, (-3, 5)),
+            ((-3, -1), False, (-3, 5)),
+            ((1, 2), True, (0, 5)),
+        ],
     )
-    def test_intersects(self, other, does):
-        assert TimeWindow(0, 5).intersects(TimeWindow(*other)) is does
-        assert TimeWindow(*other).intersects(TimeWindow(0, 5)) is does
-
-    def test_cover(self):
-        assert TimeWindow(0, 5).cover(TimeWindow(-1, 3)) == TimeWindow(-1, 5)
+    def test_two_that_intersect_or_not_and_their_cover(self, other, does, cover):
+        for one, two in itertools.permutations((TimeWindow(0, 5), TimeWindow(*other))):
+            assert (one.intersects(two), one.cover(two)) == (does, TimeWindow(*cover))
 
     @pytest.mark.parametrize(
         ("timestamp", "offset", "start"),
@@ -145,9 +152,9 @@ class TestWindows:
         ]
 
 
-BOTH_TUMBLING = pytest.mark.parametrize("cls", [TumblingEventTimeWindows, TumblingProcessingTimeWindows])
-BOTH_SLIDING = pytest.mark.parametrize("cls", [SlidingEventTimeWindows, SlidingProcessingTimeWindows])
-BOTH_SESSIONS = pytest.mark.parametrize("cls", [EventTimeSessionWindows, ProcessingTimeSessionWindows])
+TUMBLING = [TumblingEventTimeWindows, TumblingProcessingTimeWindows]
+SLIDING = [SlidingEventTimeWindows, SlidingProcessingTimeWindows]
+SESSIONS = [EventTimeSessionWindows, ProcessingTimeSessionWindows]
 
 
 def assigned(assigner, time):
@@ -158,44 +165,27 @@ def assigned(assigner, time):
 
 
 class TestTumbling:
-    @BOTH_TUMBLING
+    @pytest.mark.parametrize("cls", TUMBLING)
     def test_windows(self, cls):
         assigner = cls.of(Time.seconds(5))
         for time, start in ((0, 0), (4999, 0), (5000, 5000), (-1, -5000)):
             assert assigned(assigner, time) == [TimeWindow(start, start + 5000)]
 
-    @BOTH_TUMBLING
+    @pytest.mark.parametrize("cls", TUMBLING)
     @pytest.mark.parametrize(("offset_ms", "start"), [(100, 100), (-100, 4900), (0, 0)])
     def test_offsets(self, cls, offset_ms, start):
         assert assigned(cls.of(Time.seconds(5), Duration.of_millis(offset_ms)), start) == [
             TimeWindow(start, start + 5000)
         ]
 
-    @BOTH_TUMBLING
-    @pytest.mark.parametrize(("size", "offset"), [(10, 10), (10, -10), (0, 0), (-1, 0), (10, 20)])
-    def test_sizes_that_do_not_fit(self, cls, size, offset):
-        with pytest.raises(ConfigurationError, match=rf"{cls.__name__}.*abs\(offset\) < size"):
-            cls.of(Time.milliseconds(size), Time.milliseconds(offset))
-
-    @BOTH_TUMBLING
-    @pytest.mark.parametrize("size", ["5", None, 1.5, True])
-    def test_a_size_is_a_length_of_time(self, cls, size):
-        with pytest.raises(ConfigurationError):
-            cls.of(size)
-
-    @BOTH_TUMBLING
+    @pytest.mark.parametrize("cls", TUMBLING)
     def test_a_size_may_be_a_number_of_numpys(self, cls):
         assert assigned(cls.of(np.int16(20_000), np.int8(5)), 15_000) == assigned(cls.of(20_000, 5), 15_000)
         assert repr(cls.of(np.int64(20))) == repr(cls.of(20))
 
     def test_by_which_time(self):
-        event, processing = TumblingEventTimeWindows.of(5), TumblingProcessingTimeWindows.of(5, 1)
-        assert isinstance(event.get_default_trigger(None), EventTimeTrigger)
-        assert isinstance(processing.get_default_trigger(None), ProcessingTimeTrigger)
-        assert (repr(event), repr(processing)) == (
-            "TumblingEventTimeWindows(5, 0)",
-            "TumblingProcessingTimeWindows(5, 1)",
-        )
+        triggers = [cls.of(5).get_default_trigger(None) for cls in TUMBLING]
+        assert list(map(type, triggers)) == [EventTimeTrigger, ProcessingTimeTrigger]
 
     @pytest.mark.parametrize("timestamp", [None, -(2**63)])
     @pytest.mark.parametrize(
@@ -208,28 +198,17 @@ class TestTumbling:
 
 
 class TestSliding:
-    @BOTH_SLIDING
+    @pytest.mark.parametrize("cls", SLIDING)
     def test_windows(self, cls):
         assigner = cls.of(Time.seconds(5), Time.seconds(1))
         starts = [4000, 3000, 2000, 1000, 0]
         assert assigned(assigner, 4999) == [TimeWindow(start, start + 5000) for start in starts]
         assert [window.start for window in assigned(assigner, 5000)] == [start + 1000 for start in starts]
 
-    @BOTH_SLIDING
+    @pytest.mark.parametrize("cls", SLIDING)
     def test_windows_that_are_no_multiple_of_the_slide(self, cls):
         assert [window.start for window in assigned(cls.of(25, 10, 3), 31)] == [23, 13]
         assert [window.start for window in assigned(cls.of(25, 10, -3), 31)] == [27, 17, 7]
-
-    @BOTH_SLIDING
-    @pytest.mark.parametrize(
-        ("size", "slide", "offset"), [(0, 5, 0), (-2, -1, 0), (20, 10, 10), (20, 10, -11), (20, 0, 0)]
-    )
-    def test_sizes_that_do_not_fit(self, cls, size, slide, offset):
-        with pytest.raises(ConfigurationError, match=rf"{cls.__name__}.*abs\(offset\) < slide and size > 0"):
-            cls.of(size, slide, offset)
-
-    def test_repr(self):
-        assert repr(SlidingEventTimeWindows.of(5, 2, 1)) == "SlidingEventTimeWindows(5, 2, 1)"
 
 
 class Twice(SessionWindowTimeGapExtractor):
@@ -238,7 +217,7 @@ class Twice(SessionWindowTimeGapExtractor):
 
 
 class TestSessions:
-    @BOTH_SESSIONS
+    @pytest.mark.parametrize("cls", SESSIONS)
     def test_a_window_is_the_gap_after_its_element(self, cls):
         assert assigned(cls.with_gap(Time.seconds(5)), 7) == [TimeWindow(7, 5007)]
         dynamic = cls.with_dynamic_gap(Twice())
@@ -247,22 +226,19 @@ class TestSessions:
         assert type(type(dynamic).with_dynamic_gap(Twice())) is type(dynamic)
         assert dynamic.is_event_time() == cls(1).is_event_time()
 
-    @BOTH_SESSIONS
-    @pytest.mark.parametrize("gap", [0, -1])
-    def test_the_gap_must_be_positive(self, cls, gap):
-        with pytest.raises(ConfigurationError, match="0 < size"):
-            cls.with_gap(Time.milliseconds(gap))
 
-    @BOTH_SESSIONS
-    def test_a_dynamic_gap_needs_an_extractor(self, cls):
-        with pytest.raises(ConfigurationError, match="SessionWindowTimeGapExtractor"):
-            cls.with_dynamic_gap(lambda element: 5)
-
-    def test_repr(self):
-        assert repr(EventTimeSessionWindows.with_gap(5)) == "EventTimeSessionWindows(5)"
-        assert (
-            repr(EventTimeSessionWindows.with_dynamic_gap(Twice())) == "DynamicEventTimeSessionWindows(Twice)"
-        )
+@pytest.mark.parametrize(
+    ("assigner", "shown"),
+    [
+        (TumblingEventTimeWindows.of(5), "TumblingEventTimeWindows(5, 0)"),
+        (TumblingProcessingTimeWindows.of(5, 1), "TumblingProcessingTimeWindows(5, 1)"),
+        (SlidingEventTimeWindows.of(5, 2, 1), "SlidingEventTimeWindows(5, 2, 1)"),
+        (EventTimeSessionWindows.with_gap(5), "EventTimeSessionWindows(5)"),
+        (EventTimeSessionWindows.with_dynamic_gap(Twice()), "DynamicEventTimeSessionWindows(Twice)"),
+    ],
+)
+def test_an_assigner_shows_its_sizes(assigner, shown):
+    assert repr(assigner) == shown
 
 
 class TestGlobalAndCount:
@@ -303,15 +279,37 @@ class TestGlobalAndCount:
         assert [[window.id for window in windows] for windows in found] == expected
         assert isinstance(assigner.get_default_trigger(None).nested_trigger, CountTrigger)
 
-    @pytest.mark.parametrize("size", [0, -1, "3", 1.0])
-    def test_sizes_are_positive_numbers(self, size):
-        for make in (
-            CountTumblingWindowAssigner.of,
-            lambda size: CountSlidingWindowAssigner.of(size, 1),
-            lambda size: CountSlidingWindowAssigner.of(1, size),
-        ):
-            with pytest.raises(ConfigurationError, match="positive number of elements"):
-                make(size)
+
+#: What cannot be made: of which classes, by which method, of what, and what the error says.
+REFUSED = [
+    *(
+        (TUMBLING, "of", sizes, r"abs\(offset\) < size")
+        for sizes in [(10, 10), (10, -10), (0, 0), (-1, 0), (10, 20)]
+    ),
+    *((TUMBLING, "of", (size,), "Time, Duration or timedelta") for size in ("5", None, 1.5, True)),
+    *(
+        (SLIDING, "of", sizes, r"abs\(offset\) < slide and size > 0")
+        for sizes in [(0, 5, 0), (-2, -1, 0), (20, 10, 10), (20, 10, -11), (20, 0, 0)]
+    ),
+    (SESSIONS, "with_gap", (0,), "0 < size"),
+    (SESSIONS, "with_gap", (Time.milliseconds(-1),), "0 < size"),
+    (SESSIONS, "with_dynamic_gap", (len,), "SessionWindowTimeGapExtractor"),
+    *(
+        ([CountTumblingWindowAssigner], "of", (size,), "whole number, at least 1")
+        for size in (0, -1, "3", 1.0)
+    ),
+    *(
+        ([CountSlidingWindowAssigner], "of", sizes, "whole number, at least 1")
+        for sizes in [(0, 1), (1, "3"), (1, 1.0)]
+    ),
+]
+
+
+@pytest.mark.parametrize(("classes", "method", "arguments", "message"), REFUSED)
+def test_sizes_that_do_not_fit_are_refused(classes, method, arguments, message):
+    for cls in classes:
+        with pytest.raises(ConfigurationError, match=message):
+            getattr(cls, method)(*arguments)
 
 
 def test_functions_are_generic_as_in_pyflink():

@@ -1,4 +1,4 @@
-"""Spark's runner where no Spark is needed: what is shuffled ahead in vain, and what is cancelled early."""
+"""The engine on Spark and that of the tests, without Spark: what ends, what is lost, queries over results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from py4j.protocol import Py4JJavaError
+from contract_engine import EngineContract
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from support_job import LocalRunner
 from support_runtime import PATIENCE_S, raising
 
 from pyflinkstate.errors import SparkJobError, SparkUnavailableError
-from pyflinkstate.runtime.engine.epochs import EpochEnded, SlotsRequest
+from pyflinkstate.runtime.engine import EpochEnded, SlotsRequest
 from pyflinkstate.runtime.sinks import DriverSink, RddSink
-from pyflinkstate.runtime.spark import epoch_runner
+from pyflinkstate.runtime.spark import epoch_runner, streaming_queries
 from pyflinkstate.runtime.spark.epoch_runner import Ahead, SparkRunner
 from pyflinkstate.runtime.spark.sessions import Application
+from pyflinkstate.runtime.spark.streaming_queries import ResultQueries
 
 REQUEST: Any = SimpleNamespace(description="orders: ahead for epoch 2")
 
@@ -285,3 +288,38 @@ def test_what_was_shuffled_ahead_of_the_end_is_released() -> None:
     assert not closed.is_set()
     runner.close()
     assert closed.is_set()
+
+
+def test_a_query_that_always_has_more_to_read_is_ended_nevertheless(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reads another source too, which never ends."""
+    monkeypatch.setattr(streaming_queries, "READ_TIMEOUT_S", 0)
+    stopped = threading.Event()
+    query: Any = MagicMock(id="42", processAllAvailable=lambda: stopped.wait(PATIENCE_S), stop=stopped.set)
+    queries = ResultQueries(MagicMock(), "file:/out")
+    causes: list[bool] = []
+    queries._set_cause = lambda _: causes.append(stopped.is_set())  # type: ignore[method-assign]
+    ending = threading.Thread(target=queries._end, args=(query,), daemon=True)
+    ending.start()
+    ending.join(PATIENCE_S / 2)
+    assert not ending.is_alive()
+    assert stopped.is_set()
+    assert causes == [False]
+    assert "query 42 still reads" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111), Py4JNetworkError("empty")])
+def test_nothing_is_raised_where_the_jvm_has_gone_with_all_queries(error: Exception) -> None:
+    session = MagicMock()
+    session.streams.addListener.side_effect = session.streams.removeListener.side_effect = error
+    queries = ResultQueries(session, "file:/out")
+    queries.fail("job 'sums' has failed")
+    queries._listens = True
+    queries.forget()
+
+
+class TestLocalEngine(EngineContract):
+    @pytest.fixture
+    def engine(self) -> LocalRunner:
+        return LocalRunner()

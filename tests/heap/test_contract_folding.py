@@ -4,8 +4,8 @@ Merging (M1) is with the namespaces.
 """
 
 import pytest
-from backend_support import Mean
 from contract_backends import LONG, PICKLED, STRING, Joined, JoinedText, lives
+from slot_functions import Mean
 
 from pyflinkstate import (
     AggregateFunction,

@@ -5,8 +5,9 @@ Other than Flink, a state that is asked for as something else is always refused:
 """
 
 import pytest
-from backend_support import Mean, make_backend, restore, state_of, take_snapshot
+from backend_support import make_backend, restore, state_of, take_snapshot
 from contract_backends import KINDS, LONG, PICKLED, STRING, Contract, JoinedText, lives
+from slot_functions import Mean
 
 from pyflinkstate import (
     AggregatingState,

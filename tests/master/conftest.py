@@ -9,14 +9,16 @@ import pytest
 from support_job import JobRun, numbers
 from support_slots import close_opened
 
-from pyflinkstate.runtime.plan.nodes import ChainNode
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.master import loop
+from pyflinkstate.runtime.plan import ChainNode
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 
 @pytest.fixture(autouse=True)
-def _slots(forked_slots: None) -> Iterator[None]:
+def _slots(forked_slots: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For every test of the room."""
+    monkeypatch.setattr(loop, "TICK_S", 0.01)
     yield
     close_opened()
 

@@ -38,7 +38,7 @@ from pyflinkstate.backends.types import (
     internal_types,
 )
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 OTHER_JOB = "f" * 32
 

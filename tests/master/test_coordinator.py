@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
-from typing import get_args
 
 import attrs
 import pytest
-from support_runtime import ack, decline
+from support_runtime import ack
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, ImpossibleEventError, RuntimeFailure
-from pyflinkstate.runtime.master import coordinator as coordinator_module
 from pyflinkstate.runtime.master.coordinator import (
     AbandonCheckpoint,
-    BarrierAligned,
     CheckpointCoordinator,
     DiscardCheckpoint,
     DiscardState,
-    EpochCommitted,
     FailJob,
     Instruction,
-    MetadataNotPublished,
-    MetadataPublished,
     NotifyComplete,
-    PendingAborted,
     SavepointTarget,
-    TimePassed,
     WriteMetadata,
 )
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.wire.messages import SlotId
+from pyflinkstate.runtime.settings import CheckpointSettings
+from pyflinkstate.runtime.wire import SlotId
 
 A, B = SlotId("count", 0), SlotId("count", 1)
 BROKEN = RuntimeFailure("broken")
@@ -60,7 +52,7 @@ def ids(of: CheckpointCoordinator) -> list[int]:
 def begin(made: CheckpointCoordinator, now_ms: int = 0, savepoint: SavepointTarget | None = None) -> int:
     """Trigger a checkpoint of one subtask, whose barrier is aligned at once."""
     checkpoint_id = made.trigger(now_ms, 1, [A], savepoint).checkpoint_id
-    assert made.handle(BarrierAligned(checkpoint_id, now_ms)) == []
+    assert made.aligned(checkpoint_id, now_ms) == []
     return checkpoint_id
 
 
@@ -68,11 +60,11 @@ def complete(
     made: CheckpointCoordinator, checkpoint_id: int, slots: Iterable[SlotId] = (A,), now_ms: int = 0
 ) -> list[Instruction]:
     """Lead a triggered checkpoint to its end."""
-    instructions = made.handle(BarrierAligned(checkpoint_id, now_ms))
+    instructions = made.aligned(checkpoint_id, now_ms)
     for slot in slots:
-        instructions += made.handle(ack(checkpoint_id, slot))
+        instructions += made.acknowledged(ack(checkpoint_id, slot))
     assert kinds(instructions) == ["WriteMetadata"]
-    return made.handle(MetadataPublished(checkpoint_id, now_ms))
+    return made.published(checkpoint_id, now_ms)
 
 
 def due_first_at(made: CheckpointCoordinator, barrier_ms: int) -> bool:
@@ -87,7 +79,7 @@ def idle() -> CheckpointCoordinator:
     made = coordinator()
     complete(made, made.trigger(0, 1, [A, B]).checkpoint_id, [A, B])
     made.trigger(10, 2, [A, B])
-    made.handle(decline(2, A))
+    made.failed(2, BROKEN)
     return made
 
 
@@ -100,24 +92,23 @@ def triggered() -> CheckpointCoordinator:
 Event = Callable[[CheckpointCoordinator], list[Instruction]]
 
 EVENTS: dict[str, Event] = {
-    "ack A": lambda c: c.handle(ack(3, A)),
-    "ack B": lambda c: c.handle(ack(3, B)),
-    "aligned": lambda c: c.handle(BarrierAligned(3, 30)),
-    "decline": lambda c: c.handle(decline(3, A)),
-    "early tick": lambda c: c.handle(TimePassed(79)),
-    "late tick": lambda c: c.handle(TimePassed(80)),
-    "not completed": lambda c: c.handle(MetadataNotPublished(3, BROKEN)),
-    "abort": lambda c: c.handle(PendingAborted(BROKEN)),
+    "ack A": lambda c: c.acknowledged(ack(3, A)),
+    "ack B": lambda c: c.acknowledged(ack(3, B)),
+    "aligned": lambda c: c.aligned(3, 30),
+    "fails": lambda c: c.failed(3, BROKEN),
+    "early tick": lambda c: c.time_passed(79),
+    "late tick": lambda c: c.time_passed(80),
+    "abort": lambda c: c.abort_pending(BROKEN),
 }
 
 #: state: the events that lead to it, and what each of EVENTS does then: W write metadata, X abandon.
 TABLE: dict[str, tuple[list[str], str]] = {
-    "triggered": ([], "...X..XX"),
-    "half acknowledged": (["ack A"], "...X..XX"),
-    "acknowledged": (["ack A", "ack B"], "..WX..XX"),
-    "aligned": (["aligned"], "...X.XXX"),
-    "aligned and half acknowledged": (["aligned", "ack A"], ".W.X.XXX"),
-    "completing": (["aligned", "ack A", "ack B"], "...X.XXX"),
+    "triggered": ([], "...X..X"),
+    "half acknowledged": (["ack A"], "...X..X"),
+    "acknowledged": (["ack A", "ack B"], "..WX..X"),
+    "aligned": (["aligned"], "...X.XX"),
+    "aligned and half acknowledged": (["aligned", "ack A"], ".W.X.XX"),
+    "completing": (["aligned", "ack A", "ack B"], "...X.XX"),
 }
 
 
@@ -161,16 +152,14 @@ def test_what_an_event_does_to_a_pending_checkpoint(
 
 #: Events that say nothing new, are too late, or about what is unknown.
 FOREIGN: dict[str, Event] = {
-    "aligned, completed": lambda c: c.handle(BarrierAligned(1, 40)),
-    "aligned, aborted": lambda c: c.handle(BarrierAligned(2, 40)),
-    "aligned, unknown": lambda c: c.handle(BarrierAligned(9, 40)),
-    "ack, completed": lambda c: c.handle(ack(1, A)),
-    "ack, of a stranger": lambda c: c.handle(ack(1, SlotId("other", 0))),
-    "decline, completed": lambda c: c.handle(decline(1, A)),
-    "decline, aborted": lambda c: c.handle(decline(2, A)),
-    "decline, unknown": lambda c: c.handle(decline(9, A)),
-    "not completed, completed": lambda c: c.handle(MetadataNotPublished(1, BROKEN)),
-    "not completed, aborted": lambda c: c.handle(MetadataNotPublished(2, BROKEN)),
+    "aligned, completed": lambda c: c.aligned(1, 40),
+    "aligned, aborted": lambda c: c.aligned(2, 40),
+    "aligned, unknown": lambda c: c.aligned(9, 40),
+    "ack, completed": lambda c: c.acknowledged(ack(1, A)),
+    "ack, of a stranger": lambda c: c.acknowledged(ack(1, SlotId("other", 0))),
+    "failure, completed": lambda c: c.failed(1, BROKEN),
+    "failure, aborted": lambda c: c.failed(2, BROKEN),
+    "failure, unknown": lambda c: c.failed(9, BROKEN),
 }
 
 
@@ -191,27 +180,27 @@ def test_what_a_late_acknowledgement_points_at_is_deleted_and_nothing_else_happe
     made = in_state(state)
     before = picture(made)
     late = ack(checkpoint_id, A, data=b"late")
-    assert made.handle(late) == [DiscardState(late)]
+    assert made.acknowledged(late) == [DiscardState(late)]
     assert picture(made) == before
 
 
 def test_a_duplicate_acknowledgement_does_not_replace_the_first() -> None:
     made = in_state("half acknowledged")
-    made.handle(ack(3, A, data=b"twice"))
+    made.acknowledged(ack(3, A, data=b"twice"))
     assert made.pending[0].acks[A] == ack(3, A)
 
 
 def test_an_acknowledgement_of_a_subtask_that_was_not_asked_counts_nothing() -> None:
     made = in_state("aligned and half acknowledged")
     before = picture(made)
-    assert made.handle(ack(3, SlotId("other", 1))) == []
+    assert made.acknowledged(ack(3, SlotId("other", 1))) == []
     assert picture(made) == before
 
 
 def test_a_second_alignment_does_not_put_the_timeout_off() -> None:
     made = in_state("aligned")
-    made.handle(BarrierAligned(3, 60))
-    assert kinds(made.handle(TimePassed(80))) == ["AbandonCheckpoint"]
+    made.aligned(3, 60)
+    assert kinds(made.time_passed(80)) == ["AbandonCheckpoint"]
 
 
 @pytest.mark.parametrize("state", ["idle", *TABLE])
@@ -222,16 +211,16 @@ def test_what_is_not_pending_cannot_be_completed_and_nothing_changes(state: str)
         with pytest.raises(
             ImpossibleEventError, match=f"checkpoint {checkpoint_id} was published, but is not pending"
         ):
-            made.handle(MetadataPublished(checkpoint_id, 40))
+            made.published(checkpoint_id, 40)
     assert picture(made) == before
 
 
 def test_with_nothing_pending_time_and_abort_do_nothing() -> None:
     made = idle()
     before, kept = picture(made), (made.pending, made.last_id, made.retained)
-    assert made.handle(TimePassed(10**9)) == []
+    assert made.time_passed(10**9) == []
     assert picture(made) == before
-    assert made.handle(PendingAborted(BROKEN)) == []
+    assert made.abort_pending(BROKEN) == []
     assert (made.pending, made.last_id, made.retained) == kept, "though it may count anew"
 
 
@@ -241,13 +230,13 @@ class TestIdsAndTimes:
         assert (made.last_id, made.latest_completed, made.retained) == (0, None, ())
         triggered_ids = []
         for end in (
-            lambda now: made.handle(TimePassed(now)),
-            lambda _: made.handle(decline(made.last_id, A)),
+            lambda now: made.time_passed(now),
+            lambda _: made.failed(made.last_id, BROKEN),
             lambda _: None,
         ):
             triggered_ids.append(begin(made))
             end(10**6)
-            made.handle(PendingAborted(BROKEN))
+            made.abort_pending(BROKEN)
         assert triggered_ids == [1, 2, 3]
         assert [begin(made), begin(made, savepoint=SAVEPOINT), begin(made)] == [4, 5, 6]
 
@@ -266,10 +255,10 @@ class TestIdsAndTimes:
         made = coordinator(interval_ms=100)
         assert made.is_due(0)
         made.trigger(1_000, 1, [A])
-        made.handle(BarrierAligned(1, 1_500))
+        made.aligned(1, 1_500)
         assert not made.is_due(10**9), "one is pending"
-        made.handle(ack(1, A))
-        made.handle(MetadataPublished(1, 1_550))
+        made.acknowledged(ack(1, A))
+        made.published(1, 1_550)
         assert due_first_at(made, 1_600)
 
     @pytest.mark.parametrize("settings", [(100, 0), (10, 100)], ids=["interval", "raised to the pause"])
@@ -278,14 +267,14 @@ class TestIdsAndTimes:
     ) -> None:
         made = coordinator(interval_ms=settings[0], min_pause_ms=settings[1])
         made.trigger(1_000, 1, [A])
-        made.handle(decline(1, A))
+        made.failed(1, BROKEN)
         assert due_first_at(made, 1_100)
 
     def test_an_interval_of_zero_is_always_due_and_none_is_never(self) -> None:
         always = coordinator(interval_ms=0)
         always.trigger(5, 1, [])
-        assert kinds(always.handle(BarrierAligned(1, 8))) == ["WriteMetadata"], "no subtask is waited for"
-        always.handle(MetadataPublished(1, 8))
+        assert kinds(always.aligned(1, 8)) == ["WriteMetadata"], "no subtask is waited for"
+        always.published(1, 8)
         assert always.is_due(8)
         never = CheckpointCoordinator(CheckpointSettings())
         assert not never.is_due(10**12)
@@ -296,17 +285,17 @@ class TestIdsAndTimes:
     ) -> None:
         made = coordinator(timeout_ms=50)
         made.trigger(20, 1, [A, B], savepoint)
-        assert made.handle(TimePassed(10**9)) == []
-        made.handle(BarrierAligned(1, 10**9))
-        assert made.handle(TimePassed(10**9 + 49)) == []
-        (instruction,) = made.handle(TimePassed(10**9 + 50))
+        assert made.time_passed(10**9) == []
+        made.aligned(1, 10**9)
+        assert made.time_passed(10**9 + 49) == []
+        (instruction,) = made.time_passed(10**9 + 50)
         assert isinstance(instruction, AbandonCheckpoint)
         text = str(instruction.error)
         assert "checkpoint 1 expired after 50 ms" in text
         assert "count[0], count[1]" in text
 
     def test_an_expiry_names_only_who_is_missing(self) -> None:
-        (instruction,) = in_state("aligned and half acknowledged").handle(TimePassed(10**9))
+        (instruction,) = in_state("aligned and half acknowledged").time_passed(10**9)
         assert "count[1]" in str(instruction.error)
         assert "count[0]" not in str(instruction.error)
 
@@ -315,12 +304,11 @@ def fail_once(
     made: CheckpointCoordinator, by: str = "decline", savepoint: SavepointTarget | None = None
 ) -> list[Instruction]:
     checkpoint_id = begin(made, savepoint=savepoint)
-    if by == "decline":
-        return made.handle(decline(checkpoint_id, A))
     if by == "timeout":
-        return made.handle(TimePassed(10**9))
-    made.handle(ack(checkpoint_id, A))
-    return made.handle(MetadataNotPublished(checkpoint_id, BROKEN))
+        return made.time_passed(10**9)
+    if by == "metadata":
+        made.acknowledged(ack(checkpoint_id, A))
+    return made.failed(checkpoint_id, BROKEN)
 
 
 class TestFailuresAndRetention:
@@ -351,7 +339,7 @@ class TestFailuresAndRetention:
         made = coordinator(tolerable_failures=0)
         for _ in range(3):
             _ = begin(made), begin(made, savepoint=SAVEPOINT)
-            assert kinds(made.handle(PendingAborted(BROKEN))) == ["AbandonCheckpoint"] * 2
+            assert kinds(made.abort_pending(BROKEN)) == ["AbandonCheckpoint"] * 2
         assert kinds(fail_once(made)) == ["AbandonCheckpoint", "FailJob"]
 
     @pytest.mark.parametrize("retained", [1, 2, 5])
@@ -367,13 +355,13 @@ class TestFailuresAndRetention:
     def test_checkpoints_of_the_run_before_are_subsumed_as_well(self) -> None:
         made = CheckpointCoordinator(attrs.evolve(TOLERANT, num_retained=2), 5, [2, 4, 5])
         assert made.retained == (2, 4, 5)
-        assert made.handle(ack(4, A)) == [], "an acknowledgement that comes late deletes nothing"
+        assert made.acknowledged(ack(4, A)) == [], "an acknowledgement that comes late deletes nothing"
         assert complete(made, begin(made)) == [DiscardCheckpoint(2), DiscardCheckpoint(4), NotifyComplete(6)]
         assert made.retained == (5, 6)
 
     def test_metadata_is_written_for_the_checkpoint_with_all_its_acknowledgements(self) -> None:
         made = in_state("aligned and half acknowledged")
-        (instruction,) = made.handle(ack(3, B, data=b"b"))
+        (instruction,) = made.acknowledged(ack(3, B, data=b"b"))
         assert isinstance(instruction, WriteMetadata)
         assert instruction.checkpoint.acks == {A: ack(3, A), B: ack(3, B, data=b"b")}
 
@@ -386,9 +374,9 @@ class TestFailuresAndRetention:
         made = coordinator(tolerable_failures=1)
         for checkpoint_id in (1, 2):
             made.trigger(0, checkpoint_id, [A, B])
-        instructions = [made.handle(decline(1, slot)) for slot in (A, B)]
+        instructions = [made.failed(1, BROKEN) for _ in (A, B)]
         assert [kinds(each) for each in instructions] == [["AbandonCheckpoint"], []]
-        assert kinds(made.handle(decline(2, B))) == ["AbandonCheckpoint", "FailJob"]
+        assert kinds(made.failed(2, BROKEN)) == ["AbandonCheckpoint", "FailJob"]
 
 
 class TestSeveralPending:
@@ -400,16 +388,15 @@ class TestSeveralPending:
             begin(made, now_ms)
         assert not made.is_due(10**9)
 
-    @pytest.mark.parametrize("end", ["completed", "declined", "expired", "not completed", "aborted"])
+    @pytest.mark.parametrize("end", ["completed", "failed", "expired", "aborted"])
     def test_one_that_ends_makes_room(self, end: str) -> None:
         made = coordinator(interval_ms=0, max_concurrent=2)
         _ = begin(made), begin(made, 50)
         {
             "completed": lambda: complete(made, 1),
-            "declined": lambda: made.handle(decline(1, A)),
-            "expired": lambda: made.handle(TimePassed(50)),
-            "not completed": lambda: made.handle(MetadataNotPublished(1, BROKEN)),
-            "aborted": lambda: made.handle(PendingAborted(BROKEN)),
+            "failed": lambda: made.failed(1, BROKEN),
+            "expired": lambda: made.time_passed(50),
+            "aborted": lambda: made.abort_pending(BROKEN),
         }[end]()
         assert 1 not in ids(made)
         assert made.is_due(50)
@@ -417,7 +404,7 @@ class TestSeveralPending:
     def test_the_interval_is_kept_between_them(self) -> None:
         made = coordinator(interval_ms=100, max_concurrent=3)
         made.trigger(0, 1, [A])
-        made.handle(BarrierAligned(1, 40))
+        made.aligned(1, 40)
         assert due_first_at(made, 140)
         made.trigger(150, 2, [A])
         assert due_first_at(made, 250)
@@ -439,11 +426,11 @@ class TestSeveralPending:
         made = coordinator(timeout_ms=50, tolerable_failures=2)
         for aligned_ms in (100, 120, 150):
             begin(made, aligned_ms)
-        assert made.handle(TimePassed(149)) == []
-        assert [item.checkpoint.checkpoint_id for item in made.handle(TimePassed(170))] == [1, 2]
+        assert made.time_passed(149) == []
+        assert [item.checkpoint.checkpoint_id for item in made.time_passed(170)] == [1, 2]
         assert ids(made) == [3]
-        assert made.handle(TimePassed(199)) == []
-        assert kinds(made.handle(TimePassed(200))) == ["AbandonCheckpoint", "FailJob"]
+        assert made.time_passed(199) == []
+        assert kinds(made.time_passed(200)) == ["AbandonCheckpoint", "FailJob"]
 
 
 class TestMinPause:
@@ -457,22 +444,22 @@ class TestMinPause:
     ) -> None:
         made = coordinator(interval_ms=interval_ms, min_pause_ms=min_pause_ms)
         assert made.is_due(0), "nothing was completed yet"
-        made.handle(ack(begin(made, aligned_ms), A))
-        made.handle(MetadataPublished(1, completed_ms))
+        made.acknowledged(ack(begin(made, aligned_ms), A))
+        made.published(1, completed_ms)
         assert due_first_at(made, due_ms)
 
     def test_a_failure_begins_no_pause(self) -> None:
         made = coordinator(interval_ms=0, min_pause_ms=100, timeout_ms=60)
         complete(made, begin(made, 0), now_ms=0)
         begin(made, 100)
-        assert kinds(made.handle(TimePassed(160))) == ["AbandonCheckpoint"]
+        assert kinds(made.time_passed(160)) == ["AbandonCheckpoint"]
         assert due_first_at(made, 200)
 
     def test_it_is_kept_beside_one_that_is_pending(self) -> None:
         made = coordinator(interval_ms=0, min_pause_ms=100, max_concurrent=2)
         _ = begin(made, 0), begin(made, 100)
-        made.handle(ack(1, A))
-        made.handle(MetadataPublished(1, 150))
+        made.acknowledged(ack(1, A))
+        made.published(1, 150)
         assert due_first_at(made, 250)
 
     def test_it_counts_from_the_completion_of_a_savepoint_as_well(self) -> None:
@@ -486,7 +473,7 @@ class TestSubsumption:
         made = coordinator(max_concurrent=4, tolerable_failures=2)
         complete(made, begin(made))
         older = [made.trigger(0, epoch, [A]) for epoch in (2, 3)]
-        made.handle(ack(3, A))
+        made.acknowledged(ack(3, A))
         _ = begin(made), begin(made)
         *others, last = complete(made, 4)
         assert last == NotifyComplete(4)
@@ -496,14 +483,14 @@ class TestSubsumption:
         assert [item for item in others if item not in abandoned] == [DiscardCheckpoint(1)]
         assert ids(made) == [5]
         assert made.latest_completed == 4, "subtasks are told of it with the abortion"
-        assert kinds(made.handle(decline(5, A))) == ["AbandonCheckpoint"], "those before are not counted"
+        assert kinds(made.failed(5, BROKEN)) == ["AbandonCheckpoint"], "those before are not counted"
 
     def test_one_whose_metadata_is_being_written_is_subsumed_too(self) -> None:
         made = coordinator(max_concurrent=2)
         for checkpoint_id in (begin(made), begin(made)):
-            assert kinds(made.handle(ack(checkpoint_id, A))) == ["WriteMetadata"]
-        assert kinds(made.handle(MetadataPublished(2, 0))) == ["AbandonCheckpoint", "NotifyComplete"]
-        assert made.handle(MetadataNotPublished(1, BROKEN)) == []
+            assert kinds(made.acknowledged(ack(checkpoint_id, A))) == ["WriteMetadata"]
+        assert kinds(made.published(2, 0)) == ["AbandonCheckpoint", "NotifyComplete"]
+        assert made.failed(1, BROKEN) == []
         assert (made.retained, made.pending) == ((2,), ())
 
     def test_what_comes_of_a_subsumed_one_later_is_deleted(self) -> None:
@@ -511,9 +498,9 @@ class TestSubsumption:
         begin(made)
         complete(made, begin(made))
         before = picture(made)
-        assert made.handle(ack(1, A)) == [DiscardState(ack(1, A))]
-        assert made.handle(decline(1, A)) == []
-        assert made.handle(BarrierAligned(1, 5)) == []
+        assert made.acknowledged(ack(1, A)) == [DiscardState(ack(1, A))]
+        assert made.failed(1, BROKEN) == []
+        assert made.aligned(1, 5) == []
         assert picture(made) == before
 
 
@@ -531,7 +518,7 @@ class TestSavepoints:
         made = coordinator(interval_ms=100, max_concurrent=1)
         complete(made, begin(made, 0))
         made.trigger(90, 2, [A], SAVEPOINT)
-        made.handle(BarrierAligned(2, 95))
+        made.aligned(2, 95)
         assert due_first_at(made, 100)
 
     @pytest.mark.parametrize(
@@ -555,7 +542,7 @@ class TestSavepoints:
         begin(made, savepoint=target)
         assert complete(made, begin(made)) == [NotifyComplete(2)]
         assert ids(made) == [1]
-        assert kinds(made.handle(ack(1, A))) == ["WriteMetadata"]
+        assert kinds(made.acknowledged(ack(1, A))) == ["WriteMetadata"]
 
     @pytest.mark.parametrize("by", ["decline", "timeout", "metadata"])
     @pytest.mark.parametrize("target", [SAVEPOINT, STOP], ids=["", "stops the job"])
@@ -568,7 +555,7 @@ class TestSavepoints:
             assert abandon.checkpoint.savepoint == target
             assert made.pending == ()
             late = ack(checkpoint_id, B)
-            assert made.handle(late) == [DiscardState(late)]
+            assert made.acknowledged(late) == [DiscardState(late)]
         assert kinds(fail_once(made, by)) == ["AbandonCheckpoint", "FailJob"]
 
     def test_one_that_is_complete_begins_the_count_of_failures_anew(self) -> None:
@@ -601,7 +588,7 @@ def pair(made: CheckpointCoordinator) -> tuple[int, int]:
     checkpoint_id = begin(made)
     with_it = SavepointTarget("file:///savepoints/savepoint-3", checkpoint_id=checkpoint_id)
     savepoint_id = begin(made, savepoint=with_it)
-    assert made.handle(ack(savepoint_id, A)) == [], "it waits for the checkpoint"
+    assert made.acknowledged(ack(savepoint_id, A)) == [], "it waits for the checkpoint"
     return checkpoint_id, savepoint_id
 
 
@@ -610,11 +597,11 @@ def test_a_savepoint_completes_when_the_sinks_have_committed_what_its_checkpoint
     checkpoint_id, savepoint_id = pair(made)
     complete(made, checkpoint_id)
     assert ids(made) == [savepoint_id]
-    assert made.handle(EpochCommitted(0)) == [], "that was an earlier one"
-    (write,) = made.handle(EpochCommitted(1))
+    assert made.committed(0) == [], "that was an earlier one"
+    (write,) = made.committed(1)
     assert isinstance(write, WriteMetadata)
     assert write.checkpoint.checkpoint_id == savepoint_id
-    assert made.handle(EpochCommitted(1)) == [], "once"
+    assert made.committed(1) == [], "once"
 
 
 def test_a_later_checkpoint_that_overtakes_both_will_do() -> None:
@@ -623,20 +610,17 @@ def test_a_later_checkpoint_that_overtakes_both_will_do() -> None:
     later = made.trigger(0, 2, [A]).checkpoint_id
     assert kinds(complete(made, later)) == ["AbandonCheckpoint", "NotifyComplete"]
     assert ids(made) == [savepoint_id]
-    assert kinds(made.handle(EpochCommitted(2))) == ["WriteMetadata"]
+    assert kinds(made.committed(2)) == ["WriteMetadata"]
 
 
-@pytest.mark.parametrize("event", ["decline", "expires", "cannot be published"])
+@pytest.mark.parametrize("event", ["fails", "expires"])
 def test_a_savepoint_fails_with_its_checkpoint(event: str) -> None:
     made = coordinator()
     checkpoint_id, savepoint_id = pair(made)
-    if event == "decline":
-        instructions = made.handle(decline(checkpoint_id, A))
-    elif event == "expires":
-        instructions = made.handle(TimePassed(TOLERANT.timeout_ms))
+    if event == "expires":
+        instructions = made.time_passed(TOLERANT.timeout_ms)
     else:
-        made.handle(ack(checkpoint_id, A))
-        instructions = made.handle(MetadataNotPublished(checkpoint_id, BROKEN))
+        instructions = made.failed(checkpoint_id, BROKEN)
     abandoned = [i for i in instructions if isinstance(i, AbandonCheckpoint)]
     assert [i.checkpoint.checkpoint_id for i in abandoned] == [checkpoint_id, savepoint_id]
     assert len({str(i.error) for i in abandoned}) == 1, "for the same reason"
@@ -646,10 +630,6 @@ def test_a_savepoint_fails_with_its_checkpoint(event: str) -> None:
 def test_the_checkpoint_is_none_the_worse_for_its_savepoint() -> None:
     made = coordinator()
     checkpoint_id, savepoint_id = pair(made)
-    assert kinds(made.handle(decline(savepoint_id, A))) == ["AbandonCheckpoint"]
+    assert kinds(made.failed(savepoint_id, BROKEN)) == ["AbandonCheckpoint"]
     assert ids(made) == [checkpoint_id]
     complete(made, checkpoint_id)
-
-
-def test_every_event_is_handled() -> None:
-    assert set(coordinator_module._HANDLERS) == set(get_args(coordinator_module.Event))

@@ -10,20 +10,18 @@ import attrs
 import pytest
 from support_job import GrowingSource, JobRun, LocalRunner, latest, numbers, once
 from support_runtime import PATIENCE_S, PICKLED
-from test_replacing_sinks import RARELY, Table
+from test_job import RARELY, Table
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.state import ValueStateDescriptor
+from pyflinkstate import Available, KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
 from pyflinkstate.errors import BadRecordError, SparkJobError, UserFunctionError
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master.planner import EpochPlanner, Step
-from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import Available, CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -259,7 +257,6 @@ class TestThePlanner:
         ahead = made.ahead(2, first)
         assert first.end["index"] == 2
         assert ahead == made.next(2, first.end)
-        assert ahead is not None
         assert ahead.end["index"] == 4
 
     def test_it_is_written_down_when_it_begins(self) -> None:
@@ -277,17 +274,14 @@ class TestThePlanner:
         second = made.next(2, first.end)
         assert second is not None
         ahead = made.ahead(3, second)
-        assert ahead is not None
         assert ahead.is_last
 
     def test_one_that_begins_again_ends_where_it_ended(self) -> None:
         made, _ = self.planner()
         found = made.next(1, at(1))
-        assert found is not None
         assert found.end["index"] == 2
         made.commit(1, found.end)
         found = made.next(1, at(1))
-        assert found is not None
         assert found.end["index"] == 3, "it was committed, and is forgotten"
 
     def test_only_after_a_full_epoch_is_the_source_asked_and_only_a_settled_one_is_taken(self) -> None:
@@ -301,7 +295,6 @@ class TestThePlanner:
 
         made = EpochPlanner(Paced(list(range(9)), 2), None)
         first = made.next(1, at(0, 9))
-        assert first is not None
         assert made.ahead(2, first) is None, "there may be more of it later"
         second = made.next(2, first.end)
         assert second is not None

@@ -19,15 +19,14 @@ from slot_functions import Count
 from support_job import JobRun, numbers
 from support_runtime import PICKLED
 
+from pyflinkstate import CheckpointStats, JobListener
 from pyflinkstate.errors import CheckpointFailuresExceededError, CheckpointStorageError, PyFlinkStateError
-from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import JobListener
-from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.plan import ChainNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(120)]
 
@@ -114,11 +113,6 @@ def job_of(folder: Path, padding: int, out: list[Any]) -> JobRun:
 
 
 EXPECTED = sorted((number % 3, number // 3 + 1) for number in range(EPOCHS * 3))
-
-
-@pytest.fixture
-def out() -> list[Any]:
-    return []
 
 
 @pytest.mark.parametrize("padding", [10, 40_000], ids=["inline state", "state in files"])

@@ -1,32 +1,48 @@
-"""The job master without Spark: epochs, checkpoints, commits, restarts."""
+"""Whole jobs without checkpoints, their clocks, and the answers of PyFlink."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import queue
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from support_job import JobRun, counts, numbers, once
-from support_runtime import tree
+from answered_programs import SEEDS, answers, found_for
+from local_environment import local_environment
+from random_programs import program_of
+from support_job import JobRun, LocalRunner, counts, latest, numbers, once
+from support_runtime import PICKLED, ManualClock, tree
+from support_slots import ActingRunner, ServedSlot, acknowledge
+from tiers import cases
 
+from pyflinkstate import CheckpointStats, FileSink, ReplacingSink
 from pyflinkstate.errors import (
     BadRecordError,
+    CheckpointFailuresExceededError,
     JobFailedError,
     SinkError,
     SparkJobError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.sources import DirectorySource
+from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings, RestartStrategy
+from pyflinkstate.runtime.settings.restart import (
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FixedDelayRestart,
+)
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sinks.sinks import FrameWriter
+from pyflinkstate.runtime.sources import DirectorySource, RateSource
 from pyflinkstate.runtime.sources.formats import JsonFormat
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock, decode_values, steady
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -100,12 +116,6 @@ def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: Checkpoi
     assert storage.checkpoint_ids(job.job_id) == [4], "older ones are subsumed"
 
 
-def test_several_checkpoints_are_kept_if_asked_for(run: JobRun, storage: CheckpointFolders) -> None:
-    run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=3)
-    job = run.run()
-    assert storage.completed(job.job_id) == [2, 3, 4]
-
-
 def test_within_the_interval_epochs_have_no_barrier_but_the_last_has(
     run: JobRun, storage: CheckpointFolders, out: list[Any]
 ) -> None:
@@ -135,16 +145,7 @@ def test_each_task_is_told_of_its_epoch_and_attempt(run: JobRun) -> None:
     told = [(request.link.epoch, request.link.driver.attempt) for request in run.runner.requests]
     assert told == [(1, 0), (2, 0), (3, 0), (3, 1), (4, 1)]
     assert run.runner.requests[0].description == "orders: epoch 1"
-
-
-def test_a_consumer_that_stops_ends_the_job(run: JobRun, storage: CheckpointFolders, out: list[Any]) -> None:
-    job = run.job()
-    epochs = job.run()
-    assert next(epochs) == 1
-    epochs.close()
-    assert out == [0, 20]
-    assert storage.completed(job.job_id) == storage.checkpoint_ids(job.job_id) == [1]
-    assert len(run.runner.requests) == 1
+    assert [(stats.epoch, stats.restarts) for stats in run.heard.epochs] == [(1, 0), (2, 0), (3, 1), (4, 1)]
 
 
 # --- failures and restarts -----------------------------------------------------------------------------
@@ -246,13 +247,6 @@ def test_attempts_that_are_used_up_end_the_job(run: JobRun) -> None:
     assert run.clock.slept == [5, 5]
 
 
-def test_without_restarts_the_failure_itself_is_raised(run: JobRun) -> None:
-    run.runner.before = once(SPARK_FAILED, 2)
-    with pytest.raises(SparkJobError) as caught:
-        run.run()
-    assert caught.value is SPARK_FAILED
-
-
 def test_a_completed_checkpoint_gives_the_attempts_back(run: JobRun, out: list[Any]) -> None:
     run.restart = FixedDelayRestart(1, 0)
     hooks = [once(SPARK_FAILED, epoch) for epoch in (1, 2, 3, 4)]
@@ -278,3 +272,258 @@ def test_rows_that_were_rejected_are_told_once(run: JobRun, tmp_path: Path) -> N
     job = run.run()
     assert [row.text for row in job.result().rejected] == ["bad 0", "bad 1", "bad 2"]
     assert counts(job) == {"files.records_out": 3, "files.records_malformed": 3}
+
+
+HOUR_MS = 3_600_000
+FAILED = SparkJobError("an executor was lost")
+
+jumps = pytest.mark.parametrize("jump_ms", [0, HOUR_MS, -HOUR_MS], ids=["not set", "forward", "back"])
+
+
+def run_of(
+    storage: CheckpointFolders | None, before: Callable[[EpochRequest], None], **settings: Any
+) -> JobRun:
+    runner = LocalRunner()
+    runner.before = before
+    return JobRun(numbers(20, 2), DriverSink(lambda *_: None), storage, runner=runner, **settings)
+
+
+@jumps
+def test_checkpoints_come_at_their_interval(storage: CheckpointFolders, jump_ms: int) -> None:
+    def before(request: EpochRequest) -> None:
+        run.clock.time_ms += 400
+        if request.link.epoch == 4:
+            run.clock.set(jump_ms)
+
+    run = run_of(storage, before, checkpoints=CheckpointSettings(interval_ms=1_000))
+    stats = run.run().result().checkpoints
+    assert [checkpoint.epoch for checkpoint in stats] == [1, 4, 7, 10]
+    assert all(0 <= checkpoint.duration_ms < 60_000 for checkpoint in stats)
+
+
+@jumps
+def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
+    storage: CheckpointFolders, jump_ms: int
+) -> None:
+    def before(request: EpochRequest) -> None:
+        if request.link.epoch == 4:
+            run.clock.set(jump_ms)
+
+    run = run_of(storage, before)
+    began_ms = run.clock.time_ms
+    stats = run.run().result().checkpoints
+    assert {checkpoint.triggered_ms for checkpoint in stats} == {began_ms, began_ms + jump_ms}
+    assert storage.load_latest("orders").timestamp_ms == began_ms + jump_ms
+
+
+def acted(storage: CheckpointFolders, act: Any, timeout_ms: int) -> JobRun:
+    keyed = StatefulNode(numbers(), lambda n: n % 4, PICKLED, None, "process")  # type: ignore[arg-type]
+    settings = CheckpointSettings(interval_ms=10**9, timeout_ms=timeout_ms)
+    sink = DriverSink(lambda *_: None)
+    return JobRun(keyed, sink, storage, parallelism=2, runner=ActingRunner(act), checkpoints=settings)
+
+
+@pytest.mark.full
+def test_a_checkpoint_that_nobody_acknowledges_expires_though_the_clock_is_set_back(
+    storage: CheckpointFolders,
+) -> None:
+    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+        if request.link.epoch == 2:
+            run.clock.set(-HOUR_MS)
+
+    run = acted(storage, act, timeout_ms=1_000)
+    run.clock.step_ms = 1
+    with pytest.raises(CheckpointFailuresExceededError, match="expired after 1000 ms"):
+        run.run()
+    assert run.clock.time_ms < ManualClock().time_ms, "no hour has passed"
+
+
+def test_a_checkpoint_does_not_expire_because_the_clock_is_set_forward(storage: CheckpointFolders) -> None:
+    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+        if request.barrier is not None:
+            waiting.append(request)
+        if request.link.epoch == 2:
+            run.clock.set(HOUR_MS)
+        if request.link.epoch == 3 or (request.barrier is not None and request.link.epoch > 1):
+            for late in waiting:
+                acknowledge(late, slots)
+            waiting.clear()
+
+    waiting: list[EpochRequest] = []
+    run = acted(storage, act, timeout_ms=60_000)
+    assert [checkpoint.epoch for checkpoint in run.run().result().checkpoints] == [1, 4]
+
+
+@jumps
+def test_a_restart_waits_for_its_delay_and_no_longer(storage: CheckpointFolders, jump_ms: int) -> None:
+    run = run_of(storage, failing(2), restart=FixedDelayRestart(1, 250))
+    run.clock.on_sleep = lambda _: run.clock.set(jump_ms)
+    assert run.run().result().restarts == 1
+    assert run.clock.slept == [250]
+
+
+def failing(*calls: int, passes: Callable[[], None] = lambda: None) -> Callable[[EpochRequest], None]:
+    """Fail the epochs of these numbers, as they are asked for; time passes before each of them."""
+    asked = itertools.count(1)
+
+    def before(_: EpochRequest) -> None:
+        if next(asked) in calls:
+            passes()
+            raise FAILED
+
+    return before
+
+
+RATE = FailureRateRestart(1, 60_000, 5)
+GROWING = ExponentialDelayRestart(100, 10_000, 2.0, reset_threshold_ms=600_000, jitter_factor=0.0)
+
+
+@jumps
+@pytest.mark.parametrize(
+    ("strategy", "passing_ms", "delays"),
+    [
+        (RATE, 120_000, [5, 5]),
+        (RATE, 1_000, None),
+        (GROWING, 1_000, [100, 200]),
+        (GROWING, 700_000, [100, 100]),
+    ],
+)
+def test_failures_count_together_if_they_lie_close_together_whatever_the_clock_says(
+    storage: CheckpointFolders,
+    jump_ms: int,
+    strategy: RestartStrategy,
+    passing_ms: int,
+    delays: list[int] | None,
+) -> None:
+    def passes() -> None:
+        clock.time_ms += passing_ms
+        clock.set(jump_ms)
+
+    clock = ManualClock()
+    run = run_of(storage, failing(2, 4, passes=passes), restart=strategy, clock=clock)
+    with pytest.raises(JobFailedError) if delays is None else nullcontext():
+        run.run()
+    assert clock.slept == (delays or [5])
+
+
+@jumps
+def test_a_stream_is_idle_when_it_was_silent_for_so_long(jump_ms: int) -> None:
+    run = run_of(None, lambda _: None)
+    tracker = run.job()._actions.input.event_time
+    tracker._idle_timeouts_ms = {"a": 60_000}
+    tracker.begin({})
+    run.clock.set(jump_ms)
+    run.clock.time_ms += 59_999
+    assert tracker.progress().idle == frozenset()
+    run.clock.time_ms += 1
+    assert tracker.progress().idle == {"a"}
+
+
+# --- others that ask what time it is -----------------------------------------------------------------------
+
+
+@jumps
+def test_a_rate_stays_what_it_is(jump_ms: int) -> None:
+    clock = ManualClock()
+    source = RateSource(10, steady(clock))
+    start = source.initial_offset()
+    assert start["start_ms"] == clock.time_ms
+    clock.set(jump_ms)
+    clock.time_ms += 2_000
+    assert source.latest_offset(start, whole=False).end["index"] == 20
+
+
+def test_a_meter_counts_anew_when_the_clock_was_set_back() -> None:
+    clock = ManualClock()
+    metrics = OperatorMetrics(clock.now_ms)
+    meter = metrics.add_group("g").meter("m")
+    meter.mark_event(100)
+    clock.set(-HOUR_MS)
+    metrics.values()
+    clock.time_ms += 2_000
+    meter.mark_event(10)
+    (value,) = metrics.values().values()
+    assert value.rate == 5.0
+
+
+def test_the_systems_clock_has_both_readings() -> None:
+    clock = SystemClock()
+    readings = [clock.monotonic_ms() for _ in range(100)]
+    assert readings == sorted(readings)
+    assert clock.receive(queue.SimpleQueue(), 1) is None
+    assert clock.monotonic_ms() > readings[0] - 1
+
+
+@jumps
+def test_the_net_runtime_is_what_has_passed(jump_ms: int) -> None:
+    def before(request: EpochRequest) -> None:
+        run.clock.time_ms += 100
+        if request.link.epoch == 1:
+            run.clock.set(jump_ms)
+
+    run = run_of(None, before)
+    job = run.job()
+    assert job.result().get_net_runtime() == 0
+    assert len(list(job.run())) == len(run.runner.requests)
+    passed_ms = job.result().get_net_runtime()
+    run.clock.time_ms += HOUR_MS
+    assert (
+        job.result().get_net_runtime() == passed_ms == 100 * len(run.runner.requests) + sum(run.clock.slept)
+    )
+
+
+#: After the first one no checkpoint is due, so a later failure takes the job far back.
+RARELY = CheckpointSettings(interval_ms=10**6)
+
+
+class Table(ReplacingSink):
+    """A table of rows by epoch, which a crash of the driver leaves as it is."""
+
+    def __init__(self, rows: dict[int, list[int]]) -> None:
+        self.rows = rows
+
+    def open(self, job_id: str, restored_epoch: int | None) -> None:
+        """Nothing to open."""
+
+    def writer(self, epoch: int) -> FrameWriter:
+        return FrameWriter()
+
+    def prepare(self, epoch: int, results: list[Any]) -> None:
+        self.rows[epoch] = [row for _, frame in results for row in decode_values(frame)]
+
+    def commit(self, epoch: int) -> None:
+        """What was prepared is there already."""
+
+    def rewind(self, epoch: int) -> None:
+        """What comes again replaces what is there."""
+
+
+def test_a_restored_job_cuts_its_epochs_as_they_were_written(storage: CheckpointFolders) -> None:
+    """The source would give five records at once now, but the table has epochs of three."""
+    rows: dict[int, list[int]] = {}
+    run = JobRun(numbers(10, 3), Table(rows), storage, checkpoints=RARELY)
+    run.runner.after = once(BadRecordError("bad input"), 4)
+    with pytest.raises(BadRecordError):
+        run.run()
+    assert rows == {1: [0, 1, 2], 2: [3, 4, 5], 3: [6, 7, 8]}
+    JobRun(numbers(10, 5), Table(rows), storage, latest(storage), checkpoints=RARELY).run()
+    assert rows == {1: [0, 1, 2], 2: [3, 4, 5], 3: [6, 7, 8], 4: [9]}
+
+
+TOGETHER = 10
+#: Programs for the quick tier, each of one epoch.
+QUICK = [[2, 4, 7]]
+#: The first batches are run by the full tier, and the others by the soak.
+BATCHES = [SEEDS[begin : begin + TOGETHER] for begin in range(0, len(SEEDS), TOGETHER)]
+FULL = 10
+SOAKED = [pytest.param(seeds, marks=pytest.mark.slow) for seeds in BATCHES[FULL:]]
+ALL_ANSWERS = [*cases(BATCHES[:FULL], quick=()), *SOAKED]
+
+
+@pytest.mark.parametrize("seeds", [*QUICK, *ALL_ANSWERS], ids=str)
+def test_programs_give_the_answers_of_pyflink(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seeds: list[int]
+) -> None:
+    found = found_for(local_environment(monkeypatch), seeds, tmp_path)
+    different = {seed: found[seed] for seed in seeds if found[seed] != answers()[seed]}
+    assert not different, [(program_of(seed), answers()[seed]) for seed in different]

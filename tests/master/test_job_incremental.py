@@ -16,29 +16,21 @@ from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_poin
 from support_runtime import PICKLED, decline, wait_for_exit
 from support_slots import SLOTS, ActingRunner, ServedSlot
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate import ExternalizedCheckpointRetention, FileSystemCheckpointStorage
+from pyflinkstate.backends.format import CheckpointMetadata, KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
-from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import loop as loop_module
-from pyflinkstate.runtime.master.shared_state import shared_files
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.master.checkpoint_files import shared_files
+from pyflinkstate.runtime.plan import SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
-from pyflinkstate.runtime.wire.messages import CheckpointAck, StateMaterialized
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.wire import CheckpointAck, StateMaterialized
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 @pytest.fixture

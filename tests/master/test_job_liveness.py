@@ -1,53 +1,57 @@
-"""No wait of a job is without a sign of life: what owes it a word and ends without one is an event."""
+"""What a job waits for may be gone: the engine, a slot, the control server, an answer, a port."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import queue
+import socket
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
-from slot_functions import Count
-from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, numbers, once
+from injections import OF_THE_JOB, Injection, lines_of
+from slot_functions import Count, Echo
+from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, latest, numbers, once
 from support_runtime import PATIENCE_S, PICKLED, next_event, raising, receive
 from support_slots import SLOT, Driver, in_thread, outcome
+from tiers import cases
 
+from pyflinkstate import EpochStats, FileSink, JobClient, JobListener, JobStatus
+from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
+    BadRecordError,
+    CheckpointFailuresExceededError,
+    CheckpointStorageError,
     DriverUnreachableError,
     JobCancelledError,
+    JobSupersededError,
     PyFlinkStateError,
     SlotLostError,
     SparkJobError,
     SparkUnavailableError,
 )
-from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest
-from pyflinkstate.runtime.master import loop as loop_module
-from pyflinkstate.runtime.master.reports.observe import JobListener
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.engine import EpochEnded, EpochRequest
+from pyflinkstate.runtime.master import Job
+from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.slots.control import SlotLost
-from pyflinkstate.runtime.slots.stdout import Lines, OutputForwarder
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.wire.messages import AcquireSlot, RegisterSlot, SlotUnavailable, StartSlot
-from pyflinkstate.runtime.wire.transport import Address
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.slots import SlotLost
+from pyflinkstate.runtime.slots.process import Lines, OutputForwarder
+from pyflinkstate.runtime.storage import CheckpointFolders, run_id_after
+from pyflinkstate.runtime.wire import AcquireSlot, Address, RegisterSlot, SlotUnavailable, StartSlot
 
 pytestmark = pytest.mark.timeout(60)
 
 Done = Callable[[EpochEnded], None]
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 class SilentRunner(LocalRunner):
@@ -331,3 +335,258 @@ def test_output_goes_on_after_what_could_not_be_sent() -> None:
     tried.get(timeout=PATIENCE_S)
     forwarder.add(logging.INFO, "second")
     assert (logging.WARNING, "(lines that were dropped: 1)") in sent.get(timeout=PATIENCE_S)
+
+
+LINES = lines_of(OF_THE_JOB)
+#: One of so many lines is in the quick tier.
+EVERY = 12
+
+
+class Stops(LocalRunner):
+    """An engine that runs nothing any more, and tells nobody, once it has stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_stopped = threading.Event()
+
+    def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        super().start(request, lambda ended: self._tell(lambda: done(ended)))
+
+    def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+        super().shuffle_ahead(request, lambda: self._tell(done))
+
+    def _tell(self, done: Callable[[], None]) -> None:
+        if not self.has_stopped.is_set():
+            done()
+
+    def lost(self) -> PyFlinkStateError | None:
+        return self.gone()
+
+    def gone(self) -> PyFlinkStateError | None:
+        return SparkUnavailableError("the Spark application ended") if self.has_stopped.is_set() else None
+
+
+def named(line: tuple[CodeType, int]) -> str:
+    return f"{line[0].co_name}:{line[1]}"
+
+
+@pytest.mark.parametrize(("code", "line"), cases(LINES, quick=LINES[::EVERY]), ids=map(named, LINES))
+def test_the_job_ends_wherever_its_engine_stops(
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch, code: CodeType, line: int
+) -> None:
+    before = set(threading.enumerate())
+    runner = Stops()
+    end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
+    sink, restart = DriverSink(lambda *_: None), FixedDelayRestart(5, 0)
+    run = JobRun(end, sink, storage, runner=runner, restart=restart, checkpoints=EVERY_EPOCH)
+    injection = Injection(code, line, passages=1, act=runner.has_stopped.set)
+    injection.install()
+    try:
+        client = JobClient(run.job(), None)
+    finally:
+        injection.uninstall()
+    error = client.get_job_execution_result().exception(PATIENCE_S)
+    is_late = not injection.has_happened or error is None  # after the last epoch, or not passed twice
+    assert is_late or isinstance(error, SparkUnavailableError), error
+    for thread in set(threading.enumerate()) - before:
+        with suppress(RuntimeError):  # it has yet to begin, and reaps a slot that has ended
+            thread.join(PATIENCE_S)
+        assert not thread.is_alive(), thread
+
+
+def test_most_lines_are_passed_while_the_job_runs(
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the test above would show nothing."""
+    passed: set[Any] = set()
+    end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
+    run = JobRun(end, DriverSink(lambda *_: None), storage, checkpoints=EVERY_EPOCH)
+
+    def watch(frame: Any, event: str, _: Any) -> Any:
+        if event == "line":
+            passed.add((frame.f_code, frame.f_lineno))
+        return watch
+
+    threading.settrace(watch)
+    try:
+        client = JobClient(run.job(), None)
+    finally:
+        threading.settrace(None)  # type: ignore[arg-type]
+    client.get_job_execution_result().result(PATIENCE_S)
+    assert len(passed.intersection(LINES)) > len(LINES) // 2
+
+
+#: More often than anything is tried.
+ALWAYS = 1000
+
+
+class LosesAnswer(CheckpointFolders):
+    """Publishes checkpoint 2, and says that it could not; then it refuses some operations so many times."""
+
+    def __init__(self, directory: str, **refused: int) -> None:
+        super().__init__(directory)
+        self.refused = Counter(refused)
+        self.is_lost = False
+        #: Called when the job looks which checkpoints are complete.
+        self.listed: Callable[[], None] = lambda: None
+
+    def complete(
+        self, metadata: CheckpointMetadata, uri: str | None = None, has_shared: bool = False
+    ) -> None:
+        super().complete(metadata, uri, has_shared)
+        if metadata.checkpoint_id == 2:
+            self.is_lost = True
+            raise CheckpointStorageError("checkpoint storage: the answer was lost")
+
+    def discard(self, uri: str) -> None:
+        if uri.endswith("/chk-2"):
+            self._refuse("discard")
+        super().discard(uri)
+
+    def completed(self, job_id: str) -> list[int]:
+        self._refuse("completed")
+        found = super().completed(job_id)
+        if self.is_lost:
+            self.listed()
+        return found
+
+    def _refuse(self, operation: str) -> None:
+        if self.is_lost and self.refused[operation]:
+            self.refused[operation] -= 1
+            raise CheckpointStorageError(f"checkpoint storage: {operation} is refused")
+
+
+class GoesBack(DriverSink):
+    """Does something when the job goes back behind its output."""
+
+    def __init__(self, out: list[Any], do: Callable[[], object]) -> None:
+        super().__init__(lambda _, values: out.extend(values))
+        self._do = do
+
+    def rewind(self, epoch: int) -> None:
+        self._do()
+        super().rewind(epoch)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoints")
+
+
+def run_with(storage: CheckpointFolders, out: list[Any]) -> JobRun:
+    """Return a job of 0..9, three an epoch, that may restart three times."""
+    sink = DriverSink(lambda _, values: out.extend(values))
+    return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(3, 0))
+
+
+@pytest.mark.parametrize(
+    "refused", [{"discard": 2}, {"discard": 1, "completed": 1}], ids=["deletes", "a delete and a list"]
+)
+def test_the_job_goes_back_when_it_could_be_deleted(
+    directory: str, out: list[Any], refused: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = run_with(LosesAnswer(directory, **refused), out)
+    there: list[list[int]] = []
+    run.sink = GoesBack(out, lambda: there.append(CheckpointFolders(directory).completed(job.job_id)))
+    job = run.job()
+    with caplog.at_level(logging.WARNING, "pyflinkstate"):
+        list(job.run())
+    assert there == [[1]]
+    assert out == list(range(10))
+    told = [type(error) for _, error in run.heard.restarts]
+    assert told == [CheckpointFailuresExceededError, CheckpointStorageError]
+    assert "the attempt cannot begin: " in caplog.text
+
+
+def test_no_output_is_lost_where_it_cannot_be_deleted(directory: str, tmp_path: Path) -> None:
+    def before(request: EpochRequest) -> None:
+        if request.link.driver.attempt > 0:
+            raise BadRecordError("the job has gone back")
+
+    storage = LosesAnswer(directory, discard=ALWAYS)
+    run = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, restart=FixedDelayRestart(3, 0))
+    run.runner.before = before
+    with pytest.raises(PyFlinkStateError):
+        run.run()
+
+    storage.refused.clear()
+    restore = latest(storage)
+    assert restore.metadata.checkpoint_id == 2
+    JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, restore=restore).run()
+    files = sorted((tmp_path / "out").glob("epoch=*/part-*"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert rows == list(range(10))
+
+
+def test_a_driver_that_another_one_has_followed_leaves_it(directory: str, out: list[Any]) -> None:
+    """The newer one may have been told to restore it."""
+    storage, other = LosesAnswer(directory, discard=1), CheckpointFolders(directory)
+    storage.listed = lambda: other.write_run(job.job_id, run_id_after(other.runs(job.job_id), "f" * 8))
+    job = run_with(storage, out).job()
+    with pytest.raises(JobSupersededError):
+        list(job.run())
+    assert other.completed(job.job_id) == [1, 2]
+
+
+STRANGERS = 600
+
+
+class Crowd(JobListener):
+    """Connects to each port of a job after its first epoch, and stays."""
+
+    def __init__(self, stack: ExitStack, trickles: bool) -> None:
+        self.job: Job | None = None
+        self.connections: list[socket.socket] = []
+        self._stack = stack
+        self._trickles = trickles
+        self._ended = threading.Event()
+
+    def on_epoch(self, stats: EpochStats) -> None:
+        if self.connections:
+            return
+        slots = self.job._slots
+        addresses = [slots.control.address, *slots.registry.addresses().values()]
+        assert len(addresses) == 2
+        for address in addresses:
+            for _ in range(STRANGERS):
+                made = socket.create_connection((address.host, address.port))
+                self.connections.append(self._stack.enter_context(made))
+            assert address.unix_path is None or self._crowd_on_unix(address.unix_path)
+        if self._trickles:
+            trickling = threading.Thread(target=self._trickle, daemon=True)
+            trickling.start()
+            self._stack.callback(trickling.join, 30)
+            self._stack.callback(self._ended.set)
+
+    def _crowd_on_unix(self, path: str) -> bool:
+        for _ in range(STRANGERS):
+            made = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+            made.connect(path)
+            self.connections.append(made)
+        return True
+
+    def _trickle(self) -> None:
+        while not self._ended.wait(0.001):
+            for connection in self.connections:
+                with suppress(OSError):
+                    connection.send(b"P", socket.MSG_DONTWAIT)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+@pytest.mark.parametrize("trickles", cases([False, True], quick=[True]), ids=["idle", "trickling"])
+def test_its_epochs_go_on(storage: CheckpointFolders, stack: ExitStack, trickles: bool) -> None:
+    out: list[Any] = []
+    keyed = StatefulNode(numbers(30), lambda n: n % 4, PICKLED, Echo(), "process")
+    crowd = Crowd(stack, trickles)
+    run = JobRun(keyed, DriverSink(lambda _, values: out.extend(values)), storage, listeners=(crowd,))
+    crowd.job = run.job()
+    for _ in crowd.job.run():
+        pass
+    assert len(crowd.connections) == 3 * STRANGERS
+    assert len(out) == 30
+    assert run.heard.restarts == []

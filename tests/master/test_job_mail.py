@@ -14,6 +14,7 @@ from slot_functions import Count
 from support_job import JobRun, Mailbox, numbers, once
 from support_runtime import PATIENCE_S, PICKLED
 
+from pyflinkstate import Available, Epoch, JobListener, JobStatus, Source, SplitEpoch
 from pyflinkstate.errors import (
     CheckpointError,
     FunctionResultError,
@@ -24,28 +25,18 @@ from pyflinkstate.errors import (
     SourceError,
     SparkJobError,
 )
-from pyflinkstate.runtime.master import SavepointRequest
-from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.observe import JobListener
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.master import Job, SavepointRequest
+from pyflinkstate.runtime.plan import SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.wire.messages import CancelJob, CheckpointAck, WakeUp
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.wire import CancelJob, CheckpointAck, WakeUp
 
 pytestmark = pytest.mark.timeout(60)
 
 SPARK_FAILED = SparkJobError("an executor was lost")
 DELAY_MS = 600_000
-
-
-@pytest.fixture
-def out() -> list[Any]:
-    """What the sink has been given, in order."""
-    return []
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
-"""The job master and its slots: what it deploys, what it does with what they say, and how they end.
-
-Most tests act the slots; the last ones run real ones.
-"""
+"""The slots of whole jobs: their life, and that each is a fork."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,14 +13,16 @@ from typing import Any
 
 import attrs
 import pytest
+import slot_nursery
 from slot_functions import Count, Echo, TellOfClose, TellOfCollector
 from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
-from support_slots import SLOTS, ActingRunner, ServedSlot, acknowledge
+from support_slots import SLOTS, ActingRunner, Driver, ServedSlot, acknowledge
 
-from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate import Available
+from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
+    OperatorState,
     OperatorStateEntry,
     OperatorStateHandle,
     OperatorSubtaskState,
@@ -32,37 +32,26 @@ from pyflinkstate.backends.format.state_handles import (
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.types.state_meta import OperatorStateMode
+from pyflinkstate.backends.operator_state import assign_state
+from pyflinkstate.backends.types import OperatorStateMode
 from pyflinkstate.errors import (
     BadRecordError,
-    CheckpointFailuresExceededError,
     SlotLostError,
     SparkJobError,
 )
-from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.master import RestorePoint, loop as loop_module
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.master import RestorePoint
+from pyflinkstate.runtime.plan import SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
-from pyflinkstate.runtime.sources.sources import Available
-from pyflinkstate.runtime.sources.spark_sources import QueryLog, StreamingSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.wire.messages import (
-    AbortCheckpoint,
-    CloseSlot,
-    NotifyCheckpointComplete,
-    TaskReport,
-)
+from pyflinkstate.runtime.sources import QueryLog, StreamingSource
+from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.tasks.slot_client import SLOT_MODULE
+from pyflinkstate.runtime.wire import AbortCheckpoint, CloseSlot, NotifyCheckpointComplete, TaskReport
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 def keyed(function: Any = None, **settings: Any) -> StatefulNode:
@@ -192,14 +181,6 @@ def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: Checkpoi
     barriers = [request.barrier is not None for request in run.runner.requests]
     assert barriers == [True, False, False, True], "one checkpoint at a time"
     assert [(s.checkpoint_id, s.epoch) for s in job.result().checkpoints] == [(1, 1), (2, 4)]
-
-
-def test_a_checkpoint_that_nobody_acknowledges_expires(storage: CheckpointFolders) -> None:
-    run = acted(storage, lambda *_: None, checkpoints=CheckpointSettings(interval_ms=10**9, timeout_ms=1_000))
-    run.clock.step_ms = 100
-    with pytest.raises(CheckpointFailuresExceededError, match=r"expired after 1000 ms, waiting for process"):
-        run.run()
-    assert storage.checkpoint_ids(run.runner.requests[0].barrier.folder.split("/")[-2]) == []
 
 
 # --- a source that must hear when an epoch is durable --------------------------------------------------
@@ -423,3 +404,34 @@ def test_the_collector_of_a_slot_is_set_before_states_are_made() -> None:
     node = StatefulNode(numbers(1), lambda number: number, PICKLED, TellOfCollector(), "tell")
     JobRun(node, DriverSink(lambda _, values: out.extend(values))).run()
     assert out == [GC_THRESHOLDS]
+
+
+def test_a_forked_slot_has_a_session_of_its_own_and_runs_what_it_is_given(driver: Driver) -> None:
+    slot = driver.start_slot(Count())
+    assert slot.pid != os.getpid()
+    assert os.getsid(slot.pid) == slot.pid
+    records, _ = slot.feed(1, [("a", 1), ("a", 2)])
+    assert records == [("a", 1), ("a", 2)]
+
+
+def test_a_fork_that_fails_tells_why_and_with_which_code() -> None:
+    command = [sys.executable, "-m", SLOT_MODULE, "nobody"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    streams = os.dup(1), os.dup(2)
+    process = slot_nursery.Popen(
+        command,
+        stdin=slot_nursery.PIPE,
+        stdout=slot_nursery.PIPE,
+        stderr=slot_nursery.STDOUT,
+        pass_fds=streams,
+        start_new_session=True,
+        env=env,
+    )
+    for stream in streams:
+        os.close(stream)
+    with process.stdin as stdin:
+        stdin.write(b"this is no bootstrap")
+    assert process.wait() == 1
+    assert process.poll() == 1
+    with process.stdout as stdout:
+        assert b"JSONDecodeError" in stdout.read()

@@ -16,8 +16,7 @@ from support_job import NO_RESTART, GrowingSource, JobRun, numbers, once
 from support_runtime import PATIENCE_S, ManualClock
 from support_slots import in_thread, outcome
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.types import Types
+from pyflinkstate import KeyedProcessFunction, Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.errors import (
@@ -31,12 +30,12 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
+from pyflinkstate.runtime.master import Job
+from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.queries import asking
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.state_access import open_checkpoint
 from pyflinkstate.state_access.live import LiveTable, query, query_value
 

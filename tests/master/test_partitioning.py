@@ -1,44 +1,51 @@
-"""Where records go: partitioners, and operators without state that have a parallelism of their own.
-
-``PYFLINK`` has what PyFlink 2.3 answered, with ``env.set_parallelism(2)`` and the numbers below 12 in a
-collection, to programs such as ::
-
-    placed(2).rescale().map(Place()).set_parallelism(4)
-
-where ``Place`` gives each record with ``get_index_of_this_subtask()`` and
-``get_number_of_parallel_subtasks()``, and ``placed(n)`` is ::
-
-    source.partition_custom(lambda key, count: key % count, lambda x: x).map(lambda x: x).set_parallelism(n)
-"""
+"""The shapes of whole jobs: partitioners, diamonds, and functions without keys."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
+import attrs
 import pytest
-from event_time_functions import Contents, key_of
-from slot_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, same
-from support_job import JobRun, LocalRunner
+import support_job
+from event_time_functions import Contents, Third, key_of
+from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Place, Places, Twice, Where, same
+from support_job import JobRun, LocalGraph, LocalRunner, latest, numbers
+from support_programs import Program
 from support_runtime import PICKLED
-from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of
+from test_event_time import ONE, TWO, WINDOWS, crashing, expected_of_union, result_of
 
-from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
-from pyflinkstate.api.types import Types
+from pyflinkstate import (
+    MAX_WATERMARK,
+    DataStream,
+    KeyedProcessFunction,
+    KeySelector,
+    NumberSequenceSource,
+    OutputTag,
+    ProcessFunction,
+    TumblingEventTimeWindows,
+    Types,
+    WatermarkStrategy,
+)
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
-from pyflinkstate.runtime.master import loop as loop_module
-from pyflinkstate.runtime.plan.nodes import Partitioning, SourceNode
-from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.plan import (
+    ChainNode,
+    Node,
+    Partitioning,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+    make_plan,
+)
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.tasks import MergeTask, TaskLink
-from pyflinkstate.runtime.wire import frames as frames_module
-from pyflinkstate.runtime.wire.frames import ValuesFrame
-from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK, TaskTime
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.tasks import EventTimeSettings, MergeTask, Router, TaskLink
+from pyflinkstate.runtime.wire import NO_WATERMARK, TaskTime, ValuesFrame, frames as frames_module
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -51,7 +58,6 @@ EVEN, ODDS = ALL[::2], ALL[1::2]
 @pytest.fixture(autouse=True)
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 3)
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 class Environment(Program):
@@ -482,3 +488,255 @@ class TestEventTime:
             return [request.event_time.watermarks.get("Contents-1") for request in run.runner.requests]
 
         assert watermarks(True) == watermarks(False) == [None, 1, 12, 28, 47]
+
+
+RARE = OutputTag("rare")
+
+
+class CountingGraph(LocalGraph):
+    """Notes how many partitions each task has had."""
+
+    sizes: ClassVar[Counter[str]] = Counter()
+
+    def transform(self, data: Any, task: Any, name: str) -> Any:
+        self.sizes[type(task).__name__] += len(data)
+        return super().transform(data, task, name)
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    CountingGraph.sizes = Counter()
+    monkeypatch.setattr(support_job, "LocalGraph", CountingGraph)
+    return CountingGraph.sizes
+
+
+def output_of(end: Node, **options: Any) -> list[Any]:
+    out: list[Any] = []
+    JobRun(end, DriverSink(lambda _, values: out.extend(values)), **options).run()
+    return out
+
+
+def diamonds(node: Node, times: int) -> Node:
+    """Return a stream to which the few records that a filter lets through are added again and again."""
+    for number in range(times):
+        part = ChainNode(node, "map", lambda n: n, f"map {number}")
+        few = ChainNode(part, "filter", lambda n, number=number: n == number, f"filter {number}")
+        node = UnionNode((part, few))
+    return node
+
+
+def test_many_diamonds_have_as_many_partitions_as_their_source(sizes: Counter[str]) -> None:
+    out = output_of(diamonds(numbers(100, 100), 20))
+    assert Counter(out) == {n: 2 if n < 20 else 1 for n in range(100)}
+    assert max(sizes.values()) <= 2, "the sink has two ways to write"
+
+
+class Parts(ProcessFunction):
+    """Sends numbers that five divides to a side output too."""
+
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        yield value
+        if value % 5 == 0:
+            yield RARE, -value
+
+
+def meshed(first: DataStream) -> DataStream:
+    """Return streams that part in all ways, some of them with readers of their own."""
+    shared = first.process(Parts())
+    rare = shared.get_side_output(RARE)
+    small = shared.filter(lambda n: n < 6)
+    again = small.union(rare, shared, shared).map(lambda n: n)
+    both = again.union(small.map(lambda n: n + 100), rare).flat_map(lambda n: [n, n])
+    return both.union(again, small)
+
+
+def expected_of_meshed(values: Iterable[int]) -> Counter[int]:
+    shared = [*values]
+    rare = [-n for n in shared if n % 5 == 0]
+    small = [n for n in shared if n < 6]
+    again = small + rare + shared + shared
+    both = again + [n + 100 for n in small] + rare
+    return Counter(both * 2 + again + small)
+
+
+@pytest.mark.parametrize("records_per_frame", [2, 4096])
+def test_streams_part_and_meet_in_all_ways(monkeypatch: pytest.MonkeyPatch, records_per_frame: int) -> None:
+    monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", records_per_frame)
+    program = Program()
+    for first in (
+        DataStream(program, numbers(20, 20)),  # type: ignore[arg-type]
+        DataStream(program, numbers(20, 20)).rebalance().map(lambda n: n).set_parallelism(3),  # type: ignore[arg-type]
+        DataStream(program, numbers(10, 20)).union(  # type: ignore[arg-type]
+            DataStream(program, numbers(20, 20)).filter(lambda n: n >= 10)  # type: ignore[arg-type]
+        ),
+    ):
+        assert Counter(output_of(meshed(first).node)) == expected_of_meshed(range(20))
+
+
+def test_records_of_a_partition_keep_their_order_on_each_way_through_a_diamond() -> None:
+    out = output_of(diamonds(numbers(9000, 9000), 3))
+    assert [n for n in out if n > 3] == [*range(4, 9000)]
+
+
+def test_an_epoch_that_runs_again_has_the_same_records_in_the_same_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 3)
+    first, second = (output_of(meshed(DataStream(Program(), numbers(50, 50))).node) for _ in range(2))  # type: ignore[arg-type]
+    assert first == second
+
+
+class Changes(ProcessFunction):
+    def process_element(self, value: list[int], ctx: ProcessFunction.Context) -> Iterator[Any]:
+        value.append(len(value))
+        yield value
+
+
+def test_what_changes_a_record_on_one_way_does_not_change_it_on_another() -> None:
+    first = DataStream(Program(), numbers(3, 3)).map(lambda n: [n])  # type: ignore[arg-type]
+    met = first.process(Changes()).union(first, first.process(Changes())).map(lambda record: record)
+    twice = met.union(met.filter(lambda record: False)).map(tuple)
+    out = Counter(output_of(twice.node))
+    assert out == Counter({(n,): 1 for n in range(3)}) + Counter({(n, 1): 2 for n in range(3)})
+
+
+def timed(records: list[Any], out_of_orderness: int = 0) -> DataStream:
+    return Program().stream(records, "records", out_of_orderness, splits=2)
+
+
+WAYS = {
+    "a filter": lambda stream: stream.filter(lambda record: record[1] % 7 == 0),
+    "an assigner of its own": lambda stream: stream.assign_timestamps_and_watermarks(
+        WatermarkStrategy(40).with_timestamp_assigner(Third())
+    ),
+    "a way without records": lambda stream: stream.filter(lambda record: False),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_record_of_a_union_is_late_because_of_the_others(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watermark of a union is the least of its inputs, after each frame."""
+    monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 4)
+    records = [("a", n, n) for n in range(100)]
+    stream = timed(records).map(lambda record: record)
+    for _ in range(3):
+        stream = stream.union(WAYS[way](stream)).map(lambda record: record)
+    stream = stream.union(stream.filter(lambda record: False)).map(lambda record: record)
+    windows = stream.key_by(key_of).window(TumblingEventTimeWindows.of(10))
+    out = output_of(windows.process(Contents()).node, parallelism=2)
+    times = {"a filter": lambda n: 8 if n % 7 == 0 else 1, "an assigner of its own": lambda n: 8}
+    expected: Counter[int] = Counter({n: times.get(way, lambda n: 1)(n) for _, n, _ in records})
+    assert Counter(n for _, _, found in out for n in found) == expected
+
+
+@attrs.define
+class Noted(ProcessFunction):
+    """Gives the watermark that a record meets."""
+
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        yield ctx.timer_service().current_watermark()
+
+
+def test_the_watermark_of_a_union_moves_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 4)
+    stream = Program().stream([("a", n, n) for n in range(16)], "records", splits=1)
+    mapped = stream.map(lambda record: record)
+    met = mapped.union(mapped.filter(lambda record: record[1] == 9)).map(lambda record: record)
+    out = output_of(met.union(met.filter(lambda record: False)).process(Noted()).node)
+    regular = sorted({watermark for watermark in out if watermark > 0})
+    assert regular[:3] == [2, 6, 10]
+
+
+def test_two_sinks_read_the_same_results_of_a_region() -> None:
+    out: list[Any] = []
+    shared = DataStream(Program(), numbers(10, 10)).map(lambda n: n)  # type: ignore[arg-type]
+    met = shared.union(shared.filter(lambda n: n < 2)).map(lambda n: n)
+    sinks = [
+        SinkNode(stream.node, DriverSink(lambda _, values: out.extend(values)), "other")
+        for stream in (met, shared)
+    ]
+    own = output_of(met.filter(lambda n: n < 2).node, others=sinks)
+    assert sorted(own) == [0, 0, 1, 1]
+    assert Counter(out) == Counter([*range(10)] * 2 + [0, 1])
+
+
+def buffered(enough: int, records_per_epoch: int = 3) -> DataStream:
+    env: Any = None
+    return DataStream(env, numbers(12, records_per_epoch)).flat_map(Buffer(enough)).uid("buffer")
+
+
+def run_of(made: DataStream, out: list[Any], storage: CheckpointFolders, **settings: Any) -> JobRun:
+    return JobRun(made.node, DriverSink(lambda _, values: out.extend(values)), storage, **settings)
+
+
+def fail_after_two_epochs(run: JobRun) -> None:
+    """Run a job that fails in epoch 3, when the checkpoint of the epoch before it is complete."""
+
+    def before(request: EpochRequest) -> None:
+        if request.link.epoch == 3:
+            while run.heard.await_checkpoint().epoch < 2:
+                pass  # the first one may come, or be subsumed
+            raise BadRecordError("bad input")
+
+    run.checkpoints = CheckpointSettings(interval_ms=0, max_concurrent=3)
+    run.runner.before = before
+    with pytest.raises(BadRecordError):
+        run.run()
+
+
+def test_what_it_holds_lasts_from_epoch_to_epoch(storage: CheckpointFolders) -> None:
+    out: list[Any] = []
+    run_of(buffered(5), out, storage).run()
+    assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+
+
+def test_a_restored_job_has_what_it_held(storage: CheckpointFolders) -> None:
+    out: list[Any] = []
+    fail_after_two_epochs(run_of(buffered(5), out, storage))
+    assert out == [[0, 1, 2, 3, 4]]
+    run_of(buffered(5), out, storage, restore=latest(storage)).run()
+    assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
+    storage: CheckpointFolders, before: int, after: int
+) -> None:
+    out: list[Any] = []
+    fail_after_two_epochs(run_of(buffered(1000, 4), out, storage, parallelism=before))
+    assert out == []
+    each = 12 // after
+    run_of(buffered(each, 4), out, storage, parallelism=after, restore=latest(storage)).run()
+    assert [len(given) for given in out] == [each] * after
+    assert sorted(value for given in out for value in given) == list(range(12))
+
+
+def test_records_of_one_partition_are_rebalanced_over_several_subtasks(storage: CheckpointFolders) -> None:
+    env: Any = None
+    out: list[Any] = []
+    run_of(DataStream(env, numbers(12)).map(Where()), out, storage, parallelism=3).run()
+    assert sorted(value for _, value in out) == list(range(12))
+    counts = [sum(place == subtask for place, _ in out) for subtask in range(3)]
+    assert counts == [4, 4, 4]
+
+
+def ways(made: DataStream, parallelism: int) -> list[Partitioning]:
+    plan = make_plan([SinkNode(made.node, DriverSink(print), "sink")], parallelism, None)
+    (operator,) = plan.operators
+    branches = plan.branches(operator.node)
+    return [branch.input.partitioning for branch in branches if branch.input is not None]
+
+
+def test_records_stay_where_they_are_if_there_are_as_many_subtasks() -> None:
+    env: Any = None
+    one = DataStream(env, numbers())
+    many = DataStream(env, SourceNode(NumberSequenceSource(1, 9), "numbers"))
+    assert ways(one.map(Where()), 1) == [Partitioning.FORWARD]
+    assert ways(one.map(Where()), 2) == [Partitioning.REBALANCE]
+    assert ways(one.map(str).set_parallelism(2).map(Where()), 2) == [Partitioning.FORWARD]
+    assert ways(one.map(str).set_parallelism(3).map(Where()), 2) == [Partitioning.REBALANCE]
+    assert ways(many.map(Where()), 2) == [Partitioning.FORWARD], "as many subtasks as there are splits"
+    assert ways(one.global_().map(Where()), 2) == [Partitioning.GLOBAL]
+    assert ways(one.union(one.shuffle()).map(Where()), 1) == [Partitioning.FORWARD, Partitioning.SHUFFLE]

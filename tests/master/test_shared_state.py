@@ -1,4 +1,4 @@
-"""Chains of incremental checkpoints, and which of their files must stay."""
+"""The files that checkpoints share: which chains there are, and what goes with a deleted checkpoint."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import attrs
 import pytest
 from support_runtime import ack, handle, metadata
 
-from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
+    OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
     RawOperatorStateHandle,
     StreamStateHandle,
 )
 from pyflinkstate.errors import CheckpointError
-from pyflinkstate.runtime.master.shared_state import SHARED_PREFIX, SharedStateRegistry, shared_files
-from pyflinkstate.runtime.wire.messages import CheckpointAck, SlotId
+from pyflinkstate.runtime.master.checkpoint_files import SHARED_PREFIX, SharedStateRegistry, shared_files
+from pyflinkstate.runtime.wire import CheckpointAck, SlotId
 
 A, B = SlotId("count", 0), SlotId("count", 1)
 
@@ -49,308 +49,182 @@ def increment(checkpoint_id: int, base_id: int, slot: SlotId = A) -> CheckpointA
     return acked(checkpoint_id, written(checkpoint_id, f"i{checkpoint_id}"), base_id, slot)
 
 
-def materialization(checkpoint_id: int) -> KeyGroupsStateHandle:
-    return written(checkpoint_id, f"m{checkpoint_id}")
+def shared(names: str) -> set[str]:
+    return {SHARED_PREFIX + name for name in names.split()}
 
 
-def shared(*names: str) -> set[str]:
-    return {SHARED_PREFIX + name for name in names}
-
-
-def chain(state: OperatorSubtaskState) -> list[str]:
+def chain(state: OperatorSubtaskState) -> str:
     """The names of the files that are the keyed state, in order."""
-    assert state.managed_keyed is not None
-    return [file.path.removeprefix(SHARED_PREFIX) for file in state.managed_keyed.files()]
+    files = () if state.managed_keyed is None else state.managed_keyed.files()
+    return " ".join(file.path.removeprefix(SHARED_PREFIX) for file in files)
 
 
-def completed(registry: SharedStateRegistry, *acks: CheckpointAck) -> dict[SlotId, OperatorSubtaskState]:
+def completed(registry: SharedStateRegistry, *acks: CheckpointAck) -> None:
     """Lead a checkpoint to its end, as its acknowledgements are."""
-    states = {each.slot: registry.whole(each) for each in acks}
-    registry.register(acks[0].checkpoint_id, states)
-    return states
+    registry.register(acks[0].checkpoint_id, {each.slot: registry.whole(each) for each in acks})
 
 
-def of_one_subtask(*acks: CheckpointAck) -> SharedStateRegistry:
-    """A registry in which these checkpoints were completed, one after the other."""
+def slot_of(name: str) -> SlotId:
+    return B if name.endswith("B") else A
+
+
+def acknowledged(text: str) -> CheckpointAck:
+    """``f1``: all state at 1. ``i2/1``: what changed since 1. ``n2/1``: nothing did. ``B``: another slot."""
+    name, _, base = text.removesuffix("B").partition("/")
+    number, slot, suffix = int(name[1:]), slot_of(text), text[-1:] if text.endswith("B") else ""
+    keyed = None if name[0] == "n" else written(number, name + suffix)
+    return acked(number, keyed, int(base) if base else None, slot)
+
+
+def after(history: str) -> SharedStateRegistry:
+    """A registry after completed checkpoints, ``m3``: a materialization, ``-1``: a deletion, and restarts."""
     registry = SharedStateRegistry()
-    for each in acks:
-        completed(registry, each)
+    for step in history.split():
+        if step == "restart":
+            registry.begin_attempt()
+        elif step[0] == "m":
+            registry.materialized(slot_of(step), written(int(step[1:].removesuffix("B")), step))
+        elif step[0] == "-":
+            registry.unregister(int(step[1:]))
+        else:
+            completed(registry, *map(acknowledged, step.split("+")))
     return registry
 
 
-def one_two_three() -> SharedStateRegistry:
-    """All state at 1, and what changed until 2 and until 3."""
-    return of_one_subtask(full(1), increment(2, 1), increment(3, 2))
+@pytest.mark.parametrize(
+    ("history", "ack", "expected"),
+    [
+        ("f1 i2/1 i3/2", "f4", "f4"),
+        ("f1 i2/1 i3/2", "i4/3", "f1 i2 i3 i4"),
+        ("f1 i2/1 i3/2", "i4/1", "f1 i2 i3 i4"),
+        ("f1 i2/1 i3/2 -1 -2", "i4/1", "f1 i2 i3 i4"),
+        ("f1 i4/1", "i3/1", "f1 i3"),
+        ("f1 i2/1 f3", "i4/3", "f3 i4"),
+        ("f1 i2/1 f3", "i4/2", "f3 i4"),
+        ("f1+f1B i2/1+i2/1B", "i3/2B", "f1B i2B i3B"),
+        ("n1", "n2/1", ""),
+        ("n1", "i2/1", "i2"),
+        ("f1 i2/1 i3/2", "n4/3", "f1 i2 i3"),
+        ("", "f4", "f4"),
+        # materializations: older than the chain, as old, at an increment, at one that was never complete,
+        # at the base, at the one acknowledged, newer than that
+        ("f2 i3/2 i5/3 m1", "i6/5", "f2 i3 i5 i6"),
+        ("f2 i3/2 i5/3 m2", "i6/5", "f2 i3 i5 i6"),
+        ("f2 i3/2 i5/3 m3", "i6/5", "m3 i5 i6"),
+        ("f2 i3/2 i5/3 m4", "i6/5", "m4 i5 i6"),
+        ("f2 i3/2 i5/3 m5", "i6/5", "m5 i6"),
+        ("f2 i3/2 i5/3 m6", "i6/5", "m6"),
+        ("f2 i3/2 i5/3 m7", "i6/5", "f2 i3 i5 i6"),
+        ("f1 i2/1 i3/2 m3 i4/3", "i5/4", "m3 i4 i5"),
+        ("f1 i2/1 i3/2 m2", "i4/1", "m2 i3 i4"),
+        ("f1 i2/1 i3/2 m2 m3", "i4/3", "m3 i4"),
+        ("f1 i2/1 i3/2 m3 m2", "i4/3", "m3 i4"),
+        ("f1+f1B m1B m2B", "i2/1", "f1 i2"),
+        ("f1+f1B m1B m2B", "i2/1B", "m2B"),
+        ("f1 i2/1 i3/2 m5 restart f4", "i6/4", "f4 i6"),
+        ("f1 i2/1 i3/2 m4", "f4", "f4"),
+        ("f1 i2/1 i3/2 m3", "n4/3", "m3"),
+        ("f1 m2", "i2/1", "m2"),
+    ],
+)
+def test_the_chain_of_what_was_acknowledged(history: str, ack: str, expected: str) -> None:
+    registry = after(history)
+    needed = registry.needed()
+    assert chain(registry.whole(acknowledged(ack))) == expected
+    assert chain(registry.whole(acknowledged(ack))) == expected
+    assert registry.needed() == needed, "asking changes nothing"
 
 
-class TestChains:
-    def test_what_has_no_base_is_the_whole_state(self) -> None:
-        assert one_two_three().whole(full(4)) == full(4).state
-
-    def test_increments_follow_the_full_file_in_order(self) -> None:
-        assert chain(one_two_three().whole(increment(4, 3))) == ["f1", "i2", "i3", "i4"]
-
-    def test_a_chain_is_one_handle_with_increments_in_which_nothing_is_lost(self) -> None:
-        (first, second) = (full(1).state.managed_keyed, increment(2, 1).state.managed_keyed)
-        assert of_one_subtask(full(1)).whole(increment(2, 1)).managed_keyed == attrs.evolve(
-            first, increments=(second,)
-        )
-
-    def test_a_later_checkpoint_than_the_base_is_good_as_well(self) -> None:
-        """What changed since the base covers what changed since the later one."""
-        assert chain(one_two_three().whole(increment(4, 1))) == ["f1", "i2", "i3", "i4"]
-        registry = one_two_three()
-        registry.unregister(1)
-        registry.unregister(2)
-        assert chain(registry.whole(increment(4, 1))) == ["f1", "i2", "i3", "i4"]
-
-    def test_a_checkpoint_after_its_own_is_not(self) -> None:
-        registry = of_one_subtask(full(1), increment(4, 1))
-        assert chain(registry.whole(increment(3, 1))) == ["f1", "i3"]
-
-    def test_a_checkpoint_in_which_all_was_written_anew_begins_the_chain(self) -> None:
-        registry = of_one_subtask(full(1), increment(2, 1), full(3))
-        assert chain(registry.whole(increment(4, 3))) == ["f3", "i4"]
-        assert chain(registry.whole(increment(4, 2))) == ["f3", "i4"]
-
-    def test_each_subtask_has_its_own(self) -> None:
-        registry = SharedStateRegistry()
-        other = acked(1, written(1, "other"), slot=B)
-        completed(registry, full(1), other)
-        states = completed(registry, increment(2, 1), acked(2, written(2, "other2"), 1, B))
-        assert [chain(state) for state in states.values()] == [["f1", "i2"], ["other", "other2"]]
-
-    def test_a_subtask_that_had_no_state_yet_begins_with_its_increment(self) -> None:
-        registry = of_one_subtask(acked(1, None))
-        assert registry.whole(acked(2, None, 1)).managed_keyed is None
-        state = registry.whole(increment(2, 1))
-        assert chain(state) == ["i2"]
-
-    def test_where_no_increment_was_written_the_chain_stays(self) -> None:
-        assert chain(one_two_three().whole(acked(4, None, 3))) == ["f1", "i2", "i3"]
-
-    def test_what_is_in_the_metadata_has_its_place_in_the_chain(self) -> None:
-        small = written(2, "", ByteStreamStateHandle(b"few changes"))
-        state = of_one_subtask(full(1), acked(2, small, 1)).whole(increment(3, 2))
-        assert chain(state) == ["f1", "i3"]
-        assert state.managed_keyed is not None
-        assert state.managed_keyed.increments[0] == small
-
-    def test_other_state_is_the_checkpoints_own(self) -> None:
-        own = attrs.evolve(
-            increment(2, 1).state,
-            raw_keyed=handle(data=b"raw"),
-            managed_operator=OperatorStateHandle(ByteStreamStateHandle(b"list"), {}),
-            raw_operator=RawOperatorStateHandle(ByteStreamStateHandle(b"raw list"), ()),
-        )
-        state = of_one_subtask(full(1)).whole(attrs.evolve(increment(2, 1), state=own))
-        assert attrs.evolve(state, managed_keyed=own.managed_keyed) == own
-
-    def test_asking_for_a_chain_changes_nothing(self) -> None:
-        registry = one_two_three()
-        assert registry.whole(increment(4, 3)) == registry.whole(increment(4, 3))
-        assert registry.needed() == shared("f1", "i2", "i3")
+def test_a_chain_is_one_handle_with_increments_in_which_nothing_is_lost() -> None:
+    (first, second) = (full(1).state.managed_keyed, increment(2, 1).state.managed_keyed)
+    assert after("f1").whole(increment(2, 1)).managed_keyed == attrs.evolve(first, increments=(second,))
 
 
-class TestLostBase:
-    def lost(self, registry: SharedStateRegistry) -> None:
-        with pytest.raises(CheckpointError, match=r"count\[0\] .* checkpoint 3, which no longer exists"):
-            registry.whole(increment(4, 3))
-
-    def test_nothing_is_known(self) -> None:
-        self.lost(SharedStateRegistry())
-
-    def test_only_older_ones_are_known(self) -> None:
-        self.lost(of_one_subtask(full(1), increment(2, 1)))
-
-    def test_it_was_deleted(self) -> None:
-        registry = one_two_three()
-        registry.unregister(3)
-        self.lost(registry)
-
-    def test_it_is_of_an_attempt_before(self) -> None:
-        registry = one_two_three()
-        registry.begin_attempt()
-        self.lost(registry)
-
-    def test_it_is_of_an_earlier_run(self) -> None:
-        registry = SharedStateRegistry()
-        registry.register_restored(metadata_of(3, one_two_three().whole(increment(3, 2))))
-        self.lost(registry)
-
-    def test_what_is_whole_needs_none(self) -> None:
-        assert chain(SharedStateRegistry().whole(full(4))) == ["f4"]
+def test_what_is_in_the_metadata_has_its_place_in_the_chain() -> None:
+    small, registry = written(2, "", ByteStreamStateHandle(b"few changes")), after("f1")
+    completed(registry, acked(2, small, 1))
+    state = registry.whole(increment(3, 2))
+    assert (chain(state), state.managed_keyed.increments[0]) == ("f1 i3", small)
 
 
-class TestMaterialization:
-    @pytest.mark.parametrize(
-        ("checkpoint_id", "expected"),
-        [
-            (1, ["f2", "i3", "i5", "i6"]),
-            (2, ["f2", "i3", "i5", "i6"]),
-            (3, ["m3", "i5", "i6"]),
-            (4, ["m4", "i5", "i6"]),
-            (5, ["m5", "i6"]),
-            (6, ["m6"]),
-            (7, ["f2", "i3", "i5", "i6"]),
-        ],
-        ids=[
-            "older than the chain",
-            "as old as the chain",
-            "at an increment",
-            "at one that was never complete",
-            "at the base",
-            "at the one acknowledged",
-            "newer than the one acknowledged",
-        ],
+def test_other_state_is_the_checkpoints_own() -> None:
+    own = attrs.evolve(
+        increment(2, 1).state,
+        raw_keyed=handle(data=b"raw"),
+        managed_operator=OperatorStateHandle(ByteStreamStateHandle(b"list"), {}),
+        raw_operator=RawOperatorStateHandle(ByteStreamStateHandle(b"raw list"), ()),
     )
-    def test_a_chain_begins_at_it_where_it_fits(self, checkpoint_id: int, expected: list[str]) -> None:
-        registry = of_one_subtask(full(2), increment(3, 2), increment(5, 3))
-        registry.materialized(A, materialization(checkpoint_id))
-        assert chain(registry.whole(increment(6, 5))) == expected
+    state = after("f1").whole(attrs.evolve(increment(2, 1), state=own))
+    assert attrs.evolve(state, managed_keyed=own.managed_keyed) == own
 
-    def test_the_chains_after_it_go_on_from_it(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(3))
-        completed(registry, increment(4, 3))
-        assert chain(registry.whole(increment(5, 4))) == ["m3", "i4", "i5"]
 
-    def test_a_checkpoint_whose_base_is_older_than_it_goes_on_from_it(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(2))
-        assert chain(registry.whole(increment(4, 1))) == ["m2", "i3", "i4"]
-
-    @pytest.mark.parametrize("order", [(2, 3), (3, 2)], ids=["in order", "the older one late"])
-    def test_the_newest_counts(self, order: tuple[int, int]) -> None:
-        registry = one_two_three()
-        for checkpoint_id in order:
-            registry.materialized(A, materialization(checkpoint_id))
-        assert chain(registry.whole(increment(4, 3))) == ["m3", "i4"]
-
-    def test_it_is_of_one_subtask(self) -> None:
-        registry = SharedStateRegistry()
-        completed(registry, full(1), full(1, B))
-        registry.materialized(B, materialization(1))
-        registry.materialized(B, materialization(2))
-        assert chain(registry.whole(increment(2, 1))) == ["f1", "i2"]
-        assert chain(registry.whole(increment(2, 1, B))) == ["m2"]
-
-    def test_that_of_an_attempt_before_is_not_used(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(5))
-        registry.begin_attempt()
-        completed(registry, full(4))
-        assert chain(registry.whole(increment(6, 4))) == ["f4", "i6"]
-
-    def test_it_does_not_stand_for_what_is_whole(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(4))
-        assert chain(registry.whole(full(4))) == ["f4"]
-
-    def test_where_no_increment_was_written_it_stands_alone(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(3))
-        assert chain(registry.whole(acked(4, None, 3))) == ["m3"]
+@pytest.mark.parametrize("history", ["", "f1 i2/1", "f1 i2/1 i3/2 -3", "f1 i2/1 i3/2 restart"])
+def test_a_base_that_is_not_known_is_an_error(history: str) -> None:
+    with pytest.raises(CheckpointError, match=r"count\[0\] .* checkpoint 3, which no longer exists"):
+        after(history).whole(increment(4, 3))
 
 
 def metadata_of(checkpoint_id: int, *states: OperatorSubtaskState) -> object:
     return metadata(checkpoint_id, operators=[OperatorState("count", len(states), 128, states)])
 
 
-class TestFiles:
-    def test_shared_files_are_those_of_managed_keyed_state_in_the_shared_folder(self) -> None:
-        own = FileStateHandle("own", 10)
-        keyed = attrs.evolve(
-            written(1, "full"),
-            increments=(written(2, "", own), written(3, "more"), written(4, "", ByteStreamStateHandle(b""))),
-        )
-        state = OperatorSubtaskState(keyed, written(1, "", own))
-        assert shared_files([state, OperatorSubtaskState()]) == shared("full", "more")
-        assert shared_files([OperatorSubtaskState(written(1, "", own))]) == set()
-        assert shared_files([]) == set()
-
-    def test_at_first_nothing_is_needed(self) -> None:
-        assert SharedStateRegistry().needed() == set()
-
-    def test_what_a_later_chain_is_made_of_stays(self) -> None:
-        registry = one_two_three()
-        assert [registry.unregister(1), registry.unregister(2)] == [set(), set()]
-        assert registry.needed() == shared("f1", "i2", "i3")
-        assert registry.unregister(3) == shared("f1", "i2", "i3")
-        assert registry.needed() == set()
-
-    def test_what_only_the_deleted_one_is_made_of_goes(self) -> None:
-        registry = of_one_subtask(full(1), increment(2, 1), full(3))
-        assert registry.unregister(1) == set()
-        assert registry.unregister(2) == shared("f1", "i2")
-        assert registry.needed() == shared("f3")
-
-    def test_the_files_of_all_subtasks_go(self) -> None:
-        registry = SharedStateRegistry()
-        completed(registry, full(1), acked(1, written(1, "other"), slot=B))
-        completed(registry, full(2), full(2, B))
-        assert registry.unregister(1) == shared("f1", "other")
-
-    def test_one_that_is_not_known_has_none(self) -> None:
-        registry = one_two_three()
-        registry.unregister(3)
-        assert registry.unregister(3) == registry.unregister(9) == set()
-
-    def test_after_a_materialization_the_chain_before_it_goes(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(3))
-        completed(registry, increment(4, 3))
-        assert [registry.unregister(1), registry.unregister(2)] == [set(), set()]
-        assert registry.unregister(3) == shared("f1", "i2", "i3")
-        assert registry.needed() == shared("m3", "i4")
-
-    def test_a_materialization_stays_while_a_chain_may_begin_there(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(3))
-        assert registry.needed() == shared("f1", "i2", "i3", "m3")
-
-    def test_a_materialization_stays_while_a_chain_begins_there(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(2))
-        completed(registry, increment(4, 3))
-        registry.materialized(A, materialization(4))
-        assert registry.needed() == shared("f1", "i2", "i3", "i4", "m2", "m4")
-
-    def test_an_attempt_that_begins_keeps_what_completed_checkpoints_need(self) -> None:
-        registry = one_two_three()
-        registry.materialized(A, materialization(3))
-        registry.begin_attempt()
-        assert registry.needed() == shared("f1", "i2", "i3")
-        completed(registry, full(4))
-        assert [registry.unregister(1), registry.unregister(2)] == [set(), set()]
-        assert registry.unregister(3) == shared("f1", "i2", "i3")
-
-    def test_those_of_an_earlier_run_stay_until_it_is_deleted(self) -> None:
-        state = one_two_three().whole(increment(4, 3))
-        registry = SharedStateRegistry()
-        registry.register_restored(metadata_of(4, state, OperatorSubtaskState()))
-        registry.begin_attempt()
-        completed(registry, full(5))
-        assert registry.needed() == shared("f1", "i2", "i3", "i4", "f5")
-        assert registry.unregister(4) == shared("f1", "i2", "i3", "i4")
+def test_an_earlier_run_has_no_chains_and_its_files_stay_until_it_is_deleted() -> None:
+    registry = SharedStateRegistry()
+    state = after("f1 i2/1 i3/2").whole(increment(4, 3))
+    registry.register_restored(metadata_of(4, state, OperatorSubtaskState()))
+    with pytest.raises(CheckpointError, match="no longer exists"):
+        registry.whole(increment(5, 4))
+    registry.begin_attempt()
+    completed(registry, full(5))
+    assert registry.needed() == shared("f1 i2 i3 i4 f5")
+    assert registry.unregister(4) == shared("f1 i2 i3 i4")
 
 
-class TestFilesThatNoChainTookUp:
-    """They are in the shared folder, and somebody has to say that they may go."""
+def test_shared_files_are_those_of_managed_keyed_state_in_the_shared_folder() -> None:
+    own = FileStateHandle("own", 10)
+    inline = written(4, "", ByteStreamStateHandle(b""))
+    keyed = attrs.evolve(written(1, "full"), increments=(written(2, "", own), written(3, "more"), inline))
+    state = OperatorSubtaskState(keyed, written(1, "", own))
+    assert shared_files([state, OperatorSubtaskState()]) == shared("full more")
+    assert shared_files([OperatorSubtaskState(written(1, "", own))]) == shared_files([]) == set()
 
-    def test_an_increment_that_a_materialization_overtook(self) -> None:
-        registry = of_one_subtask(full(1))
-        registry.materialized(A, materialization(2))
-        assert chain(completed(registry, increment(2, 1))[A]) == ["m2"]
-        assert registry.unregister(1) == shared("f1", "i2")
 
-    @pytest.mark.parametrize("order", [(2, 3), (3, 2)], ids=["in order", "the older one late"])
-    def test_a_materialization_that_a_newer_one_overtook(self, order: tuple[int, int]) -> None:
-        registry = of_one_subtask(full(1))
-        for checkpoint_id in order:
-            registry.materialized(A, materialization(checkpoint_id))
-        assert chain(completed(registry, increment(4, 1))[A]) == ["m3", "i4"]
-        assert registry.unregister(1) == shared("f1", "m2")
+@pytest.mark.parametrize(
+    ("history", "needed"),
+    [
+        ("", ""),
+        ("f1 i2/1 i3/2 m3", "f1 i2 i3 m3"),
+        ("f1 i2/1 i3/2 m2 i4/3 m4", "f1 i2 i3 i4 m2 m4"),
+        ("f1 i2/1 i3/2 m3 restart", "f1 i2 i3"),
+    ],
+)
+def test_what_chains_are_made_of_or_may_begin_at_is_needed(history: str, needed: str) -> None:
+    assert after(history).needed() == shared(needed)
+
+
+@pytest.mark.parametrize(
+    ("history", "deleted", "gone", "needed"),
+    [
+        ("f1 i2/1 i3/2", 1, "", "f1 i2 i3"),
+        ("f1 i2/1 i3/2 -1", 2, "", "f1 i2 i3"),
+        ("f1 i2/1 i3/2 -1 -2", 3, "f1 i2 i3", ""),
+        ("f1 i2/1 f3 -1", 2, "f1 i2", "f3"),
+        ("f1+f1B f2+f2B", 1, "f1 f1B", "f2 f2B"),
+        ("f1 i2/1 i3/2 -3", 3, "", "f1 i2"),
+        ("f1 i2/1 i3/2", 9, "", "f1 i2 i3"),
+        ("f1 i2/1 i3/2 m3 i4/3 -1", 2, "", "f1 i2 i3 m3 i4"),
+        ("f1 i2/1 i3/2 m3 i4/3 -1 -2", 3, "f1 i2 i3", "m3 i4"),
+        ("f1 i2/1 i3/2 m3 restart f4 -1 -2", 3, "f1 i2 i3", "f4"),
+        # no chain took these up: an increment, and materializations that a newer one overtook
+        ("f1 m2 i2/1", 1, "f1 i2", "m2"),
+        ("f1 m2 m3 i4/1", 1, "f1 m2", "m3 i4"),
+        ("f1 m3 m2 i4/1", 1, "f1 m2", "m3 i4"),
+    ],
+)
+def test_what_goes_with_a_deleted_checkpoint(history: str, deleted: int, gone: str, needed: str) -> None:
+    registry = after(history)
+    assert registry.unregister(deleted) == shared(gone)
+    assert registry.needed() == shared(needed)
 
 
 # --- simulation ----------------------------------------------------------------------------------------

@@ -29,10 +29,17 @@ from support_job import (
 from support_runtime import PATIENCE_S, PICKLED, ManualClock, metadata
 from tiers import cases
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.state import ValueStateDescriptor
-from pyflinkstate.api.types import Types
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate import (
+    ExternalizedCheckpointRetention,
+    FileSink,
+    FileSystemCheckpointStorage,
+    JobStatus,
+    RunHistory,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
+)
+from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointNotFoundError,
@@ -43,39 +50,22 @@ from pyflinkstate.errors import (
     SparkJobError,
     StateMigrationError,
 )
-from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.master import (
-    RestorePoint,
-    SavepointRequest,
-    actions as actions_module,
-    loop as loop_module,
-)
+from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.master import Job, RestorePoint, SavepointRequest, actions as actions_module
+from pyflinkstate.runtime.master.checkpoint_files import CHECK_INTERVAL_MS, RunClaim
 from pyflinkstate.runtime.master.epochs import Epoch
-from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.run_claim import CHECK_INTERVAL_MS, RunClaim
-from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage import checkpoints as storage_module
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.runs import RunHistory
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointFolders, checkpoints as storage_module
 
 pytestmark = pytest.mark.timeout(60)
 
 JOB = "0" * 32
 LOST = SparkJobError("an executor was lost")
 KEEP_ALL = CheckpointSettings(interval_ms=0, num_retained=100)
-
-
-@pytest.fixture(autouse=True)
-def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TICK_S", 0.01)
 
 
 @pytest.fixture
@@ -487,7 +477,6 @@ def test_a_driver_deletes_at_last_what_its_subtasks_wrote_after_another_one_had_
     job_id, storage = shop.first(), shop.storage
     older = shop.run(restore=newest(storage), retention=retention).job()
     takeover = older._actions.takeover
-    assert takeover is not None
     takeover.claim()
     takeover.take_over()
     takeover.begin_attempt()
@@ -500,8 +489,6 @@ def test_a_driver_deletes_at_last_what_its_subtasks_wrote_after_another_one_had_
     epoch = Epoch(9)
     assert takeover.checkpoints.trigger_savepoint(request, epoch, 0) == []
     trigger = epoch.trigger
-    assert trigger is not None
-    assert trigger.savepoint is not None
     for made in trigger.all():
         write_state(storage, made.folder, None, made.writer)
     write_state(storage, trigger.folder, trigger.checkpoint_id, trigger.writer)
@@ -519,7 +506,6 @@ def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Sho
     shop.first()
     older = shop.run(restore=newest(shop.storage)).job()
     takeover = older._actions.takeover
-    assert takeover is not None
     takeover.claim()
     takeover.take_over()
     newer = claim(shop.storage)
@@ -528,7 +514,6 @@ def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Sho
     epoch = Epoch(9)
     takeover.checkpoints.trigger(epoch, 0)
     trigger = epoch.trigger
-    assert trigger is not None
     theirs = write_state(shop.storage, trigger.folder, None, newer.token)
     write_state(shop.storage, trigger.folder, None, trigger.writer)
     older._end_checkpoints(JobStatus.FAILED, True, JobStatus.FAILED)
@@ -596,7 +581,6 @@ def test_a_checkpoint_that_an_older_driver_still_deletes_is_none_to_keep(
     job = shop.run(restore=restore_point(shop.storage, job_id, 8)).job()
     list(job.run())
     checkpoints = job._actions.checkpoints
-    assert checkpoints is not None
     assert checkpoints.coordinator.retained == (1, 2, 4, 5, 6, 7, 8)
     assert "cannot be read" not in caplog.text
 

@@ -20,7 +20,7 @@ from pyflinkstate.errors import JobCancelledError, UserFunctionError
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 
 pytest.importorskip("selenium.webdriver", reason="the page is looked at with selenium")

@@ -28,7 +28,7 @@ from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.journal import Journal, JournalReader, decode, decode_all, encode
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import ChainNode
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.state_access.command_line import main

@@ -19,8 +19,7 @@ from pyflinkstate import notebook
 from pyflinkstate.api.types import Types
 from pyflinkstate.monitor.largest_keys import LargestKeys, largest_keys
 from pyflinkstate.monitor.story import LogTail
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate.runtime.master.observe import CheckpointStats, JobExecutionResult
 from pyflinkstate.runtime.plan.nodes import StatefulNode
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.state_access import open_checkpoint

@@ -29,7 +29,7 @@ from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.monitor.web import pages
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.queries.asking import MOST_AT_ONCE
 from pyflinkstate.runtime.sinks.sinks import DriverSink

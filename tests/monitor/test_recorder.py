@@ -24,14 +24,19 @@ from pyflinkstate.monitor.journal import Journal
 from pyflinkstate.monitor.metrics import samples
 from pyflinkstate.monitor.recorder import LEAST_BYTES, Recorder
 from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.master.job_reporter import PHASES, JobReporter
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.description import JobDescription, JobEdge, JobVertex, describe
-from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
-from pyflinkstate.runtime.master.reports.observe import EpochReport, EpochStats, JobObserver
-from pyflinkstate.runtime.master.reports.timeline import PHASES
+from pyflinkstate.runtime.master.observe import (
+    EpochReport,
+    EpochStats,
+    JobDescription,
+    JobEdge,
+    JobObserver,
+    JobVertex,
+    describe,
+)
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
-from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart, JobStatus
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.metrics import MetricValue

@@ -20,7 +20,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs
 from pyflinkstate.monitor.web import access, pages, server
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 
 SEED = 20_240_601
 REQUESTS = 2_000

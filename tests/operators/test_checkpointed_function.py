@@ -161,18 +161,17 @@ def restored_or_not(context: FunctionInitializationContext) -> tuple[bool, int |
     return context.is_restored(), context.get_restored_checkpoint_id()
 
 
-def test_a_function_without_a_restore_is_not_restored() -> None:
+@pytest.mark.parametrize(
+    ("written_by", "expected"),
+    [(None, (False, None)), (Noting(), (True, 1)), (Buffering(), (True, 1))],
+    ids=["not restored", "without state", "with state"],
+)
+def test_a_function_is_told_whether_it_is_restored_and_from_which_checkpoint(
+    written_by: Any, expected: tuple[bool, int | None]
+) -> None:
     function = Noting(restored_or_not)
-    opened(function)
-    assert function.found == [(False, None)]
-
-
-@pytest.mark.parametrize("records", [[], [("a", 1)]], ids=["no state", "state"])
-def test_a_restored_function_is_told_so_and_from_which_checkpoint(records: list[tuple[str, int]]) -> None:
-    function = Noting(restored_or_not)
-    written = written_by_one(Noting() if not records else Buffering(), *records)
-    opened(function, restore=[written])
-    assert function.found == [(True, 1)]
+    opened(function, restore=[written_by_one(written_by, ("a", 1))] if written_by else [])
+    assert function.found == [expected]
 
 
 def test_a_snapshot_knows_its_checkpoint() -> None:
@@ -456,14 +455,22 @@ WITHOUT_KEYS = {**USES, "process": lambda made: made.process(CheckpointedProcess
 
 
 @pytest.mark.parametrize(
-    ("name", "results"),
-    [("map", [(2, "b")]), ("flat_map", [(2, "b")]), ("filter", ["b"]), ("process", [(2, "b")])],
+    ("name", "results", "has_keys"),
+    [
+        (name, ["b"] if name == "filter" else [(2, "b")], has_keys)
+        for has_keys, names in ((False, WITHOUT_KEYS), (True, USES))
+        for name in names
+    ],
 )
-def test_on_a_stream_without_keys_it_lives_in_a_slot_and_keeps_its_state(name: str, results: Any) -> None:
-    first = harness_of(WITHOUT_KEYS[name])
+def test_with_keys_and_without_it_lives_in_a_slot_and_keeps_its_operator_state(
+    name: str, results: Any, has_keys: bool
+) -> None:
+    def built(made: DataStream) -> DataStream:
+        return WITHOUT_KEYS[name](made.key_by(str, PICKLED) if has_keys else made)
+
+    first = harness_of(built)
     first.process_element("a")
-    second = harness_of(WITHOUT_KEYS[name], restore=[first.snapshot()])
-    assert second.process_element("b") == results
+    assert harness_of(built, restore=[first.snapshot()]).process_element("b") == results
 
 
 class ReturnsNumber(CheckpointedFlatMap):
@@ -589,49 +596,13 @@ class CheckpointedSelector(KeySelector, CheckpointedMap):
         return value
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda made: made.key_by(CheckpointedSelector()),
-        lambda made: made.partition_custom(lambda key, _: 0, CheckpointedSelector()),
-    ],
-)
-def test_what_says_where_records_go_cannot_be_one(use: Callable[[DataStream], Any]) -> None:
-    with pytest.raises(
-        UnsupportedFeatureError, match=r"CheckpointedSelector is a .* key selectors and partitioners"
-    ):
-        use(stream())
-
-
-@pytest.mark.parametrize(
-    ("name", "results"), [("map", [[(2, "b")]]), ("flat_map", [[(2, "b")]]), ("filter", [["b"]])]
-)
-def test_on_a_keyed_stream_maps_and_filters_keep_their_operator_state(name: str, results: Any) -> None:
-    def adapted() -> Any:
-        return USES[name](stream().key_by(str, PICKLED))._node.function
-
-    first = opened(adapted())
-    first.process_element("a")
-    second = opened(adapted(), restore=[first.snapshot()])
-    assert [second.process_element("b")] == results
-
-
 def test_on_a_keyed_stream_a_process_function_is_taken_as_it_is() -> None:
     function = Noting()
     assert stream().key_by(str).process(function)._node.function is function
 
 
-class CheckpointedReduce(ReduceFunction, CheckpointedMap, CheckpointListener):
+class CheckpointedReduce(ReduceFunction, CheckpointedMap, ToldOfCheckpoints):
     """Counts all its calls, over restores, and notes the checkpoints that it is told of."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.heard: list[int] = []
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self.heard.append(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self.heard.append(-checkpoint_id)
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         calls, _ = self.map(value2)
@@ -666,18 +637,28 @@ class CheckpointedSum(AggregateFunction, CheckpointedMap):
         return acc_a + acc_b
 
 
+def windows() -> Any:
+    return stream().key_by(str).window(TumblingEventTimeWindows.of(10))
+
+
+SELECTOR = r"CheckpointedSelector is a .* key selectors and partitioners"
+COMBINING = r"Checkpointed.* is a .* make the window function one"
+
+
 @pytest.mark.parametrize(
-    "use",
+    ("use", "message"),
     [
-        lambda windows: windows.reduce(CheckpointedReduce()),
-        lambda windows: windows.aggregate(CheckpointedSum()),
+        (lambda: stream().key_by(CheckpointedSelector()), SELECTOR),
+        (lambda: stream().partition_custom(lambda key, _: 0, CheckpointedSelector()), SELECTOR),
+        (lambda: windows().reduce(CheckpointedReduce()), COMBINING),
+        (lambda: windows().aggregate(CheckpointedSum()), COMBINING),
     ],
-    ids=["reduce", "aggregate"],
 )
-def test_what_combines_the_elements_of_windows_cannot_be_one(use: Callable[[Any], Any]) -> None:
-    windows = stream().key_by(str).window(TumblingEventTimeWindows.of(10))
-    with pytest.raises(UnsupportedFeatureError, match=r"Checkpointed.* is a .* make the window function one"):
-        use(windows)
+def test_what_says_where_records_go_or_combines_elements_of_windows_cannot_be_one(
+    use: Callable[[], Any], message: str
+) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=message):
+        use()
 
 
 def subtask_of(function: Any) -> int:

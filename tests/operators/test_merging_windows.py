@@ -1,7 +1,9 @@
 """Merging windows: the set, after Flink's ``MergingWindowSetTest``, and sessions through the operator."""
 
+from functools import partial
+
 import pytest
-from support_windows import Collect, Mean, WindowHarness, collecting, fired
+from support_windows import Collect, Mean, WindowHarness, collecting, fired, play
 
 from pyflinkstate import (
     CountTrigger,
@@ -192,41 +194,6 @@ class Twos(MergingWindowAssigner):
 
 
 class TestSessions:
-    def test_sessions_of_each_key(self):
-        harness = collecting(GAP)
-        for key, timestamp in (("a", 0), ("b", 5), ("a", 9), ("a", 20), ("b", 14)):
-            harness.process(key, timestamp, timestamp)
-        assert harness.advance(17) == []
-        assert harness.advance(18) == [fired("a", 0, 19, 0, 9)]
-        assert harness.advance() == [fired("b", 5, 24, 5, 14), fired("a", 20, 30, 20)]
-        harness.assert_empty()
-
-    def test_a_gap_of_exactly_the_size_still_merges(self):
-        harness = collecting(GAP)
-        for timestamp in (0, 10, 21):
-            harness.process("a", timestamp, timestamp)
-        assert harness.advance() == [fired("a", 0, 20, 0, 10), fired("a", 21, 31, 21)]
-
-    def test_an_element_between_joins_two_sessions(self):
-        harness = collecting(GAP)
-        for timestamp in (30, 12, 0, 21, 10):
-            harness.process("a", timestamp, timestamp)
-        assert harness.timers() == {"event": [(39, "a", window(0, 40))]}
-        assert harness.entries() == {
-            "window-contents": {("a", window(0, 10)): [0, 12, 30, 21, 10]},
-            "merging-window-set": {"a": [(window(0, 40), window(0, 10))]},
-        }
-        assert harness.advance() == [fired("a", 0, 40, 0, 12, 30, 21, 10)]
-        harness.assert_empty()
-
-    def test_three_sessions_by_a_window_over_all_of_them(self):
-        harness = collecting(DynamicEventTimeSessionWindows.with_dynamic_gap(GapIsElement()))
-        for timestamp, gap in ((20, 1), (10, 2), (30, 3), (9, 50)):
-            harness.process("a", gap, timestamp)
-        assert harness.timers() == {"event": [(58, "a", window(9, 59))]}
-        assert harness.advance() == [fired("a", 9, 59, 2, 1, 3, 50)]
-        harness.assert_empty()
-
     @pytest.mark.parametrize("gap", [0, -1, None, 1.5, True])
     def test_a_gap_that_is_not_positive_is_a_bad_record(self, gap):
         harness = collecting(EventTimeSessionWindows.with_dynamic_gap(GapIsElement()))
@@ -243,64 +210,6 @@ class TestSessions:
         for value, timestamp in ((1, 0), (3, 15), (2, 5), (4, 17), (5, 6)):
             harness.process("a", value, timestamp)
         assert harness.advance() == [(result, 26)]
-        harness.assert_empty()
-
-    def test_late_elements(self):
-        harness = collecting(GAP, late_tag=LATE)
-        harness.process("a", 1, 0)
-        assert harness.advance(9) == [fired("a", 0, 10, 1)]
-        harness.process("a", 2, 0)
-        assert harness.side() == {"late": [(2, 0)]}
-        harness.assert_empty()
-
-    def test_an_element_before_the_watermark_may_belong_to_a_session_that_lives(self):
-        harness = collecting(GAP, late_tag=LATE)
-        harness.process("a", 1, 10)
-        harness.advance(15)
-        harness.process("a", 2, 1)
-        assert harness.side() == {}
-        assert harness.advance() == [fired("a", 1, 20, 1, 2)]
-
-    def test_late_merging_fires_at_once_and_again_when_it_grows(self):
-        harness = collecting(GAP, allowed_lateness_ms=20, late_tag=LATE)
-        for timestamp in (0, 15):
-            harness.process("a", timestamp, timestamp)
-        assert harness.advance(25) == [fired("a", 0, 10, 0), fired("a", 15, 25, 15)]
-        assert harness.process("a", 7, 7) == [fired("a", 0, 25, 0, 15, 7)]
-        assert harness.timers() == {"event": [(44, "a", window(0, 25))]}
-        assert harness.process("a", 24, 24) == []
-        assert harness.timers() == {"event": [(33, "a", window(0, 34)), (53, "a", window(0, 34))]}
-        assert harness.advance(52) == [fired("a", 0, 34, 0, 15, 7, 24)]
-        assert harness.process("a", 33, 33) == [fired("a", 0, 43, 0, 15, 7, 24, 33)]
-        assert harness.advance(62) == []
-        harness.assert_empty()
-        harness.process("a", 31, 31)
-        assert harness.side() == {"late": [(31, 31)]}
-
-    def test_a_purged_session_lives_on_without_its_elements(self):
-        harness = collecting(GAP, trigger=PurgingTrigger.of(CountTrigger.of(2)))
-        assert harness.process("a", 1, 0) == []
-        assert harness.process("a", 2, 5) == [fired("a", 0, 15, 1, 2)]
-        harness.process("a", 3, 9)
-        assert harness.process("a", 4, 12) == [fired("a", 0, 22, 3, 4)]
-        assert harness.advance() == []
-        harness.assert_empty()
-
-    def test_counts_of_merged_windows_add_up(self):
-        harness = collecting(GAP, trigger=CountTrigger.of(4))
-        for timestamp in (0, 20, 22):
-            assert harness.process("a", timestamp, timestamp) == []
-        assert harness.process("a", 10, 10) == [fired("a", 0, 32, 0, 20, 22, 10)]
-        harness.advance()
-        harness.assert_empty()
-
-    def test_processing_time(self):
-        harness = collecting(ProcessingTimeSessionWindows.with_gap(10))
-        for now in (0, 7):
-            harness.set_processing_time(now)
-            harness.process("a", now)
-        assert harness.timers() == {"processing": [(16, "a", window(0, 17))]}
-        assert harness.set_processing_time(16) == [fired("a", 0, 17, 0, 7)]
         harness.assert_empty()
 
     def test_one_element_sees_one_time(self):
@@ -346,3 +255,121 @@ class TestSessions:
 class GapIsElement(SessionWindowTimeGapExtractor):
     def extract(self, element):
         return element
+
+
+#: How to make a harness, and the steps that :func:`play` takes with it.
+STORIES = {
+    "Sessions: sessions of each key": (
+        partial(collecting, GAP),
+        ("process", "a", 0, 0, ...),
+        ("process", "b", 5, 5, ...),
+        ("process", "a", 9, 9, ...),
+        ("process", "a", 20, 20, ...),
+        ("process", "b", 14, 14, ...),
+        ("advance", 17, []),
+        ("advance", 18, [fired("a", 0, 19, 0, 9)]),
+        ("advance", [fired("b", 5, 24, 5, 14), fired("a", 20, 30, 20)]),
+        ("assert_empty", None),
+    ),
+    "Sessions: a gap of exactly the size still merges": (
+        partial(collecting, GAP),
+        ("process", "a", 0, 0, ...),
+        ("process", "a", 10, 10, ...),
+        ("process", "a", 21, 21, ...),
+        ("advance", [fired("a", 0, 20, 0, 10), fired("a", 21, 31, 21)]),
+    ),
+    "Sessions: an element between joins two sessions": (
+        partial(collecting, GAP),
+        ("process", "a", 30, 30, ...),
+        ("process", "a", 12, 12, ...),
+        ("process", "a", 0, 0, ...),
+        ("process", "a", 21, 21, ...),
+        ("process", "a", 10, 10, ...),
+        ("timers", {"event": [(39, "a", window(0, 40))]}),
+        (
+            "entries",
+            {
+                "window-contents": {("a", window(0, 10)): [0, 12, 30, 21, 10]},
+                "merging-window-set": {"a": [(window(0, 40), window(0, 10))]},
+            },
+        ),
+        ("advance", [fired("a", 0, 40, 0, 12, 30, 21, 10)]),
+        ("assert_empty", None),
+    ),
+    "Sessions: three sessions by a window over all of them": (
+        partial(collecting, DynamicEventTimeSessionWindows.with_dynamic_gap(GapIsElement())),
+        ("process", "a", 1, 20, ...),
+        ("process", "a", 2, 10, ...),
+        ("process", "a", 3, 30, ...),
+        ("process", "a", 50, 9, ...),
+        ("timers", {"event": [(58, "a", window(9, 59))]}),
+        ("advance", [fired("a", 9, 59, 2, 1, 3, 50)]),
+        ("assert_empty", None),
+    ),
+    "Sessions: late elements": (
+        partial(collecting, GAP, late_tag=LATE),
+        ("process", "a", 1, 0, ...),
+        ("advance", 9, [fired("a", 0, 10, 1)]),
+        ("process", "a", 2, 0, ...),
+        ("side", {"late": [(2, 0)]}),
+        ("assert_empty", None),
+    ),
+    "Sessions: an element before the watermark may belong to a session that lives": (
+        partial(collecting, GAP, late_tag=LATE),
+        ("process", "a", 1, 10, ...),
+        ("advance", 15, ...),
+        ("process", "a", 2, 1, ...),
+        ("side", {}),
+        ("advance", [fired("a", 1, 20, 1, 2)]),
+    ),
+    "Sessions: late merging fires at once and again when it grows": (
+        partial(collecting, GAP, allowed_lateness_ms=20, late_tag=LATE),
+        ("process", "a", 0, 0, ...),
+        ("process", "a", 15, 15, ...),
+        ("advance", 25, [fired("a", 0, 10, 0), fired("a", 15, 25, 15)]),
+        ("process", "a", 7, 7, [fired("a", 0, 25, 0, 15, 7)]),
+        ("timers", {"event": [(44, "a", window(0, 25))]}),
+        ("process", "a", 24, 24, []),
+        ("timers", {"event": [(33, "a", window(0, 34)), (53, "a", window(0, 34))]}),
+        ("advance", 52, [fired("a", 0, 34, 0, 15, 7, 24)]),
+        ("process", "a", 33, 33, [fired("a", 0, 43, 0, 15, 7, 24, 33)]),
+        ("advance", 62, []),
+        ("assert_empty", None),
+        ("process", "a", 31, 31, ...),
+        ("side", {"late": [(31, 31)]}),
+    ),
+    "Sessions: a purged session lives on without its elements": (
+        partial(collecting, GAP, trigger=PurgingTrigger.of(CountTrigger.of(2))),
+        ("process", "a", 1, 0, []),
+        ("process", "a", 2, 5, [fired("a", 0, 15, 1, 2)]),
+        ("process", "a", 3, 9, ...),
+        ("process", "a", 4, 12, [fired("a", 0, 22, 3, 4)]),
+        ("advance", []),
+        ("assert_empty", None),
+    ),
+    "Sessions: counts of merged windows add up": (
+        partial(collecting, GAP, trigger=CountTrigger.of(4)),
+        ("process", "a", 0, 0, []),
+        ("process", "a", 20, 20, []),
+        ("process", "a", 22, 22, []),
+        ("process", "a", 10, 10, [fired("a", 0, 32, 0, 20, 22, 10)]),
+        ("advance", ...),
+        ("assert_empty", None),
+    ),
+    "Sessions: processing time": (
+        partial(collecting, ProcessingTimeSessionWindows.with_gap(10)),
+        ("set_processing_time", 0, ...),
+        ("process", "a", 0, ...),
+        ("set_processing_time", 7, ...),
+        ("process", "a", 7, ...),
+        ("timers", {"processing": [(16, "a", window(0, 17))]}),
+        ("set_processing_time", 16, [fired("a", 0, 17, 0, 7)]),
+        ("assert_empty", None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name):
+    make, *steps = STORIES[name]
+    play(make(), *steps)

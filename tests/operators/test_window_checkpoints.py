@@ -2,7 +2,8 @@
 
 import attrs
 import pytest
-from support_windows import MAX_PARALLELISM, Collect, Mean, WindowHarness, fired
+from slot_functions import Mean
+from support_windows import MAX_PARALLELISM, Collect, WindowHarness, fired
 
 from pyflinkstate import (
     ContinuousEventTimeTrigger,

@@ -1,7 +1,8 @@
 """Contents and functions of windows: reduced, aggregated or all elements; state of window and key."""
 
 import pytest
-from support_windows import Collect, CollectInContext, Mean, WindowHarness, fired
+from slot_functions import Mean
+from support_windows import Collect, CollectInContext, WindowHarness, fired
 
 from pyflinkstate import (
     AggregateFunction,

@@ -1,7 +1,9 @@
 """The window operator, after Flink's ``WindowOperatorTest`` and ``WindowOperatorContractTest``."""
 
+from functools import partial
+
 import pytest
-from support_windows import Collect, Mean, WindowHarness, collecting, fired
+from support_windows import Collect, Mean, WindowHarness, collecting, fired, play
 
 from pyflinkstate import (
     AggregateFunction,
@@ -57,12 +59,6 @@ class TestTumbling:
             harness.process("a", timestamp, timestamp)
         assert [timestamp for _, timestamp in harness.advance()] == [9, 29, 39]
 
-    def test_offset(self):
-        harness = collecting(TumblingEventTimeWindows.of(Time.seconds(3), Time.milliseconds(100)))
-        for timestamp in (99, 100, 3099):
-            harness.process("a", timestamp, timestamp)
-        assert harness.advance() == [fired("a", -2900, 100, 99), fired("a", 100, 3100, 100, 3099)]
-
     def test_processing_time(self):
         harness = collecting(TumblingProcessingTimeWindows.of(Time.seconds(3)))
         harness.now_ms = 3
@@ -77,13 +73,6 @@ class TestTumbling:
         ]
         harness.assert_empty()
 
-    def test_a_processing_time_window_knows_no_late_elements(self):
-        harness = collecting(TumblingProcessingTimeWindows.of(10), late_tag=LATE)
-        harness.advance(1000)
-        harness.process("a", 1, 0)
-        assert harness.set_processing_time(9) == [fired("a", 0, 10, 1)]
-        assert harness.side() == {}
-
     def test_the_next_processing_time_timer_is_known(self):
         harness = collecting(TumblingProcessingTimeWindows.of(10))
         assert harness.operator.next_processing_time_ms() is None
@@ -91,132 +80,7 @@ class TestTumbling:
         assert harness.operator.next_processing_time_ms() == 9
 
 
-class TestSliding:
-    def test_an_element_is_in_each_window_that_covers_it(self):
-        harness = collecting(SlidingEventTimeWindows.of(Time.seconds(3), Time.seconds(1)))
-        harness.process("a", "x", 3000)
-        harness.process("a", "y", 3999)
-        harness.process("a", "z", 20)
-        assert harness.advance() == [
-            fired("a", -2000, 1000, "z"),
-            fired("a", -1000, 2000, "z"),
-            fired("a", 0, 3000, "z"),
-            fired("a", 1000, 4000, "x", "y"),
-            fired("a", 2000, 5000, "x", "y"),
-            fired("a", 3000, 6000, "x", "y"),
-        ]
-        harness.assert_empty()
-
-    def test_with_gaps_between_windows_elements_of_no_window_are_dropped_but_not_late(self):
-        harness = collecting(SlidingEventTimeWindows.of(5, 10), late_tag=LATE)
-        harness.process("a", 1, 7)
-        assert harness.entries() == {}
-        harness.process("a", 2, 14)
-        assert harness.advance() == [fired("a", 10, 15, 2)]
-        assert (harness.side(), harness.dropped()) == ({}, 0)
-
-    def test_an_element_is_late_for_some_of_its_windows(self):
-        harness = collecting(SlidingEventTimeWindows.of(20, 10), late_tag=LATE)
-        harness.advance(19)
-        harness.process("a", 1, 15)
-        assert harness.side() == {}
-        assert harness.advance() == [fired("a", 10, 30, 1)]
-
-    def test_processing_time(self):
-        harness = collecting(SlidingProcessingTimeWindows.of(Time.seconds(3), Time.seconds(1)))
-        harness.now_ms = 3
-        harness.process("a", 1)
-        assert harness.set_processing_time(1000) == [fired("a", -2000, 1000, 1)]
-        harness.process("a", 2)
-        assert harness.set_processing_time(1999) == [fired("a", -1000, 2000, 1, 2)]
-        harness.set_processing_time(10_000)
-        harness.assert_empty()
-
-
-class TestLateness:
-    def test_late_elements_are_dropped_and_counted(self):
-        harness = collecting(TEN)
-        harness.advance(9)
-        harness.process("a", 1, 9)
-        assert (harness.dropped(), harness.entries(), harness.timers()) == (1, {}, {})
-
-    def test_late_elements_go_to_the_side_output_with_their_timestamps(self):
-        harness = collecting(TEN, late_tag=LATE)
-        harness.advance(9)
-        harness.process("a", 1, 9)
-        harness.process("a", 2, 10)
-        assert harness.side() == {"late": [(1, 9)]}
-        assert harness.dropped() == 0
-
-    def test_an_element_whose_window_lives_is_not_late_though_its_timestamp_is_past(self):
-        harness = collecting(TEN, late_tag=LATE)
-        harness.advance(8)
-        harness.process("a", 1, 0)
-        assert harness.advance(9) == [fired("a", 0, 10, 1)]
-        assert harness.side() == {}
-
-    def test_within_the_lateness_each_late_element_fires_again(self):
-        harness = collecting(TEN, allowed_lateness_ms=5, late_tag=LATE)
-        harness.process("a", 1, 1)
-        assert harness.advance(9) == [fired("a", 0, 10, 1)]
-        assert harness.process("a", 2, 2) == [fired("a", 0, 10, 1, 2)]
-        assert harness.advance(13) == []
-        assert harness.process("a", 3, 3) == [fired("a", 0, 10, 1, 2, 3)]
-        assert harness.advance(14) == []
-        harness.assert_empty()
-        assert harness.process("a", 4, 4) == []
-        assert harness.side() == {"late": [(4, 4)]}
-
-    def test_a_purging_trigger_keeps_nothing_for_late_firings(self):
-        harness = collecting(TEN, trigger=PurgingTrigger.of(EventTimeTrigger.create()), allowed_lateness_ms=5)
-        harness.process("a", 1, 1)
-        assert harness.advance(9) == [fired("a", 0, 10, 1)]
-        assert harness.entries() == {}
-        assert harness.process("a", 2, 2) == [fired("a", 0, 10, 2)]
-        harness.advance(14)
-        harness.assert_empty()
-
-    def test_an_empty_window_does_not_fire_at_its_clean_up(self):
-        harness = collecting(TEN, trigger=PurgingTrigger.of(CountTrigger.of(1)), allowed_lateness_ms=5)
-        assert harness.process("a", 1, 1) == [fired("a", 0, 10, 1)]
-        assert harness.advance() == []
-        harness.assert_empty()
-
-    def test_one_clean_up_timer_for_each_window(self):
-        harness = collecting(TEN, allowed_lateness_ms=5, trigger=NeverTrigger())
-        harness.process("a", 1, 1)
-        harness.process("a", 2, 2)
-        assert harness.timers() == {"event": [(14, "a", TimeWindow(0, 10))]}
-
-    def test_a_lateness_beyond_the_end_of_time_means_no_clean_up(self):
-        harness = collecting(TEN, allowed_lateness_ms=MAX_LONG_VALUE - 5)
-        harness.process("a", 1, 1)
-        assert harness.timers() == {"event": [(9, "a", TimeWindow(0, 10))]}
-        assert harness.advance(MAX_LONG_VALUE - 1) == [fired("a", 0, 10, 1)]
-        assert harness.process("a", 2, 2) == [fired("a", 0, 10, 1, 2)]
-
-    def test_lateness_means_nothing_to_processing_time(self):
-        harness = collecting(TumblingProcessingTimeWindows.of(10), allowed_lateness_ms=50)
-        harness.process("a", 1)
-        harness.set_processing_time(9)
-        harness.assert_empty()
-
-
 class TestGlobalAndCountWindows:
-    def test_global_windows_never_fire_by_themselves(self):
-        harness = collecting(GlobalWindows.create())
-        harness.process("a", 1, 1)
-        assert harness.advance() == []
-        assert harness.set_processing_time(10**15) == []
-        assert harness.timers() == {}
-        assert harness.entries() == {"window-contents": {("a", GlobalWindow()): [1]}}
-
-    def test_by_event_time_the_global_window_fires_at_the_final_watermark(self):
-        harness = collecting(GlobalWindows.create(), trigger=EventTimeTrigger())
-        harness.process("a", 1, 1)
-        assert harness.advance(MAX_LONG_VALUE - 1) == []
-        assert harness.advance() == [(("a", GlobalWindow(), [1]), MAX_LONG_VALUE)]
-
     def test_count_windows_of_java(self):
         harness = collecting(GlobalWindows.create(), trigger=PurgingTrigger.of(CountTrigger.of(3)))
         emitted = [harness.process(key, number) for number in range(4) for key in "ab"]
@@ -424,3 +288,155 @@ class TestAggregatesThatCannotMerge:
         harness.process("a", 1, 22)
         with pytest.raises(ConfigurationError, match=r"Unmergeable.merge\(\) failed.*sessions"):
             harness.process("a", 1, 13)
+
+
+#: How to make a harness, and the steps that :func:`play` takes with it.
+STORIES = {
+    "Tumbling: offset": (
+        partial(collecting, TumblingEventTimeWindows.of(Time.seconds(3), Time.milliseconds(100))),
+        ("process", "a", 99, 99, ...),
+        ("process", "a", 100, 100, ...),
+        ("process", "a", 3099, 3099, ...),
+        ("advance", [fired("a", -2900, 100, 99), fired("a", 100, 3100, 100, 3099)]),
+    ),
+    "Tumbling: a processing time window knows no late elements": (
+        partial(collecting, TumblingProcessingTimeWindows.of(10), late_tag=LATE),
+        ("advance", 1000, ...),
+        ("process", "a", 1, 0, ...),
+        ("set_processing_time", 9, [fired("a", 0, 10, 1)]),
+        ("side", {}),
+    ),
+    "Sliding: an element is in each window that covers it": (
+        partial(collecting, SlidingEventTimeWindows.of(Time.seconds(3), Time.seconds(1))),
+        ("process", "a", "x", 3000, ...),
+        ("process", "a", "y", 3999, ...),
+        ("process", "a", "z", 20, ...),
+        (
+            "advance",
+            [
+                fired("a", -2000, 1000, "z"),
+                fired("a", -1000, 2000, "z"),
+                fired("a", 0, 3000, "z"),
+                fired("a", 1000, 4000, "x", "y"),
+                fired("a", 2000, 5000, "x", "y"),
+                fired("a", 3000, 6000, "x", "y"),
+            ],
+        ),
+        ("assert_empty", None),
+    ),
+    "Sliding: with gaps between windows elements of no window are dropped but not late": (
+        partial(collecting, SlidingEventTimeWindows.of(5, 10), late_tag=LATE),
+        ("process", "a", 1, 7, ...),
+        ("entries", {}),
+        ("process", "a", 2, 14, ...),
+        ("advance", [fired("a", 10, 15, 2)]),
+        ("side", {}),
+        ("dropped", 0),
+    ),
+    "Sliding: an element is late for some of its windows": (
+        partial(collecting, SlidingEventTimeWindows.of(20, 10), late_tag=LATE),
+        ("advance", 19, ...),
+        ("process", "a", 1, 15, ...),
+        ("side", {}),
+        ("advance", [fired("a", 10, 30, 1)]),
+    ),
+    "Sliding: processing time": (
+        partial(collecting, SlidingProcessingTimeWindows.of(Time.seconds(3), Time.seconds(1))),
+        ("set_clock", 3, ...),
+        ("process", "a", 1, ...),
+        ("set_processing_time", 1000, [fired("a", -2000, 1000, 1)]),
+        ("process", "a", 2, ...),
+        ("set_processing_time", 1999, [fired("a", -1000, 2000, 1, 2)]),
+        ("set_processing_time", 10000, ...),
+        ("assert_empty", None),
+    ),
+    "Lateness: late elements are dropped and counted": (
+        partial(collecting, TEN),
+        ("advance", 9, ...),
+        ("process", "a", 1, 9, ...),
+        ("dropped", 1),
+        ("entries", {}),
+        ("timers", {}),
+    ),
+    "Lateness: late elements go to the side output with their timestamps": (
+        partial(collecting, TEN, late_tag=LATE),
+        ("advance", 9, ...),
+        ("process", "a", 1, 9, ...),
+        ("process", "a", 2, 10, ...),
+        ("side", {"late": [(1, 9)]}),
+        ("dropped", 0),
+    ),
+    "Lateness: an element whose window lives is not late though its timestamp is past": (
+        partial(collecting, TEN, late_tag=LATE),
+        ("advance", 8, ...),
+        ("process", "a", 1, 0, ...),
+        ("advance", 9, [fired("a", 0, 10, 1)]),
+        ("side", {}),
+    ),
+    "Lateness: within the lateness each late element fires again": (
+        partial(collecting, TEN, allowed_lateness_ms=5, late_tag=LATE),
+        ("process", "a", 1, 1, ...),
+        ("advance", 9, [fired("a", 0, 10, 1)]),
+        ("process", "a", 2, 2, [fired("a", 0, 10, 1, 2)]),
+        ("advance", 13, []),
+        ("process", "a", 3, 3, [fired("a", 0, 10, 1, 2, 3)]),
+        ("advance", 14, []),
+        ("assert_empty", None),
+        ("process", "a", 4, 4, []),
+        ("side", {"late": [(4, 4)]}),
+    ),
+    "Lateness: a purging trigger keeps nothing for late firings": (
+        partial(collecting, TEN, trigger=PurgingTrigger.of(EventTimeTrigger.create()), allowed_lateness_ms=5),
+        ("process", "a", 1, 1, ...),
+        ("advance", 9, [fired("a", 0, 10, 1)]),
+        ("entries", {}),
+        ("process", "a", 2, 2, [fired("a", 0, 10, 2)]),
+        ("advance", 14, ...),
+        ("assert_empty", None),
+    ),
+    "Lateness: an empty window does not fire at its clean up": (
+        partial(collecting, TEN, trigger=PurgingTrigger.of(CountTrigger.of(1)), allowed_lateness_ms=5),
+        ("process", "a", 1, 1, [fired("a", 0, 10, 1)]),
+        ("advance", []),
+        ("assert_empty", None),
+    ),
+    "Lateness: one clean up timer for each window": (
+        partial(collecting, TEN, allowed_lateness_ms=5, trigger=NeverTrigger()),
+        ("process", "a", 1, 1, ...),
+        ("process", "a", 2, 2, ...),
+        ("timers", {"event": [(14, "a", TimeWindow(0, 10))]}),
+    ),
+    "Lateness: a lateness beyond the end of time means no clean up": (
+        partial(collecting, TEN, allowed_lateness_ms=MAX_LONG_VALUE - 5),
+        ("process", "a", 1, 1, ...),
+        ("timers", {"event": [(9, "a", TimeWindow(0, 10))]}),
+        ("advance", MAX_LONG_VALUE - 1, [fired("a", 0, 10, 1)]),
+        ("process", "a", 2, 2, [fired("a", 0, 10, 1, 2)]),
+    ),
+    "Lateness: lateness means nothing to processing time": (
+        partial(collecting, TumblingProcessingTimeWindows.of(10), allowed_lateness_ms=50),
+        ("process", "a", 1, ...),
+        ("set_processing_time", 9, ...),
+        ("assert_empty", None),
+    ),
+    "GlobalAndCountWindows: global windows never fire by themselves": (
+        partial(collecting, GlobalWindows.create()),
+        ("process", "a", 1, 1, ...),
+        ("advance", []),
+        ("set_processing_time", 10**15, []),
+        ("timers", {}),
+        ("entries", {"window-contents": {("a", GlobalWindow()): [1]}}),
+    ),
+    "GlobalAndCountWindows: by event time the global window fires at the final watermark": (
+        partial(collecting, GlobalWindows.create(), trigger=EventTimeTrigger()),
+        ("process", "a", 1, 1, ...),
+        ("advance", MAX_LONG_VALUE - 1, []),
+        ("advance", [(("a", GlobalWindow(), [1]), MAX_LONG_VALUE)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name):
+    make, *steps = STORIES[name]
+    play(make(), *steps)

@@ -1,7 +1,9 @@
 """Triggers, after Flink's tests of them: driven through the operator, what they leave included."""
 
+from functools import partial
+
 import pytest
-from support_windows import Collect, WindowHarness, collecting, fired
+from support_windows import Collect, WindowHarness, collecting, fired, play
 
 from pyflinkstate import (
     CountTrigger,
@@ -45,12 +47,6 @@ class TestTriggerResult:
 
 
 class TestEventTimeTrigger:
-    def test_past_the_watermark_an_element_fires_and_sets_no_timer(self):
-        harness = collecting(HUNDRED, allowed_lateness_ms=50)
-        harness.advance(99)
-        assert harness.process("a", 1, 5) == [fired("a", 0, 100, 1)]
-        assert harness.timers() == {"event": [(149, "a", TimeWindow(0, 100))]}
-
     def test_it_may_be_used_on_processing_time_windows(self):
         harness = collecting(TumblingProcessingTimeWindows.of(100), trigger=EventTimeTrigger())
         harness.process("a", 1, 5)
@@ -61,55 +57,7 @@ class TestEventTimeTrigger:
         harness.assert_empty()
 
 
-class TestProcessingTimeTrigger:
-    def test_it_may_be_used_on_event_time_windows(self):
-        harness = collecting(HUNDRED, trigger=ProcessingTimeTrigger.create())
-        harness.process("a", 1, 5)
-        assert harness.set_processing_time(99) == [fired("a", 0, 100, 1)]
-        harness.process("a", 2, 5)
-        assert harness.advance(99) == []
-        harness.assert_empty()
-
-    def test_merging_moves_the_timer(self):
-        harness = collecting(ProcessingTimeSessionWindows.with_gap(10))
-        harness.process("a", 1)
-        harness.now_ms = 5
-        harness.process("a", 2)
-        assert harness.timers() == {"processing": [(14, "a", TimeWindow(0, 15))]}
-
-
 class TestContinuousEventTimeTrigger:
-    def test_fires_at_multiples_of_the_interval_and_at_the_end(self):
-        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger.of(Time.milliseconds(30)))
-        harness.process("a", 1, 35)
-        assert harness.advance(59) == []
-        assert harness.advance(60) == [fired("a", 0, 100, 1)]
-        harness.process("a", 2, 70)
-        assert harness.advance(98) == [fired("a", 0, 100, 1, 2)]
-        harness.process("a", 3, 70)
-        assert harness.advance(99) == [fired("a", 0, 100, 1, 2, 3)]
-        harness.assert_empty()
-
-    def test_each_interval_that_is_passed_fires(self):
-        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger(25))
-        harness.process("a", 1, 0)
-        assert harness.advance(99) == [fired("a", 0, 100, 1)] * 4
-        harness.assert_empty()
-
-    def test_an_interval_longer_than_the_window_fires_once(self):
-        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger(1000))
-        harness.process("a", 1, 0)
-        assert harness.advance() == [fired("a", 0, 100, 1)]
-        harness.assert_empty()
-
-    def test_late_elements_fire_at_once(self):
-        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger(50), allowed_lateness_ms=10)
-        harness.process("a", 1, 0)
-        harness.advance(99)
-        assert harness.process("a", 2, 0) == [fired("a", 0, 100, 1, 2)]
-        harness.advance(109)
-        harness.assert_empty()
-
     def test_in_sessions_the_earliest_next_firing_counts(self):
         harness = collecting(EventTimeSessionWindows.with_gap(20), trigger=ContinuousEventTimeTrigger(7))
         for timestamp in (50, 0, 35, 16):
@@ -131,18 +79,6 @@ class TestContinuousEventTimeTrigger:
 
 
 class TestContinuousProcessingTimeTrigger:
-    def test_fires_at_multiples_of_the_interval_and_at_the_end(self):
-        harness = collecting(
-            TumblingProcessingTimeWindows.of(100),
-            trigger=ContinuousProcessingTimeTrigger.of(Time.milliseconds(30)),
-        )
-        harness.now_ms = 35
-        harness.process("a", 1)
-        assert harness.set_processing_time(59) == []
-        assert harness.set_processing_time(60) == [fired("a", 0, 100, 1)]
-        assert harness.set_processing_time(100) == [fired("a", 0, 100, 1)] * 2
-        harness.assert_empty()
-
     def test_sessions_leave_nothing(self):
         harness = collecting(
             ProcessingTimeSessionWindows.with_gap(20), trigger=ContinuousProcessingTimeTrigger(8)
@@ -161,17 +97,9 @@ class TestContinuousProcessingTimeTrigger:
 
 
 class TestCountTrigger:
-    def test_counts_each_window_by_itself_and_its_count_goes_with_the_window(self):
-        harness = collecting(HUNDRED, trigger=CountTrigger.of(2))
-        assert harness.process("a", 1, 0) == []
-        assert harness.process("a", 2, 100) == []
-        assert harness.process("a", 3, 1) == [fired("a", 0, 100, 1, 3)]
-        assert harness.advance() == []
-        harness.assert_empty()
-
     @pytest.mark.parametrize("size", [0, -1, 1.5, True])
     def test_the_size_is_a_positive_number(self, size):
-        with pytest.raises(ConfigurationError, match="positive number of elements"):
+        with pytest.raises(ConfigurationError, match="whole number, at least 1"):
             CountTrigger.of(size)
 
 
@@ -290,3 +218,87 @@ class TestTriggerContext:
 
 def test_min():
     assert Min().reduce(2, 1) == Min().reduce(1, 2) == 1
+
+
+#: How to make a harness, and the steps that :func:`play` takes with it.
+STORIES = {
+    "EventTimeTrigger: past the watermark an element fires and sets no timer": (
+        partial(collecting, HUNDRED, allowed_lateness_ms=50),
+        ("advance", 99, ...),
+        ("process", "a", 1, 5, [fired("a", 0, 100, 1)]),
+        ("timers", {"event": [(149, "a", TimeWindow(0, 100))]}),
+    ),
+    "ProcessingTimeTrigger: it may be used on event time windows": (
+        partial(collecting, HUNDRED, trigger=ProcessingTimeTrigger.create()),
+        ("process", "a", 1, 5, ...),
+        ("set_processing_time", 99, [fired("a", 0, 100, 1)]),
+        ("process", "a", 2, 5, ...),
+        ("advance", 99, []),
+        ("assert_empty", None),
+    ),
+    "ProcessingTimeTrigger: merging moves the timer": (
+        partial(collecting, ProcessingTimeSessionWindows.with_gap(10)),
+        ("process", "a", 1, ...),
+        ("set_clock", 5, ...),
+        ("process", "a", 2, ...),
+        ("timers", {"processing": [(14, "a", TimeWindow(0, 15))]}),
+    ),
+    "ContinuousEventTimeTrigger: fires at multiples of the interval and at the end": (
+        partial(collecting, HUNDRED, trigger=ContinuousEventTimeTrigger.of(Time.milliseconds(30))),
+        ("process", "a", 1, 35, ...),
+        ("advance", 59, []),
+        ("advance", 60, [fired("a", 0, 100, 1)]),
+        ("process", "a", 2, 70, ...),
+        ("advance", 98, [fired("a", 0, 100, 1, 2)]),
+        ("process", "a", 3, 70, ...),
+        ("advance", 99, [fired("a", 0, 100, 1, 2, 3)]),
+        ("assert_empty", None),
+    ),
+    "ContinuousEventTimeTrigger: each interval that is passed fires": (
+        partial(collecting, HUNDRED, trigger=ContinuousEventTimeTrigger(25)),
+        ("process", "a", 1, 0, ...),
+        ("advance", 99, [fired("a", 0, 100, 1)] * 4),
+        ("assert_empty", None),
+    ),
+    "ContinuousEventTimeTrigger: an interval longer than the window fires once": (
+        partial(collecting, HUNDRED, trigger=ContinuousEventTimeTrigger(1000)),
+        ("process", "a", 1, 0, ...),
+        ("advance", [fired("a", 0, 100, 1)]),
+        ("assert_empty", None),
+    ),
+    "ContinuousEventTimeTrigger: late elements fire at once": (
+        partial(collecting, HUNDRED, trigger=ContinuousEventTimeTrigger(50), allowed_lateness_ms=10),
+        ("process", "a", 1, 0, ...),
+        ("advance", 99, ...),
+        ("process", "a", 2, 0, [fired("a", 0, 100, 1, 2)]),
+        ("advance", 109, ...),
+        ("assert_empty", None),
+    ),
+    "ContinuousProcessingTimeTrigger: fires at multiples of the interval and at the end": (
+        partial(
+            collecting,
+            TumblingProcessingTimeWindows.of(100),
+            trigger=ContinuousProcessingTimeTrigger.of(Time.milliseconds(30)),
+        ),
+        ("set_clock", 35, ...),
+        ("process", "a", 1, ...),
+        ("set_processing_time", 59, []),
+        ("set_processing_time", 60, [fired("a", 0, 100, 1)]),
+        ("set_processing_time", 100, [fired("a", 0, 100, 1)] * 2),
+        ("assert_empty", None),
+    ),
+    "CountTrigger: counts each window by itself and its count goes with the window": (
+        partial(collecting, HUNDRED, trigger=CountTrigger.of(2)),
+        ("process", "a", 1, 0, []),
+        ("process", "a", 2, 100, []),
+        ("process", "a", 3, 1, [fired("a", 0, 100, 1, 3)]),
+        ("advance", []),
+        ("assert_empty", None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name):
+    make, *steps = STORIES[name]
+    play(make(), *steps)

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from support_job import JobRun
 
-from pyflinkstate.api.functions import MapFunction
-from pyflinkstate.runtime.engine import CodeBook, shipping
+from pyflinkstate.api import MapFunction
+from pyflinkstate.runtime.engine import CodeBook, epochs
 from pyflinkstate.runtime.plan import (
     ChainNode,
     JobPlan,
     Node,
+    Partitioning,
+    PartitionNode,
     SinkNode,
     SourceNode,
     UnionNode,
@@ -23,7 +25,6 @@ from pyflinkstate.runtime.plan import (
     make_plan,
 )
 from pyflinkstate.runtime.plan.edges import Edge, Edges, in_order
-from pyflinkstate.runtime.plan.nodes import Partitioning, PartitionNode
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.wire import ShippedFunction
@@ -150,7 +151,7 @@ def test_each_function_is_shipped_once_however_many_ways_lead_to_it(monkeypatch:
         pickled.append(name)
         return name.encode()
 
-    monkeypatch.setattr(shipping, "pickled", counting)
+    monkeypatch.setattr(epochs, "pickled", counting)
     plan = planned(alternating(source(), 60))
     book = CodeBook(plan)
     assert sorted(name for name in pickled if name.startswith("map")) == sorted(f"map {n}" for n in range(60))

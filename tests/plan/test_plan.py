@@ -10,8 +10,7 @@ from support_runtime import PICKLED
 
 from pyflinkstate import CoMapFunction, DataStream, TumblingEventTimeWindows, Types, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan.job_plan import Stage, make_plan
-from pyflinkstate.runtime.plan.nodes import (
+from pyflinkstate.runtime.plan import (
     ASYNC,
     WATERMARKS,
     ChainNode,
@@ -19,12 +18,13 @@ from pyflinkstate.runtime.plan.nodes import (
     SideOutputNode,
     SinkNode,
     SourceNode,
+    Stage,
     StatefulNode,
     UnionNode,
+    make_plan,
 )
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.sources.spark_sources import StreamingSource
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource, StreamingSource
 
 
 def source(name: str = "collection", uid: str | None = None) -> SourceNode:

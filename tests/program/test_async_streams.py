@@ -20,7 +20,7 @@ from pyflinkstate import (
     Time,
     Types,
 )
-from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
+from pyflinkstate.api import AsyncFunctionDescriptor
 from pyflinkstate.datastream import (
     AsyncDataStream,
     AsyncFunction,
@@ -209,16 +209,6 @@ def test_what_cannot_be_called(case: str) -> None:
         harness_of(build)
 
 
-def test_a_checkpointed_function_is_refused() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="Checkpointed is a CheckpointedFunction"):
-        harness_of(lambda s: AsyncDataStream.ordered_wait(s, Checkpointed(), SECOND))
-
-
-def test_the_harness_of_single_functions_says_what_takes_it() -> None:
-    with pytest.raises(ConfigurationError, match=r"harness_of\(\)"):
-        OneInputOperatorHarness(Doubles())
-
-
 async def plain(value: Any) -> Any:
     return value
 
@@ -306,3 +296,25 @@ def test_a_keyed_function_that_awaits_is_not_refused() -> None:
 
     harness = harness_of(lambda s: s.key_by(str).process(Keyed()))
     assert harness.process_element(1) == [1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: harness_of(lambda s: AsyncDataStream.ordered_wait(s, Checkpointed(), SECOND)),
+            UnsupportedFeatureError,
+            "Checkpointed is a CheckpointedFunction",
+            id="a_checkpointed_function_is_refused",
+        ),
+        pytest.param(
+            lambda: OneInputOperatorHarness(Doubles()),
+            ConfigurationError,
+            r"harness_of\(\)",
+            id="the_harness_of_single_functions_says_what_takes_it",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

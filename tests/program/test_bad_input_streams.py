@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from pyflinkstate.api.functions import CoMapFunction, KeyedProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.triggers import Trigger, TriggerResult
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import (
+from pyflinkstate.api import (
+    CoMapFunction,
     EventTimeSessionWindows,
+    KeyedProcessFunction,
+    OutputTag,
     SlidingEventTimeWindows,
+    Trigger,
+    TriggerResult,
     TumblingEventTimeWindows,
+    Types,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.testing import MAX_WATERMARK, KeyedOneInputOperatorHarness, StreamRecord, harness_of
@@ -110,10 +112,6 @@ class TestTimers:
 
 
 class TestKeySelectors:
-    def test_one_that_raises_names_operator_and_record(self) -> None:
-        with pytest.raises(UserFunctionError, match=r"IndexError[\s\S]*operator 'sums', record \(\)"):
-            windows(TumblingEventTimeWindows.of(10), name="sums").process_element((), 3)
-
     def test_of_connected_streams_each_is_named_with_its_record(self) -> None:
         class Both(CoMapFunction):
             def map1(self, value: Any) -> Any:
@@ -157,12 +155,6 @@ class TestOutputTags:
     def test_a_tag_needs_an_id(self, tag_id: Any) -> None:
         with pytest.raises(ConfigurationError, match="needs an id"):
             OutputTag(tag_id)
-
-    def test_operators_without_side_outputs_say_so(self) -> None:
-        with pytest.raises(ConfigurationError, match="'map' has no side outputs"):
-            harness_of(lambda stream: stream.map(lambda value: value).get_side_output(LATE))
-        with pytest.raises(ConfigurationError, match="takes an OutputTag, not 'late'"):
-            harness_of(lambda stream: stream.key_by(str).process(Tags()).get_side_output("late"))
 
 
 class Forgetful(Trigger[Any, Any]):
@@ -225,3 +217,31 @@ class TestResults:
         harness.process_element("a")
         with pytest.raises(BadRecordError, match=r"side output a"):
             harness.get_side_output(OutputTag("a", Types.LONG()))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: windows(TumblingEventTimeWindows.of(10), name="sums").process_element((), 3),
+            UserFunctionError,
+            r"IndexError[\s\S]*operator 'sums', record \(\)",
+            id="one_that_raises_names_operator_and_record",
+        ),
+        pytest.param(
+            lambda: harness_of(lambda stream: stream.map(lambda value: value).get_side_output(LATE)),
+            ConfigurationError,
+            "'map' has no side outputs",
+            id="operators_without_side_outputs_say_so_1",
+        ),
+        pytest.param(
+            lambda: harness_of(lambda stream: stream.key_by(str).process(Tags()).get_side_output("late")),
+            ConfigurationError,
+            "takes an OutputTag, not 'late'",
+            id="operators_without_side_outputs_say_so_2",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

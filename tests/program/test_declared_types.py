@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 from local_environment import local_environment
 
-from pyflinkstate.api.async_functions import AsyncFunction
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    AsyncFunction,
     BroadcastProcessFunction,
     CoMapFunction,
     KeyedProcessFunction,
+    MapStateDescriptor,
+    OutputTag,
     ProcessFunction,
+    Row,
+    RowTypeInfo,
+    Time,
+    TypeInformation,
+    Types,
     WindowFunction,
 )
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.types import RowTypeInfo, TypeInformation, Types
 from pyflinkstate.datastream import AsyncDataStream
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.plan.nodes import CHECK, SourceNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.sources import NumberSequenceSource
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.plan import CHECK, SourceNode
+from pyflinkstate.runtime.program import DataStream, StreamExecutionEnvironment
+from pyflinkstate.runtime.sources import CollectionSource, NumberSequenceSource
 from pyflinkstate.testing import OneInputOperatorHarness
 
 FIELDS = [Types.STRING(), Types.LONG()]

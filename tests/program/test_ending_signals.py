@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
 PROGRAM = """
 import os, queue, signal, sys, threading, time
 from pyflinkstate.errors import JobCancelledError
-from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.program.job_client import run_to_end
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +19,7 @@ from operators import RunningSum
 from support_job import Heard
 from support_runtime import PATIENCE_S
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate.api import OutputTag, TimestampAssigner, TumblingEventTimeWindows, WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -29,12 +27,9 @@ from pyflinkstate.errors import (
     ParallelismError,
     PyFlinkStateError,
 )
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
-from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.program import DataStream, StreamExecutionEnvironment
+from pyflinkstate.runtime.settings import CheckpointingMode, JobStatus
+from pyflinkstate.runtime.sinks import DriverSink, FileSink
 from pyflinkstate.runtime.sources import NumberSequenceSource
 
 pytestmark = pytest.mark.usefixtures("forked_slots")
@@ -222,10 +217,8 @@ class TestEnableCheckpointing:
         env.enable_checkpointing(1000, mode, storage="/checkpoints")
         assert path_of(env) == "/checkpoints"
         assert env.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
-
-    def test_a_storage_in_the_place_of_the_mode(self, env: StreamExecutionEnvironment) -> None:
-        env.enable_checkpointing(1000, "/checkpoints")
-        assert path_of(env) == "/checkpoints"
+        env.enable_checkpointing(1000, "/others")
+        assert path_of(env) == "/others", "a storage in the place of the mode"
 
     @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "exactly-once", "At_Least_Once"])
     def test_the_name_of_a_mode_is_no_directory(self, env: StreamExecutionEnvironment, mode: str) -> None:
@@ -255,44 +248,6 @@ def path_of(env: StreamExecutionEnvironment) -> str | None:
     return None if storage is None else storage.get_checkpoint_path()
 
 
-#: What is no DataFrame to read at once, and what to do.
-NO_FRAMES = [
-    (pd.DataFrame({"a": [1]}), r"DataFrame; from a pandas one: spark.createDataFrame\(pdf\)"),
-    ([1, 2], r"list; from a list of records: from_collection\(\)"),
-    (None, "NoneType"),
-    (SimpleNamespace(isStreaming=True), r"a streaming one: use from_streaming\(\)"),
-]
-
-
-@pytest.mark.parametrize(("frame", "says"), NO_FRAMES, ids=["pandas", "list", "None", "streaming"])
-def test_what_is_no_batch_dataframe_is_refused(
-    env: StreamExecutionEnvironment, frame: Any, says: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=rf"from_dataframe\(\) takes a .*{says}"):
-        env.from_dataframe(frame)
-
-
-def test_a_batch_dataframe_is_no_stream(env: StreamExecutionEnvironment) -> None:
-    frame: Any = SimpleNamespace(isStreaming=False)
-    with pytest.raises(ConfigurationError, match=r"this is a batch one: use from_dataframe\(\)"):
-        env.from_streaming(frame)
-    with pytest.raises(ConfigurationError, match=r"from_streaming\(\) takes a Spark DataFrame, not a .*list"):
-        env.from_streaming([])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("path", [None, 3, b"module.py"])
-def test_what_is_brought_along_has_a_path(env: StreamExecutionEnvironment, path: Any) -> None:
-    for bring in (env.add_python_file, env.add_python_archive, env.set_python_requirements):
-        with pytest.raises(ConfigurationError, match=r"a path must be a string or a pathlib.Path, not "):
-            bring(path)
-
-
-@pytest.mark.parametrize("listener", [Heard, print, None])
-def test_a_listener_is_an_object_of_its_class(env: StreamExecutionEnvironment, listener: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"add_listener\(\) takes an object of a JobListener, not "):
-        env.add_listener(listener)
-
-
 def test_a_streaming_query_without_a_place_for_its_checkpoints_is_refused(
     env: StreamExecutionEnvironment,
 ) -> None:
@@ -313,22 +268,6 @@ def test_a_directory_without_an_interval_is_worth_a_word(
     assert ("no interval: no checkpoints are taken" in caplog.text) == (not has_interval)
 
 
-@pytest.mark.parametrize("name", [20240501, 0, b"job"], ids=repr)
-def test_the_name_of_a_job_is_a_text(env: StreamExecutionEnvironment, name: Any) -> None:
-    """Checkpoints with another name would count as damaged."""
-    built(env)
-    for give in (env.set_default_job_name, env.execute, env.execute_async, env.jobs.preview):
-        with pytest.raises(ConfigurationError, match=f"the name of a job must be a string, not {name!r}"):
-            give(name)
-
-
-def test_the_names_of_sources_and_sinks_are_texts(env: StreamExecutionEnvironment) -> None:
-    with pytest.raises(ConfigurationError, match="the name of a sink must be a string, not 7"):
-        env.from_collection([1]).print().name(7)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="source_name must be a string, not 7"):
-        env.from_source(NumberSequenceSource(1, 2), source_name=7)  # type: ignore[arg-type]
-
-
 class Table:
     """As Spark's, it gives its columns by their numbers."""
 
@@ -339,41 +278,91 @@ class Table:
 SPARKS = type("DataFrame", (Table,), {"__module__": "pyspark.sql.classic.dataframe"})
 POLARS = type("DataFrame", (Table,), {"__module__": "polars.dataframe.frame"})
 ARROW = pa.table({"a": [1]})
-#: What is no list of records, though it can be iterated over, and what to do.
-NO_COLLECTIONS = [
-    ("abc", r"not 'abc': give \['abc'\] if that is one record"),
-    (b"abc", r"give \[b'abc'\]"),
-    ({"a": 1}, r"give \[\{'a': 1\}\]"),
-    (pd.DataFrame({"a": [1]}), r'not a DataFrame of pandas: give df.to_dict\("records"\)'),
-    (SPARKS(), r"not a DataFrame of pyspark: call from_dataframe\(df\)"),
-    (POLARS(), r"not a DataFrame of polars: give df.to_dicts\(\)"),
-    (ARROW, r"not a Table of pyarrow: give table.to_pylist\(\)"),
-    (ARROW.to_batches()[0], r"not a RecordBatch of pyarrow: give table.to_pylist\(\)"),
+ONE_STREAMING: Any = SimpleNamespace(isStreaming=True)
+ONE_BATCH: Any = SimpleNamespace(isStreaming=False)
+#: What an environment refuses, and what the error says: what was wrong, and what to do.
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    *(
+        (lambda env, frame=frame: env.from_dataframe(frame), rf"from_dataframe\(\) takes a .*{says}")
+        for frame, says in [
+            (pd.DataFrame({"a": [1]}), r"DataFrame; from a pandas one: spark.createDataFrame\(pdf\)"),
+            ([1, 2], r"list; from a list of records: from_collection\(\)"),
+            (None, "NoneType"),
+            (ONE_STREAMING, r"a streaming one: use from_streaming\(\)"),
+        ]
+    ),
+    (lambda env: env.from_streaming(ONE_BATCH), r"this is a batch one: use from_dataframe\(\)"),
+    (lambda env: env.from_streaming([]), r"from_streaming\(\) takes a Spark DataFrame, not a .*list"),
+    *(
+        (
+            lambda env, collection=collection: env.from_collection(collection),
+            rf"from_collection\(\) takes a list of records, .*{says}",
+        )
+        for collection, says in [
+            ("abc", r"not 'abc': give \['abc'\] if that is one record"),
+            (b"abc", r"give \[b'abc'\]"),
+            ({"a": 1}, r"give \[\{'a': 1\}\]"),
+            (pd.DataFrame({"a": [1]}), r'not a DataFrame of pandas: give df.to_dict\("records"\)'),
+            (SPARKS(), r"not a DataFrame of pyspark: call from_dataframe\(df\)"),
+            (POLARS(), r"not a DataFrame of polars: give df.to_dicts\(\)"),
+            (ARROW, r"not a Table of pyarrow: give table.to_pylist\(\)"),
+            (ARROW.to_batches()[0], r"not a RecordBatch of pyarrow: give table.to_pylist\(\)"),
+        ]
+    ),
+    *(
+        (
+            lambda env, bring=bring, path=path: getattr(env, bring)(path),
+            "a path must be a string or a pathlib.Path, not ",
+        )
+        for bring in ("add_python_file", "add_python_archive", "set_python_requirements")
+        for path in (None, 3, b"module.py")
+    ),
+    *(
+        (
+            lambda env, listener=listener: env.add_listener(listener),
+            r"add_listener\(\) takes an object of a JobListener, not ",
+        )
+        for listener in (Heard, print, None)
+    ),
+    (lambda env: env.from_collection([1]).print().name(7), "the name of a sink must be a string, not 7"),
+    (
+        lambda env: env.from_source(NumberSequenceSource(1, 2), source_name=7),
+        "source_name must be a string, not 7",
+    ),
+    *(
+        (
+            lambda env, give=give, name=name: attrgetter(give)(env)(name),
+            f"the name of a job must be a string, not {name!r}",
+        )
+        for give in ("set_default_job_name", "execute", "execute_async", "jobs.preview")
+        for name in (20240501, 0, b"job")  # checkpoints with another name would count as damaged
+    ),
+    *(
+        (lambda env, number=number: env.from_files("/", max_files=number), "max_files must be a whole number")
+        for number in (0, -1, 1.5, "3")
+    ),
+    *(
+        (
+            lambda env, number=number: env.from_batch_reader(print, max_records_per_epoch=number),
+            "max_records_per_epoch must be a whole number, at least 1",
+        )
+        for number in (0, -1, 1.5, "3")
+    ),
 ]
 
 
-@pytest.mark.parametrize(("collection", "says"), NO_COLLECTIONS)
-def test_what_is_no_list_of_records_is_refused(
-    env: StreamExecutionEnvironment, collection: Any, says: str
+@pytest.mark.parametrize(("call", "says"), REFUSED)
+def test_what_an_environment_refuses(
+    env: StreamExecutionEnvironment, call: Callable[[Any], Any], says: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=rf"from_collection\(\) takes a list of records, .*{says}"):
-        env.from_collection(collection)
+    built(env)
+    with pytest.raises(ConfigurationError, match=says):
+        call(env)
 
 
 @pytest.mark.parametrize("collection", [(1, 2), range(1, 3), pd.Series([1, 2]), iter([1, 2])])
 def test_what_gives_records_is_a_collection(env: StreamExecutionEnvironment, collection: Any) -> None:
     assert list(env.from_collection(collection).execute_and_collect()) == [1, 2]
-
-
-@pytest.mark.parametrize("number", [0, -1, 1.5, "3"])
-def test_as_many_files_and_records_are_read_as_a_whole_number_says(
-    env: StreamExecutionEnvironment, tmp_path: Path, number: Any
-) -> None:
-    (tmp_path / "a.csv").write_text("n\n1\n")
-    with pytest.raises(ConfigurationError, match="max_files must be a whole number, at least 1"):
-        env.from_files(str(tmp_path), max_files=number)
-    with pytest.raises(ConfigurationError, match="max_records_per_epoch must be a whole number, at least 1"):
-        env.from_batch_reader(lambda start, end: None, max_records_per_epoch=number)  # type: ignore[arg-type, return-value]
 
 
 def test_counts_may_be_numpys(env: StreamExecutionEnvironment, tmp_path: Path) -> None:

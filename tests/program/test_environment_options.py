@@ -10,23 +10,25 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend
-from pyflinkstate.api.time import Duration
+from pyflinkstate.api import Configuration, Duration, EmbeddedRocksDBStateBackend
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
-from pyflinkstate.runtime.master.reports.monitoring import WebPageSettings
-from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
-from pyflinkstate.runtime.program.environment_settings import (
+from pyflinkstate.runtime.master import WebPageSettings
+from pyflinkstate.runtime.plan import SourceNode, UnionNode
+from pyflinkstate.runtime.program import (
     EnvironmentSettings,
     ExecutionConfig,
     RuntimeExecutionMode,
+    StreamExecutionEnvironment,
 )
-from pyflinkstate.runtime.settings import CheckpointSettings, rows_of
-from pyflinkstate.runtime.settings.checkpoint_config import CheckpointConfig, ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
+from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
+from pyflinkstate.runtime.settings import (
+    CheckpointConfig,
+    CheckpointingMode,
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+    rows_of,
+)
 from pyflinkstate.runtime.settings.option_names import FLINK_OPTIONS
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -34,9 +36,9 @@ from pyflinkstate.runtime.settings.restart import (
     FixedDelayRestart,
     NoRestart,
 )
-from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
-from pyflinkstate.runtime.wire.messages import HeartbeatSettings
+from pyflinkstate.runtime.sources import CollectionSource, RateSource
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.runtime.wire import HeartbeatSettings
 
 
 def new_settings() -> EnvironmentSettings:
@@ -44,27 +46,185 @@ def new_settings() -> EnvironmentSettings:
 
 
 def told(options: dict[str, Any]) -> EnvironmentSettings:
+    return told_in_turn(options)
+
+
+def told_in_turn(*calls: dict[str, Any]) -> EnvironmentSettings:
     settings = new_settings()
-    apply_configuration(settings, Configuration.from_dict(options))
+    for options in calls:
+        apply_configuration(settings, Configuration.from_dict(options))
     return settings
 
 
-def test_what_is_of_the_environment() -> None:
-    settings = told({"parallelism.default": "4", "pipeline.max-parallelism": 8, "pipeline.name": "a job"})
-    assert (settings.parallelism, settings.max_parallelism) == (4, 8)
-    assert settings.default_job_name == "a job"
+def restart(*calls: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{f"restart-strategy.{key}": value for key, value in call.items()} for call in calls]
 
 
-def test_how_many_epochs_are_read_ahead() -> None:
-    assert new_settings().epochs_ahead == 1
-    assert told({"pyflinkstate.epochs-ahead": "0"}).epochs_ahead == 0
-    with pytest.raises(ConfigurationError, match=r"pyflinkstate.epochs-ahead.*0 or 1 epochs"):
-        told({"pyflinkstate.epochs-ahead": "2"})
+#: As Flink 2.3's ``TimeUtils.parseDuration`` and ``MemorySize.parse`` have it.
+DURATIONS_MS = {"10": 10, "10 secs": 10_000, "2 m": 120_000, "2min": 120_000, "3 hours": 3 * 3_600_000}
+DURATIONS_MS |= {"1 d": 86_400_000, "5 millis": 5, "5 S": 5000}
+SIZES = {"10": 10, "10 bytes": 10, "1k": 1024, "1 KB": 1024, "1 m": 1 << 20, "1g": 1 << 30, "1 tb": 1 << 40}
+CHECKPOINTS = {
+    "execution.checkpointing.interval": "10 s",
+    "execution.checkpointing.mode": "EXACTLY_ONCE",
+    "execution.checkpointing.timeout": "2min",
+    "execution.checkpointing.min-pause": 500,
+    "execution.checkpointing.max-concurrent-checkpoints": 2,
+    "execution.checkpointing.tolerable-failed-checkpoints": 3,
+    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    "execution.checkpointing.num-retained": 5,
+    "execution.checkpointing.incremental": "true",
+    "execution.checkpointing.dir": "s3://bucket/checkpoints",
+    "execution.checkpointing.data-inline-threshold": "10 kb",
+    "execution.checkpointing.unaligned.enabled": False,
+}
+IDLE_CHECKPOINTS = {
+    "execution.checkpointing.mode": "AT_LEAST_ONCE",
+    "execution.checkpointing.unaligned.enabled": "true",
+    "execution.checkpointing.aligned-checkpoint-timeout": "3 s",
+}
+#: What an environment is told, in one call or several, and what it has then, by the way to it: calls of
+#: methods are in brackets.
+TAKEN: list[tuple[list[dict[str, Any]], str, Any]] = [
+    ([{"parallelism.default": "4", "pipeline.max-parallelism": 8}], "parallelism", 4),
+    ([{"parallelism.default": "4", "pipeline.max-parallelism": 8}], "max_parallelism", 8),
+    ([{"pipeline.name": "a job"}], "default_job_name", "a job"),
+    ([{}], "epochs_ahead", 1),
+    ([{"pyflinkstate.epochs-ahead": "0"}], "epochs_ahead", 0),
+    ([{"state.backend": "hashmap", "state.savepoints.dir": "/s"}], "savepoint_directory", "/s"),
+    ([{"execution.savepoint.path": "/s/1"}], "restore_path", "/s/1"),
+    ([CHECKPOINTS], "checkpoints.get_checkpoint_interval()", 10_000),
+    ([CHECKPOINTS], "checkpoints.get_checkpointing_mode()", CheckpointingMode.EXACTLY_ONCE),
+    ([CHECKPOINTS], "checkpoints.get_checkpoint_timeout()", 120_000),
+    ([CHECKPOINTS], "checkpoints.get_min_pause_between_checkpoints()", 500),
+    ([CHECKPOINTS], "checkpoints.get_max_concurrent_checkpoints()", 2),
+    ([CHECKPOINTS], "checkpoints.get_tolerable_checkpoint_failure_number()", 3),
+    (
+        [CHECKPOINTS],
+        "checkpoints.get_externalized_checkpoint_retention()",
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
+    ),
+    ([CHECKPOINTS], "checkpoints.get_max_retained_checkpoints()", 5),
+    ([CHECKPOINTS], "checkpoints.is_incremental()", True),
+    (
+        [CHECKPOINTS],
+        "checkpoints.get_checkpoint_storage()",
+        FileSystemCheckpointStorage("s3://bucket/checkpoints", 10 * 1024),
+    ),
+    (
+        [
+            {"execution.checkpointing.data-inline-threshold": "10 kb"},
+            {"execution.checkpointing.dir": "/a"},
+            {"execution.checkpointing.write-buffer-size": "1 mb"},
+        ],
+        "checkpoints.get_checkpoint_storage()",
+        FileSystemCheckpointStorage("/a", 10 * 1024, 1024 * 1024),
+    ),
+    ([IDLE_CHECKPOINTS], "checkpoints.get_checkpointing_mode()", CheckpointingMode.AT_LEAST_ONCE),
+    ([IDLE_CHECKPOINTS], "checkpoints.is_unaligned_checkpoints_enabled()", True),
+    ([IDLE_CHECKPOINTS], "checkpoints.get_aligned_checkpoint_timeout()", Duration.of_seconds(3)),
+    *(
+        ([{"execution.checkpointing.interval": text}], "checkpoints.get_checkpoint_interval()", milliseconds)
+        for text, milliseconds in DURATIONS_MS.items()
+    ),
+    *(
+        (
+            [{"execution.checkpointing.dir": "/x", "execution.checkpointing.write-buffer-size": text}],
+            "checkpoints.get_checkpoint_storage().get_write_buffer_size()",
+            size_bytes,
+        )
+        for text, size_bytes in SIZES.items()
+    ),
+    (restart({"type": "none"}), "restart", NoRestart()),
+    (restart({"type": "fixed-delay"}), "restart", FixedDelayRestart(1, 1000)),
+    (
+        restart({"type": "fixed-delay", "fixed-delay.attempts": 7, "fixed-delay.delay": "2 s"}),
+        "restart",
+        FixedDelayRestart(7, 2000),
+    ),
+    (
+        restart({"type": "failure-rate", "failure-rate.max-failures-per-interval": 2}),
+        "restart",
+        FailureRateRestart(2, 60_000, 1000),
+    ),
+    (
+        restart({"type": "exponential-delay", "exponential-delay.max-backoff": "5 s"}),
+        "restart",
+        ExponentialDelayRestart(max_backoff_ms=5000),
+    ),
+    (
+        restart({"type": "fixed-delay"}, {"fixed-delay.attempts": 7}, {"fixed-delay.delay": "2 s"}),
+        "restart",
+        FixedDelayRestart(7, 2000),
+    ),
+    (restart({"fixed-delay.attempts": 7}, {"type": "fixed-delay"}), "restart", FixedDelayRestart(7, 1000)),
+    (restart({"type": "fixed-delay", "fixed-delay.attempts": 7}, {"type": "none"}), "restart", NoRestart()),
+    (restart({"type": "none"}, {"fixed-delay.attempts": 7}), "restart", NoRestart()),
+    ([{}], "heartbeat", HeartbeatSettings(10_000, 50_000)),
+    ([{"heartbeat.interval": "2 s"}], "heartbeat", HeartbeatSettings(2_000, 50_000)),
+    ([{"heartbeat.timeout": "2 min"}], "heartbeat", HeartbeatSettings(10_000, 120_000)),
+    (
+        [{"heartbeat.interval": 60_000, "heartbeat.timeout": 90_000}],
+        "heartbeat",
+        HeartbeatSettings(60_000, 90_000),
+    ),
+    (
+        [{"heartbeat.interval": "2 s"}, {"heartbeat.timeout": "9 s"}],
+        "heartbeat",
+        HeartbeatSettings(2_000, 9_000),
+    ),
+    (
+        [{"heartbeat.timeout": "9 s", "heartbeat.interval": "1 s"}, {"heartbeat.interval": "2 s"}],
+        "heartbeat",
+        HeartbeatSettings(2_000, 9_000),
+    ),
+    ([{}], "web_page", None),
+    ([{"rest.address": "jobs.example", "web.cancel.enable": False}], "web_page", None),
+    ([{"rest.port": 8081}], "web_page", WebPageSettings((8081,))),
+    ([{"rest.bind-port": "0", "rest.port": 8081}], "web_page", WebPageSettings((0,))),
+    ([{"rest.bind-port": "50100-50102"}], "web_page", WebPageSettings(range(50100, 50103))),
+    ([{"rest.port": "8081, 8082"}], "web_page", WebPageSettings((8081, 8082))),
+    (
+        [{"rest.port": 1, "rest.bind-address": "0.0.0.0", "rest.address": "jobs.example"}],
+        "web_page",
+        WebPageSettings((1,), "0.0.0.0", "jobs.example"),
+    ),
+    *(
+        (calls, "web_page", WebPageSettings((1,), "0.0.0.0", has_actions=False))
+        for calls in (
+            [{"rest.port": 1}, {"rest.bind-address": "0.0.0.0"}, {"web.cancel.enable": False}],
+            [{"rest.bind-address": "0.0.0.0"}, {"web.cancel.enable": False}, {"rest.port": 1}],
+            [
+                {"rest.port": 2, "web.cancel.enable": False},
+                {"rest.bind-address": "0.0.0.0"},
+                {"rest.port": 1},
+            ],
+            [
+                {"rest.port": 2, "web.cancel.enable": False, "rest.bind-address": "0.0.0.0"},
+                {"rest.bind-port": 1},
+            ],
+        )
+    ),
+    *(
+        ([{"pipeline.global-job-parameters": text}], "job_parameters", expected)
+        for text, expected in [
+            ("limit:3, mode : 'a,b:c'", {"limit": "3", "mode": "a,b:c"}),
+            ("{a: 1, b: 2}", {"a": "1", "b": "2"}),
+            ("  { a : 'x, y' , b: \"it's\" }", {"a": "x, y", "b": "it's"}),
+            ("{}", {}),
+            ({"a": "x", "n": 1}, {"a": "x", "n": "1"}),
+        ]
+    ),
+]
 
 
-def test_the_max_parallelism_bounds_the_parallelism_whichever_comes_first() -> None:
-    with pytest.raises(ParallelismError):
-        told({"parallelism.default": 9, "pipeline.max-parallelism": 8})
+@pytest.mark.parametrize(("calls", "way", "expected"), TAKEN)
+def test_what_an_environment_takes(calls: list[dict[str, Any]], way: str, expected: Any) -> None:
+    found: Any = told_in_turn(*calls)
+    for name in way.split("."):
+        found = getattr(found, name.removesuffix("()"))
+        found = found() if name.endswith("()") else found
+    assert found == expected
 
 
 def test_where_no_parallelism_is_set_it_is_the_default_one_else_sparks() -> None:
@@ -83,41 +243,6 @@ def test_the_runtime_mode(mode: RuntimeExecutionMode) -> None:
     endless = SourceNode(RateSource(1, lambda: 0), "endless")
     assert env.runs_in_batch(bounded) is (mode is not RuntimeExecutionMode.STREAMING)
     assert env.runs_in_batch(UnionNode((bounded, endless))) is (mode is RuntimeExecutionMode.BATCH)
-
-
-def test_checkpoints() -> None:
-    config = told(
-        {
-            "execution.checkpointing.interval": "10 s",
-            "execution.checkpointing.mode": "EXACTLY_ONCE",
-            "execution.checkpointing.timeout": "2min",
-            "execution.checkpointing.min-pause": 500,
-            "execution.checkpointing.max-concurrent-checkpoints": 2,
-            "execution.checkpointing.tolerable-failed-checkpoints": 3,
-            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-            "execution.checkpointing.num-retained": 5,
-            "execution.checkpointing.incremental": "true",
-            "execution.checkpointing.dir": "s3://bucket/checkpoints",
-            "execution.checkpointing.data-inline-threshold": "10 kb",
-            "execution.checkpointing.unaligned.enabled": False,
-        }
-    ).checkpoints
-    assert config.get_checkpoint_interval() == 10_000
-    assert config.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
-    assert config.get_checkpoint_timeout() == 120_000
-    assert config.get_min_pause_between_checkpoints() == 500
-    assert config.get_max_concurrent_checkpoints() == 2
-    assert config.get_tolerable_checkpoint_failure_number() == 3
-    retention = config.get_externalized_checkpoint_retention()
-    assert retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-    assert config.get_max_retained_checkpoints() == 5
-    assert config.is_incremental()
-    storage = config.get_checkpoint_storage()
-    assert storage is not None
-    assert (storage.get_checkpoint_path(), storage.get_min_file_size_threshold()) == (
-        "s3://bucket/checkpoints",
-        10 * 1024,
-    )
 
 
 @pytest.mark.parametrize(
@@ -147,34 +272,6 @@ def test_that_changes_nothing_if_nothing_is_restored(caplog: pytest.LogCaptureFi
     env = told({"execution.state-recovery.ignore-unclaimed-state": True})
     assert (env.restore_path, env.allows_non_restored_state) == (None, False)
     assert "'execution.state-recovery.path' is not set" in caplog.text
-
-
-def test_older_names_of_settings() -> None:
-    env = told({"state.backend": "hashmap", "state.savepoints.dir": "/s", "execution.savepoint.path": "/s/1"})
-    assert (env.savepoint_directory, env.restore_path) == ("/s", "/s/1")
-
-
-@pytest.mark.parametrize(
-    ("settings", "strategy"),
-    [
-        ({"type": "none"}, NoRestart()),
-        ({"type": "fixed-delay"}, FixedDelayRestart(1, 1000)),
-        (
-            {"type": "fixed-delay", "fixed-delay.attempts": 7, "fixed-delay.delay": "2 s"},
-            FixedDelayRestart(7, 2000),
-        ),
-        (
-            {"type": "failure-rate", "failure-rate.max-failures-per-interval": 2},
-            FailureRateRestart(2, 60_000, 1000),
-        ),
-        (
-            {"type": "exponential-delay", "exponential-delay.max-backoff": "5 s"},
-            ExponentialDelayRestart(max_backoff_ms=5000),
-        ),
-    ],
-)
-def test_restart_strategies(settings: dict[str, Any], strategy: Any) -> None:
-    assert told({f"restart-strategy.{key}": value for key, value in settings.items()}).restart == strategy
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -327,26 +424,6 @@ def test_settings_of_another_restart_strategy_are_told_of(caplog: pytest.LogCapt
     ]
 
 
-#: As Flink 2.3's ``TimeUtils.parseDuration`` and ``MemorySize.parse`` have it.
-DURATIONS_MS = {"10": 10, "10 secs": 10_000, "2 m": 120_000, "2min": 120_000, "3 hours": 3 * 3_600_000}
-DURATIONS_MS |= {"1 d": 86_400_000, "5 millis": 5, "5 S": 5000}
-SIZES = {"10": 10, "10 bytes": 10, "1k": 1024, "1 KB": 1024, "1 m": 1 << 20, "1g": 1 << 30, "1 tb": 1 << 40}
-
-
-@pytest.mark.parametrize(("text", "milliseconds"), DURATIONS_MS.items())
-def test_times_in_all_of_flinks_units(text: str, milliseconds: int) -> None:
-    config = told({"execution.checkpointing.interval": text}).checkpoints
-    assert config.get_checkpoint_interval() == milliseconds
-
-
-@pytest.mark.parametrize(("text", "size_bytes"), SIZES.items())
-def test_sizes_in_all_of_flinks_units(text: str, size_bytes: int) -> None:
-    options = {"execution.checkpointing.dir": "/x", "execution.checkpointing.write-buffer-size": text}
-    storage = told(options).checkpoints.get_checkpoint_storage()
-    assert storage is not None
-    assert storage.get_write_buffer_size() == size_bytes
-
-
 A_TIME = "a number of milliseconds, or a number and ms, s, min, h or d, such as '10 s' is needed"
 A_SIZE = "a number of bytes, or a number and b, kb, mb, gb or tb, such as '20 kb' is needed"
 
@@ -387,19 +464,6 @@ def test_so_is_one_that_is_read_with_another(key: str, value: str, needed: str) 
         told({**others, key: value})
 
 
-def test_what_changes_nothing_is_kept() -> None:
-    settings = told(
-        {
-            "execution.checkpointing.mode": "AT_LEAST_ONCE",
-            "execution.checkpointing.unaligned.enabled": "true",
-            "execution.checkpointing.aligned-checkpoint-timeout": "3 s",
-        }
-    )
-    assert settings.checkpoints.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
-    assert settings.checkpoints.is_unaligned_checkpoints_enabled()
-    assert settings.checkpoints.get_aligned_checkpoint_timeout() == Duration.of_seconds(3)
-
-
 def test_in_the_place_of_rocksdb_state_is_kept_in_memory_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -410,18 +474,6 @@ def test_in_the_place_of_rocksdb_state_is_kept_in_memory_with_a_warning(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "no RocksDB" in record.getMessage()
-
-
-def test_a_state_backend_that_is_none_is_refused() -> None:
-    with pytest.raises(UnsupportedFeatureError):
-        told({"state.backend.type": "forst"})
-
-
-def test_global_parameters_come_from_a_map() -> None:
-    settings = told({"pipeline.global-job-parameters": "limit:3, mode : 'a,b:c'"})
-    assert settings.job_parameters == {"limit": "3", "mode": "a,b:c"}
-    with pytest.raises(ConfigurationError, match=r"pipeline\.global-job-parameters"):
-        told({"pipeline.global-job-parameters": "limit"})
 
 
 def test_what_is_set_on_the_execution_config_is_set_for_the_environment() -> None:
@@ -447,24 +499,6 @@ def test_a_mode_or_configuration_that_is_none_is_refused() -> None:
         new_settings().mode = "BATCH"  # type: ignore[assignment]
     with pytest.raises(ConfigurationError, match="takes a Configuration"):
         apply_configuration(new_settings(), {})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, HeartbeatSettings(10_000, 50_000)),
-        ({"heartbeat.interval": "2 s"}, HeartbeatSettings(2_000, 50_000)),
-        ({"heartbeat.timeout": "2 min"}, HeartbeatSettings(10_000, 120_000)),
-        ({"heartbeat.interval": 60_000, "heartbeat.timeout": 90_000}, HeartbeatSettings(60_000, 90_000)),
-    ],
-)
-def test_heartbeats(settings: dict[str, Any], expected: HeartbeatSettings) -> None:
-    assert told(settings).heartbeat == expected
-
-
-def test_heartbeats_rarer_than_their_timeout_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"heartbeat\.interval is 60000 ms"):
-        told({"heartbeat.interval": "1 min"})
 
 
 class Shipped(list[tuple[Any, ...]]):
@@ -510,35 +544,6 @@ def test_code_that_cannot_be_shipped_is_named_with_its_setting() -> None:
         apply_configuration(settings, Configuration.from_dict({"python.archives": "/a.tar"}))
 
 
-def test_code_is_not_shipped_where_everything_runs_in_one_process() -> None:
-    with pytest.raises(ConfigurationError, match=r"python\.files.*nowhere to ship code to"):
-        told({"python.files": "/a.py"})
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, None),
-        ({"rest.address": "jobs.example", "web.cancel.enable": False}, None),
-        ({"rest.port": 8081}, WebPageSettings((8081,))),
-        ({"rest.bind-port": "0", "rest.port": 8081}, WebPageSettings((0,))),
-        ({"rest.bind-port": "50100-50102"}, WebPageSettings(range(50100, 50103))),
-        ({"rest.port": "8081, 8082"}, WebPageSettings((8081, 8082))),
-        (
-            {
-                "rest.port": 1,
-                "rest.bind-address": "0.0.0.0",
-                "rest.address": "jobs.example",
-                "web.cancel.enable": False,
-            },
-            WebPageSettings((1,), "0.0.0.0", "jobs.example", has_actions=False),
-        ),
-    ],
-)
-def test_the_web_page(settings: dict[str, Any], expected: WebPageSettings | None) -> None:
-    assert told(settings).web_page == expected
-
-
 @pytest.mark.parametrize("port", ["no", "-1", "50-x", "5-4", "65536", "", "1,,2"])
 def test_a_port_of_the_web_page_is_checked(port: str) -> None:
     with pytest.raises(ConfigurationError, match=r"rest\.port"):
@@ -553,69 +558,11 @@ def test_an_address_without_a_port_changes_nothing_and_says_so(caplog: pytest.Lo
 # --- settings that belong together -------------------------------------------------------------------
 
 
-def told_in_turn(*calls: dict[str, Any]) -> EnvironmentSettings:
-    settings = new_settings()
-    for options in calls:
-        apply_configuration(settings, Configuration.from_dict(options))
-    return settings
-
-
-@pytest.mark.parametrize(
-    ("calls", "strategy"),
-    [
-        (
-            [{"type": "fixed-delay"}, {"fixed-delay.attempts": 7}, {"fixed-delay.delay": "2 s"}],
-            FixedDelayRestart(7, 2000),
-        ),
-        ([{"fixed-delay.attempts": 7}, {"type": "fixed-delay"}], FixedDelayRestart(7, 1000)),
-        ([{"type": "fixed-delay", "fixed-delay.attempts": 7}, {"type": "none"}], NoRestart()),
-        ([{"type": "none"}, {"fixed-delay.attempts": 7}], NoRestart()),
-    ],
-)
-def test_a_restart_strategy_in_several_calls(calls: list[dict[str, Any]], strategy: Any) -> None:
-    prefixed = [{f"restart-strategy.{key}": value for key, value in call.items()} for call in calls]
-    assert told_in_turn(*prefixed).restart == strategy
-
-
-@pytest.mark.parametrize(
-    "calls",
-    [
-        [{"rest.port": 1}, {"rest.bind-address": "0.0.0.0"}, {"web.cancel.enable": False}],
-        [{"rest.bind-address": "0.0.0.0"}, {"web.cancel.enable": False}, {"rest.port": 1}],
-        [{"rest.port": 2, "web.cancel.enable": False}, {"rest.bind-address": "0.0.0.0"}, {"rest.port": 1}],
-        [{"rest.port": 2, "web.cancel.enable": False, "rest.bind-address": "0.0.0.0"}, {"rest.bind-port": 1}],
-    ],
-)
-def test_the_web_page_in_several_calls(calls: list[dict[str, Any]]) -> None:
-    assert told_in_turn(*calls).web_page == WebPageSettings((1,), "0.0.0.0", has_actions=False)
-
-
-@pytest.mark.parametrize(
-    "calls",
-    [
-        [{"heartbeat.interval": "2 s"}, {"heartbeat.timeout": "9 s"}],
-        [{"heartbeat.timeout": "9 s", "heartbeat.interval": "1 s"}, {"heartbeat.interval": "2 s"}],
-    ],
-)
-def test_heartbeats_in_several_calls(calls: list[dict[str, Any]]) -> None:
-    assert told_in_turn(*calls).heartbeat == HeartbeatSettings(2_000, 9_000)
-
-
 def test_an_interval_that_was_set_in_between_stays() -> None:
     settings = told_in_turn({"heartbeat.interval": "2 s"})
     settings.heartbeat = HeartbeatSettings(3_000, 50_000)
     apply_configuration(settings, Configuration.from_dict({"heartbeat.timeout": "9 s"}))
     assert settings.heartbeat == HeartbeatSettings(3_000, 9_000)
-
-
-def test_a_directory_of_checkpoints_and_its_sizes_in_several_calls() -> None:
-    settings = told_in_turn(
-        {"execution.checkpointing.data-inline-threshold": "10 kb"},
-        {"execution.checkpointing.dir": "/a"},
-        {"execution.checkpointing.write-buffer-size": "1 mb"},
-    )
-    expected = FileSystemCheckpointStorage("/a", 10 * 1024, 1024 * 1024)
-    assert settings.checkpoints.get_checkpoint_storage() == expected
 
 
 def test_a_size_of_files_brings_no_older_directory_back() -> None:
@@ -720,20 +667,47 @@ def test_the_present_name_of_a_setting_counts(
 # --- maps --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("text", ["{a: 1", "{a: {b: 1}}", "{a}", "{a", "a"])
+def test_a_map_that_cannot_be_read_is_refused_with_its_setting(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"setting 'pipeline\.global-job-parameters' is '\{?a"):
+        told({"pipeline.global-job-parameters": text})
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("call", "error", "message"),
     [
-        ("{a: 1, b: 2}", {"a": "1", "b": "2"}),
-        ("  { a : 'x, y' , b: \"it's\" }", {"a": "x, y", "b": "it's"}),
-        ("{}", {}),
-        ({"a": "x", "n": 1}, {"a": "x", "n": "1"}),
+        pytest.param(
+            lambda: told({"parallelism.default": 9, "pipeline.max-parallelism": 8}),
+            ParallelismError,
+            "not within bounds: 9",
+            id="the_max_parallelism_bounds_the_parallelism_whichever_comes_first",
+        ),
+        pytest.param(
+            lambda: told({"state.backend.type": "forst"}),
+            UnsupportedFeatureError,
+            "choose hashmap",
+            id="a_state_backend_that_is_none_is_refused",
+        ),
+        pytest.param(
+            lambda: told({"pyflinkstate.epochs-ahead": "2"}),
+            ConfigurationError,
+            "pyflinkstate.epochs-ahead.*0 or 1 epochs",
+            id="one_epoch_is_read_ahead_at_the_most",
+        ),
+        pytest.param(
+            lambda: told({"heartbeat.interval": "1 min"}),
+            ConfigurationError,
+            r"heartbeat\.interval is 60000 ms",
+            id="heartbeats_rarer_than_their_timeout_are_refused",
+        ),
+        pytest.param(
+            lambda: told({"python.files": "/a.py"}),
+            ConfigurationError,
+            r"python\.files.*nowhere to ship code to",
+            id="code_is_not_shipped_where_everything_runs_in_one_process",
+        ),
     ],
 )
-def test_global_parameters_come_from_a_map_of_yaml_too(text: Any, expected: dict[str, str]) -> None:
-    assert told({"pipeline.global-job-parameters": text}).job_parameters == expected
-
-
-@pytest.mark.parametrize("text", ["{a: 1", "{a: {b: 1}}", "{a}"])
-def test_a_map_that_cannot_be_read_is_refused_with_its_setting(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"setting 'pipeline\.global-job-parameters' is '\{a"):
-        told({"pipeline.global-job-parameters": text})
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

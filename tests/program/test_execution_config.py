@@ -9,7 +9,7 @@ import pytest
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, ExecutionConfig
+from pyflinkstate.runtime.program import EnvironmentSettings, ExecutionConfig
 
 
 @pytest.fixture

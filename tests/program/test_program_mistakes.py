@@ -15,34 +15,32 @@ import pyarrow as pa
 import pytest
 from mistakes import Mistake, check, of_each
 
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
     AggregateFunction,
+    AggregatingStateDescriptor,
     CoMapFunction,
+    EventTimeSessionWindows,
     FlatMapFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    ListStateDescriptor,
     MapFunction,
+    MapStateDescriptor,
+    OutputTag,
     ProcessFunction,
     ProcessWindowFunction,
     ReduceFunction,
-)
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.state import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
     ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
-from pyflinkstate.api.time import Time, TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import (
-    EventTimeSessionWindows,
+    Row,
     SlidingEventTimeWindows,
+    StateTtlConfig,
+    Time,
+    TimestampAssigner,
     TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
+    WatermarkStrategy,
 )
 from pyflinkstate.errors import (
     BadRecordError,
@@ -59,7 +57,7 @@ from pyflinkstate.errors import (
     UserFunctionError,
 )
 from pyflinkstate.runtime.program.dataframes.options import JobOptions
-from pyflinkstate.runtime.wire.pickling import pickled
+from pyflinkstate.runtime.wire import pickled
 from pyflinkstate.state_access.writing.edit import new_savepoint
 from pyflinkstate.testing import (
     MAX_WATERMARK,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from support_runtime import metadata
 
-from pyflinkstate.runtime.program.start_points import restore_streaming
-from pyflinkstate.runtime.sources.spark_sources import NextBatch, StreamingSource, position_of
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.program.jobs import restore_streaming
+from pyflinkstate.runtime.sources import StreamingSource
+from pyflinkstate.runtime.sources.spark_sources import NextBatch, position_of
+from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 
 JOB, QUERY = "0" * 32, "8b1f"
 

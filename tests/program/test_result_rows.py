@@ -15,7 +15,7 @@ import attrs
 import pytest
 from pyspark.sql import Row, types as sql
 
-from pyflinkstate.api.row import Row as OwnRow
+from pyflinkstate.api import Row as OwnRow
 from pyflinkstate.errors import RowError
 from pyflinkstate.runtime.spark.row_columns import RowColumns
 from pyflinkstate.runtime.spark.row_schema import RowCheck

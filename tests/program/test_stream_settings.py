@@ -23,25 +23,24 @@ name([class java.lang.String]) does not exist").
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner
+from pyflinkstate.api import (
+    CountTumblingWindowAssigner,
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessFunction,
+    Types,
+    WatermarkStrategy,
+)
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan.edges import upstream_of
-from pyflinkstate.runtime.plan.job_plan import make_plan
-from pyflinkstate.runtime.plan.nodes import ChainNode, SinkNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.program.job_client import CloseableIterator
-from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.plan import ChainNode, SinkNode, SourceNode, StatefulNode, make_plan, upstream_of
+from pyflinkstate.runtime.program import CloseableIterator, DataStream, StreamExecutionEnvironment
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
 
 TAG = OutputTag("late")
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps()
@@ -143,11 +142,6 @@ def test_what_pyflink_refuses_is_refused_and_nothing_else(kind: str, call: str) 
         method(*CALLS[call])
 
 
-def test_global_cannot_follow_key_by_either() -> None:
-    with pytest.raises(ConfigurationError, match=r"global_\(\) cannot follow key_by\(\)"):
-        stream("key_by").global_()
-
-
 def settings_of(stream: DataStream) -> tuple[Any, ...]:
     node = stream.node
     assert isinstance(node, StatefulNode)
@@ -199,11 +193,6 @@ def test_settings_of_a_union_change_none_of_its_inputs() -> None:
     assert isinstance(a.node, ChainNode)
     assert a.node.name == "a"
     assert settings_of(b) == ("b", "b", None, None)
-
-
-def test_the_side_outputs_of_the_operator_before_are_not_those_of_a_keyed_stream() -> None:
-    with pytest.raises(ConfigurationError, match=r"get_side_output\(\) cannot follow key_by\(\)"):
-        source().process(Nothing()).key_by(own).get_side_output(TAG)
 
 
 def test_windows_and_connected_streams_have_no_settings_as_in_pyflink() -> None:
@@ -281,6 +270,29 @@ def test_with_a_limit_the_records_are_a_list_as_in_pyflink(
     assert list(numbers.execute_and_collect()) == [10, 20]
 
 
-def test_a_limit_is_at_least_one() -> None:
-    with pytest.raises(ConfigurationError, match=r"limit of execute_and_collect.*not 0"):
-        source().execute_and_collect(limit=0)
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: stream("key_by").global_(),
+            ConfigurationError,
+            r"global_\(\) cannot follow key_by\(\)",
+            id="global_cannot_follow_key_by_either",
+        ),
+        pytest.param(
+            lambda: source().process(Nothing()).key_by(own).get_side_output(TAG),
+            ConfigurationError,
+            r"get_side_output\(\) cannot follow key_by\(\)",
+            id="the_side_outputs_of_the_operator_before_are_not_those_of_a_keyed_stream",
+        ),
+        pytest.param(
+            lambda: source().execute_and_collect(limit=0),
+            ConfigurationError,
+            r"limit of execute_and_collect.*not 0",
+            id="a_limit_is_at_least_one",
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

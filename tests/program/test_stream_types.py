@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from pyflinkstate.api.functions import AllWindowFunction, WindowFunction
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate.api import (
+    AllWindowFunction,
+    Row,
+    TumblingEventTimeWindows,
+    Types,
+    WatermarkStrategy,
+    WindowFunction,
+)
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.keyed_functions import Projection
-from pyflinkstate.runtime.plan.nodes import (
+from pyflinkstate.runtime.operators import Projection
+from pyflinkstate.runtime.plan import (
     WATERMARKS,
     ChainNode,
     SideOutputNode,
@@ -21,9 +24,9 @@ from pyflinkstate.runtime.plan.nodes import (
     StatefulNode,
     UnionNode,
 )
-from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program import DataStream
 from pyflinkstate.runtime.program.user_functions import check_same_type, converted_at_source, type_of
-from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.sources import CollectionSource
 
 PAIR = Types.TUPLE([Types.STRING(), Types.FLOAT()])
 PICKLED = Types.PICKLED_BYTE_ARRAY()

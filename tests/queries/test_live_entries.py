@@ -1,4 +1,4 @@
-"""What slots send of their state, read from all connections at once."""
+"""Answers of slots: how they are read, and slots that cannot be reached."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ import pyarrow as pa
 import pytest
 from support_slots import in_thread, opened, outcome
 
+from pyflinkstate import Types
 from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format import KeyGroupEntries, StateCodec
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import StateQueryError, StateQueryTimeoutError, StateValueError
-from pyflinkstate.runtime.queries.live_entries import LiveEntries
-from pyflinkstate.runtime.wire import AnswerEnded, Channel
-from pyflinkstate.runtime.wire.tls import TlsSocket, new_secret
+from pyflinkstate.runtime.plan import SettledOperator
+from pyflinkstate.runtime.queries import LiveEntries, LiveSlots, StateQueries, StateQuestion, asking
+from pyflinkstate.runtime.wire import (
+    Address,
+    AnswerEnded,
+    Channel,
+    HandshakeLimits,
+    ServerName,
+    SlotId,
+    new_secret,
+)
+from pyflinkstate.runtime.wire.handshake import LIMITS
+from pyflinkstate.runtime.wire.tls import TlsSocket
 
 META = RegisteredStateMeta("count", StateKind.VALUE, Types.LONG())
 OPERATOR: Any = SimpleNamespace(operator_id="counts", node=SimpleNamespace(key_type=Types.LONG()))
@@ -104,3 +114,39 @@ def test_what_nobody_refers_to_any_more_is_closed() -> None:
     gc.collect()
     assert closed == [1]
     assert slot.poll(20.0), "the slot notices"
+
+
+def test_a_slot_that_cannot_be_reached_is_said() -> None:
+    """It may have died, or a firewall may be between: neither is known."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        address = Address("127.0.0.1", closed.getsockname()[1])
+        slots = LiveSlots(0, 1, {SlotId("sums", 0): address}, new_secret(False))
+        node: Any = None
+        operator = SettledOperator("sums", "sums", node, 1, 128, False)
+        queries = StateQueries([operator], lambda: slots, lambda: 0)
+        with pytest.raises(StateQueryTimeoutError) as caught:
+            queries.ask(StateQuestion("sums", "n"), 0.05)
+    assert "waits for a connection to the slots, which failed (" in str(caught.value)
+    assert "refused" in str(caught.value)
+    assert "network may keep the driver" in str(caught.value)
+
+
+def test_the_time_to_connect_is_what_is_left_of_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slot's host takes the connection and does not answer, as one does that is stopped."""
+    limits: list[HandshakeLimits] = []
+
+    def never(address: Address, server: ServerName, secret: bytes, given: HandshakeLimits = LIMITS) -> Any:
+        limits.append(given)
+        now.append(now[-1] + given.timeout_s)
+        raise ConnectionError("the handshake took too long")
+
+    monkeypatch.setattr(asking, "connect", never)
+    now = [100.0]
+    slots = LiveSlots(0, 1, {SlotId("sums", 0): Address("127.0.0.1", 1)}, new_secret(False))
+    node: Any = None
+    operator = SettledOperator("sums", "sums", node, 1, 128, False)
+    queries = StateQueries([operator], lambda: slots, lambda: 0, lambda: now[-1])
+    with pytest.raises(StateQueryTimeoutError, match=r"has not answered within 0\.5 s"):
+        queries.ask(StateQuestion("sums", "n"), 0.5)
+    assert [one.timeout_s for one in limits] == [0.5]

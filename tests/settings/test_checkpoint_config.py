@@ -11,16 +11,16 @@ import attrs
 import pytest
 
 import pyflinkstate
-from pyflinkstate.api.time import Duration
+from pyflinkstate import Duration
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.settings import rows_of
-from pyflinkstate.runtime.settings.checkpoint_config import (
+from pyflinkstate.runtime.settings import (
     CheckpointConfig,
+    CheckpointingMode,
+    CheckpointSettings,
     ExternalizedCheckpointRetention,
+    rows_of,
 )
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage, JobManagerCheckpointStorage
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 #: PyFlink's ``CheckpointConfig`` with its parameters, without what is about unaligned checkpoints and
 #: without deprecated names.
@@ -106,21 +106,6 @@ class TestDefaults:
         flinks |= {"tolerable_failures": 0, "num_retained": 1, "incremental": False}
         assert attrs.asdict(CheckpointSettings()) == flinks | {"materialization_interval": 10}
 
-    def test_no_checkpoints_are_taken(self, config: CheckpointConfig) -> None:
-        assert not config.is_checkpointing_enabled()
-        assert config.settings == CheckpointSettings()
-
-    def test_they_are_exactly_once_and_full(self, config: CheckpointConfig) -> None:
-        assert config.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
-        assert not config.is_incremental()
-
-    def test_they_stay_when_the_job_ends(self, config: CheckpointConfig) -> None:
-        """Unlike Flink's, which a cluster deletes."""
-        assert config.get_externalized_checkpoint_retention() is None
-
-    def test_a_damaged_checkpoint_is_not_passed_over(self, config: CheckpointConfig) -> None:
-        assert not config.is_fall_back_enabled()
-
 
 class TestNumbers:
     @pytest.mark.parametrize(("name", "_", "value", "field"), NUMBERS)
@@ -168,11 +153,6 @@ class TestNumbers:
         with pytest.raises(ConfigurationError, match=r"timeout_ms must be .*, not 'ten minutes'"):
             config.set_checkpoint_timeout("ten minutes")  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("interval", [0, 10_000])
-    def test_an_interval_enables_checkpoints(self, config: CheckpointConfig, interval: int) -> None:
-        config.set_checkpoint_interval(interval)
-        assert config.is_checkpointing_enabled()
-
     def test_settings_that_were_handed_out_do_not_change(self, config: CheckpointConfig) -> None:
         before = config.settings
         config.set_checkpoint_interval(5)
@@ -207,145 +187,145 @@ class TestRows:
             CheckpointSettings(**{name: (ROWS[name].least or 0) - 1})
 
 
-class TestMode:
-    def test_exactly_once_is_accepted(self, config: CheckpointConfig) -> None:
-        assert config.set_checkpointing_mode(CheckpointingMode.EXACTLY_ONCE) is config
+class Folder:
+    def __fspath__(self) -> str:
+        return "/checkpoints"
 
-    def test_at_least_once_is_kept_and_said_once_to_be_exactly_once(
-        self, config: CheckpointConfig, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        with caplog.at_level(logging.INFO, "pyflinkstate.configuration"):
+
+FILES = FileSystemCheckpointStorage("/checkpoints")
+STORAGE_GETTERS = ("get_checkpoint_storage", "checkpoint_directory")
+OF_JOB_MANAGER = JobManagerCheckpointStorage()
+DELETED = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+DEFAULTS = {
+    "is_checkpointing_enabled": False,
+    "get_checkpointing_mode": CheckpointingMode.EXACTLY_ONCE,
+    "is_incremental": False,
+    "get_externalized_checkpoint_retention": None,  # unlike Flink's, which a cluster deletes
+    "is_externalized_checkpoints_enabled": True,
+    "is_fall_back_enabled": False,
+    "get_checkpoint_storage": None,
+    "checkpoint_directory": None,
+    "get_alignment_timeout": Duration.of_millis(0),
+    "get_aligned_checkpoint_timeout": Duration.of_millis(0),
+    "is_unaligned_checkpoints_enabled": False,
+    "is_force_unaligned_checkpoints": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ([], {}),
+        ([("set_checkpoint_interval", 0)], {"is_checkpointing_enabled": True}),
+        ([("set_checkpoint_interval", 10_000)], {"is_checkpointing_enabled": True}),
+        ([("set_checkpointing_mode", CheckpointingMode.EXACTLY_ONCE)], {}),
+        (
+            [("set_checkpointing_mode", CheckpointingMode.AT_LEAST_ONCE)],
+            {"get_checkpointing_mode": CheckpointingMode.AT_LEAST_ONCE},
+        ),
+        ([("enable_fall_back",)], {"is_fall_back_enabled": True}),
+        ([("enable_fall_back",), ("enable_fall_back", False)], {}),
+        ([("enable_incremental_checkpoints",)], {"is_incremental": True}),
+        ([("enable_incremental_checkpoints",), ("enable_incremental_checkpoints", False)], {}),
+        *(
+            ([(setter, Duration.of_seconds(2))], dict.fromkeys(getters, Duration.of_millis(2000)))
+            for setter in ("set_alignment_timeout", "set_aligned_checkpoint_timeout")
+            for getters in [("get_alignment_timeout", "get_aligned_checkpoint_timeout")]
+        ),
+        ([("enable_unaligned_checkpoints",)], {"is_unaligned_checkpoints_enabled": True}),
+        ([("enable_unaligned_checkpoints",), ("disable_unaligned_checkpoints",)], {}),
+        ([("set_force_unaligned_checkpoints",)], {"is_force_unaligned_checkpoints": True}),
+        ([("set_force_unaligned_checkpoints",), ("set_force_unaligned_checkpoints", False)], {}),
+        *(
+            (
+                [("set_checkpoint_storage", path)],
+                {"get_checkpoint_storage": FILES, "checkpoint_directory": FILES},
+            )
+            for path in ("/checkpoints", Path("/checkpoints"), Folder(), FILES)
+        ),
+        ([("set_checkpoint_storage", OF_JOB_MANAGER)], {"get_checkpoint_storage": OF_JOB_MANAGER}),
+        (
+            [("set_checkpoint_storage", JobManagerCheckpointStorage("/checkpoints"))],
+            {
+                "get_checkpoint_storage": JobManagerCheckpointStorage("/checkpoints"),
+                "checkpoint_directory": FILES,
+            },
+        ),
+        *(
+            (
+                [("set_externalized_checkpoint_retention", retention)],
+                {
+                    "get_externalized_checkpoint_retention": retention,
+                    "is_externalized_checkpoints_enabled": retention is not DELETED,
+                },
+            )
+            for retention in ExternalizedCheckpointRetention
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_set_is_given_back(
+    config: CheckpointConfig, calls: list[tuple[Any, ...]], expected: dict[str, Any]
+) -> None:
+    for name, *arguments in calls:
+        assert getattr(config, name)(*arguments) is config
+    assert {name: getattr(config, name)() for name in DEFAULTS} == DEFAULTS | expected
+
+
+@pytest.mark.parametrize(
+    ("setter", "bad", "why"),
+    [
+        *(("set_checkpointing_mode", bad, "CheckpointingMode") for bad in ("EXACTLY_ONCE", 0, None)),
+        ("set_alignment_timeout", 5, "a Duration is needed, not 5"),
+        *(
+            ("set_checkpoint_storage", bad, "a storage is a path, a URI or")
+            for bad in (7, b"/checkpoints", None)
+        ),
+        *(
+            ("set_externalized_checkpoint_retention", bad, "ExternalizedCheckpointRetention is needed")
+            for bad in ("RETAIN_ON_CANCELLATION", 1, True, None)
+        ),
+    ],
+    ids=repr,
+)
+def test_what_is_refused_changes_nothing(config: CheckpointConfig, setter: str, bad: Any, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        getattr(config, setter)(bad)
+    assert {name: getattr(config, name)() for name in DEFAULTS} == DEFAULTS
+
+
+def test_what_changes_nothing_is_said_once(
+    config: CheckpointConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "pyflinkstate.configuration"):
+        for _ in range(2):
             config.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
-            config.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
-        assert config.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
-        (record,) = caplog.records
-        assert "checkpoints are exactly once" in record.getMessage()
-
-    @pytest.mark.parametrize("bad", ["EXACTLY_ONCE", 0, None])
-    def test_what_is_no_mode_is_refused(self, config: CheckpointConfig, bad: Any) -> None:
-        with pytest.raises(ConfigurationError):
-            config.set_checkpointing_mode(bad)
+            config.set_aligned_checkpoint_timeout(Duration.of_seconds(2))
+            config.enable_unaligned_checkpoints()
+            config.disable_unaligned_checkpoints()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 3
+    assert all("accepted and changes nothing" in message for message in said)
+    assert "checkpoints are exactly once" in said[0]
 
 
-class TestAlignment:
-    """There is none to be long: what is said about it is kept, and changes nothing."""
-
-    def test_it_is_kept_and_given_back(self, config: CheckpointConfig) -> None:
-        assert (
-            config.get_alignment_timeout() == config.get_aligned_checkpoint_timeout() == Duration.of_millis(0)
-        )
-        assert config.set_alignment_timeout(Duration.of_seconds(2)) is config
-        assert config.get_aligned_checkpoint_timeout() == Duration.of_millis(2000)
-        config.enable_unaligned_checkpoints().set_force_unaligned_checkpoints()
-        assert config.is_unaligned_checkpoints_enabled()
-        assert config.is_force_unaligned_checkpoints()
-        config.disable_unaligned_checkpoints().set_force_unaligned_checkpoints(False)
-        assert not config.is_unaligned_checkpoints_enabled()
-        assert not config.is_force_unaligned_checkpoints()
-
-    def test_each_is_said_once_to_change_nothing(
-        self, config: CheckpointConfig, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        with caplog.at_level(logging.INFO, "pyflinkstate.configuration"):
-            for _ in range(2):
-                config.set_aligned_checkpoint_timeout(Duration.of_seconds(2))
-                config.enable_unaligned_checkpoints()
-                config.disable_unaligned_checkpoints()
-        assert len(caplog.records) == 2
-        assert all("accepted and changes nothing" in record.getMessage() for record in caplog.records)
-
-    def test_a_timeout_is_a_duration(self, config: CheckpointConfig) -> None:
-        with pytest.raises(ConfigurationError, match="a Duration is needed, not 5"):
-            config.set_alignment_timeout(5)  # type: ignore[arg-type]
+@pytest.mark.parametrize("bad", [0, -1, "5 mb", 1.5])
+def test_the_size_of_state_is_a_number_of_bytes(bad: Any) -> None:
+    with pytest.raises(ConfigurationError, match="max_state_size"):
+        JobManagerCheckpointStorage(max_state_size=bad)
 
 
-class TestStorage:
-    def test_any_path_will_do(self, config: CheckpointConfig) -> None:
-        class Folder:
-            def __fspath__(self) -> str:
-                return "/checkpoints"
-
-        for path in ("/checkpoints", Path("/checkpoints"), Folder()):
-            config.set_checkpoint_storage(path)
-            assert config.get_checkpoint_storage() == FileSystemCheckpointStorage("/checkpoints")
-
-    @pytest.mark.parametrize("bad", [7, b"/checkpoints", None])
-    def test_what_is_no_path_is_refused(self, config: CheckpointConfig, bad: Any) -> None:
-        with pytest.raises(ConfigurationError, match="a storage is a path, a URI or"):
-            config.set_checkpoint_storage(bad)
-
-    def test_that_of_the_job_manager_is_a_directory_for_this_run(self, config: CheckpointConfig) -> None:
-        storage = JobManagerCheckpointStorage()
-        assert config.set_checkpoint_storage(storage).get_checkpoint_storage() is storage
-        assert config.checkpoint_directory() is None
-
-    def test_with_a_path_it_is_that_directory(self, config: CheckpointConfig) -> None:
-        config.set_checkpoint_storage(JobManagerCheckpointStorage("/some/where"))
-        assert config.checkpoint_directory() == FileSystemCheckpointStorage("/some/where")
-
-    def test_a_path_stands_for_a_file_system(self, config: CheckpointConfig) -> None:
-        config.set_checkpoint_storage("/some/where")
-        assert config.get_checkpoint_storage() == FileSystemCheckpointStorage("/some/where", None, -1)
-
-    @pytest.mark.parametrize("bad", [0, -1, "5 mb", 1.5])
-    def test_a_size_is_a_number_of_bytes(self, bad: Any) -> None:
-        with pytest.raises(ConfigurationError, match="max_state_size"):
-            JobManagerCheckpointStorage(max_state_size=bad)
+def test_all_state_is_written_anew_as_often_as_was_asked_for_last(config: CheckpointConfig) -> None:
+    config.enable_incremental_checkpoints()
+    assert config.settings.materialization_interval == 10
+    config.enable_incremental_checkpoints(materialization_interval=3)
+    assert config.settings == CheckpointSettings(incremental=True, materialization_interval=3)
+    config.enable_incremental_checkpoints(False).enable_incremental_checkpoints()
+    assert config.settings == CheckpointSettings(incremental=True, materialization_interval=3)
 
 
-class TestIncremental:
-    def test_it_can_be_switched_on_and_off(self, config: CheckpointConfig) -> None:
-        assert config.enable_incremental_checkpoints() is config
-        assert config.is_incremental()
-        assert config.settings.incremental
-        config.enable_incremental_checkpoints(False)
-        assert not config.is_incremental()
-
-    def test_all_state_is_written_anew_every_ten_checkpoints(self, config: CheckpointConfig) -> None:
-        config.enable_incremental_checkpoints()
-        assert config.settings.materialization_interval == 10
-
-    def test_or_as_often_as_is_asked_for(self, config: CheckpointConfig) -> None:
-        config.enable_incremental_checkpoints(materialization_interval=3)
-        assert config.settings == CheckpointSettings(incremental=True, materialization_interval=3)
-
-    def test_which_stays_when_they_are_switched_on_again(self, config: CheckpointConfig) -> None:
-        config.enable_incremental_checkpoints(materialization_interval=3)
-        config.enable_incremental_checkpoints(False).enable_incremental_checkpoints()
-        assert config.settings == CheckpointSettings(incremental=True, materialization_interval=3)
-
-    @pytest.mark.parametrize("bad", [0, -1, 1.5, "3", True], ids=repr)
-    def test_a_bad_interval_switches_nothing_on(self, config: CheckpointConfig, bad: Any) -> None:
-        with pytest.raises(ConfigurationError, match="materialization_interval"):
-            config.enable_incremental_checkpoints(materialization_interval=bad)
-        assert config.settings == CheckpointSettings()
-
-
-class TestRetention:
-    @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
-    def test_it_is_kept(self, config: CheckpointConfig, retention: ExternalizedCheckpointRetention) -> None:
-        assert config.set_externalized_checkpoint_retention(retention) is config
-        assert config.get_externalized_checkpoint_retention() is retention
-
-    @pytest.mark.parametrize("bad", ["RETAIN_ON_CANCELLATION", 1, True, None], ids=repr)
-    def test_what_is_no_retention_is_refused(self, config: CheckpointConfig, bad: Any) -> None:
-        config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION)
-        with pytest.raises(ConfigurationError, match="ExternalizedCheckpointRetention is needed"):
-            config.set_externalized_checkpoint_retention(bad)
-        kept = config.get_externalized_checkpoint_retention()
-        assert kept is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-
-    def test_it_tells_whether_checkpoints_outlive_a_failed_job(self, config: CheckpointConfig) -> None:
-        assert config.is_externalized_checkpoints_enabled()
-        for retention in ExternalizedCheckpointRetention:
-            config.set_externalized_checkpoint_retention(retention)
-            deleted = retention is ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
-            assert config.is_externalized_checkpoints_enabled() is not deleted
-
-
-class TestFallBack:
-    def test_it_can_be_switched_on_and_off(self, config: CheckpointConfig) -> None:
-        assert config.enable_fall_back() is config
-        assert config.is_fall_back_enabled()
-        config.enable_fall_back(False)
-        assert not config.is_fall_back_enabled()
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "3", True], ids=repr)
+def test_a_bad_interval_switches_nothing_on(config: CheckpointConfig, bad: Any) -> None:
+    with pytest.raises(ConfigurationError, match="materialization_interval"):
+        config.enable_incremental_checkpoints(materialization_interval=bad)
+    assert config.settings == CheckpointSettings()

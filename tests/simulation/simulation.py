@@ -42,7 +42,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.master.actions import JobParts
-from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.deployment import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
 from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode, StatefulNode
@@ -57,7 +57,7 @@ from pyflinkstate.runtime.settings.restart import (
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import ForeachEpochSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.streams import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import tasks
 from pyflinkstate.runtime.wire.frames import decode_values
 

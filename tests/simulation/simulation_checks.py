@@ -35,8 +35,7 @@ from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import JobListener
+from pyflinkstate.runtime.master.observe import CheckpointStats, JobListener
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 

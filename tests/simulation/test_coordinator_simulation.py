@@ -15,25 +15,20 @@ import attrs
 import pytest
 from drawn_settings import drawn_settings
 from simulation_draws import Draws
-from support_runtime import ack, decline
+from support_runtime import ack
 from tiers import cases
 
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.master.coordinator import (
     AbandonCheckpoint,
-    BarrierAligned,
     CheckpointCoordinator,
     DiscardCheckpoint,
     DiscardState,
     FailJob,
     Instruction,
-    MetadataNotPublished,
-    MetadataPublished,
     NotifyComplete,
-    PendingAborted,
     PendingCheckpoint,
     SavepointTarget,
-    TimePassed,
     WriteMetadata,
 )
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
@@ -67,6 +62,7 @@ REMARKABLE = {
 RARE = "subsumed while its metadata was written"
 #: In so many blocks there would be sixty.
 BLOCKS_WITH_RARE = 10
+BROKEN = RuntimeFailure("broken")
 
 
 @attrs.define
@@ -186,7 +182,7 @@ class Simulation:
     def acknowledge(self) -> None:
         message = ack(self.some_id(), SlotId("op", self.draw("acknowledges").randint(0, 3)))
         expected = self.pending.get(message.checkpoint_id)
-        instructions = self.coordinator.handle(message)
+        instructions = self.coordinator.acknowledged(message)
         if expected is None:
             is_retained = message.checkpoint_id in self.retained
             is_known = is_retained or message.checkpoint_id in self.saved
@@ -200,7 +196,7 @@ class Simulation:
     def align(self) -> None:
         checkpoint_id = self.some_id()
         expected = self.pending.get(checkpoint_id)
-        instructions = self.coordinator.handle(BarrierAligned(checkpoint_id, self.now))
+        instructions = self.coordinator.aligned(checkpoint_id, self.now)
         if expected is None:
             assert instructions == []
             return
@@ -213,7 +209,7 @@ class Simulation:
     def decline(self) -> None:
         checkpoint_id = self.some_id()
         failing = [checkpoint_id] if checkpoint_id in self.pending else []
-        self.fail(self.coordinator.handle(decline(checkpoint_id, SlotId("op", 0))), failing)
+        self.fail(self.coordinator.failed(checkpoint_id, BROKEN), failing)
 
     def tick(self) -> None:
         failing = [
@@ -222,11 +218,10 @@ class Simulation:
             if expected.aligned_ms is not None and self.now - expected.aligned_ms >= self.settings.timeout_ms
         ]
         self.seen["several expired"] += len(failing) > 1
-        self.fail(self.coordinator.handle(TimePassed(self.now)), failing)
+        self.fail(self.coordinator.time_passed(self.now), failing)
 
     def end_attempt(self) -> None:
-        instructions = self.coordinator.handle(PendingAborted(RuntimeFailure("restart")))
-        self.abandon(instructions, list(self.pending))
+        self.abandon(self.coordinator.abort_pending(BROKEN), list(self.pending))
 
     def publish(self) -> None:
         """What was being written is written, or is not."""
@@ -252,17 +247,16 @@ class Simulation:
             self.publishing.append(checkpoint_id)
 
     def finish(self, checkpoint_id: int) -> None:
-        broken = RuntimeFailure("full")
         if checkpoint_id not in self.pending:
             self.seen["aborted while its metadata was written"] += 1
-            assert self.coordinator.handle(MetadataNotPublished(checkpoint_id, broken)) == []
+            assert self.coordinator.failed(checkpoint_id, BROKEN) == []
         elif self.draw("is not published").random() < 0.2:
-            self.fail(self.coordinator.handle(MetadataNotPublished(checkpoint_id, broken)), [checkpoint_id])
+            self.fail(self.coordinator.failed(checkpoint_id, BROKEN), [checkpoint_id])
         else:
             self.complete(checkpoint_id)
 
     def complete(self, checkpoint_id: int) -> None:
-        instructions = self.coordinator.handle(MetadataPublished(checkpoint_id, self.now))
+        instructions = self.coordinator.published(checkpoint_id, self.now)
         done = self.pending.pop(checkpoint_id)
         self.failures = 0
         self.last_completion = self.now

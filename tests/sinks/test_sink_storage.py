@@ -18,7 +18,8 @@ from pyflinkstate import FileSink
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
 from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.storage import CheckpointFolders, durable
+from pyflinkstate.runtime.storage import own_folders
+from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 
 SMALL_BYTES = 512 * 1024
 #: A record is a line of so many bytes, so that an epoch needs more room than is left on a disk that is full.
@@ -134,7 +135,7 @@ class Flushed:
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> Flushed:
     made = Flushed()
-    monkeypatch.setattr(durable.os, "fsync", made.fsync)
+    monkeypatch.setattr(own_folders.os, "fsync", made.fsync)
     return made
 
 
@@ -188,11 +189,11 @@ class TestWhatIsFlushed:
             if os.fstat(descriptor).st_ino == out.stat().st_ino:
                 raise OSError(errno.EIO, "input/output error")
 
-        monkeypatch.setattr(durable.os, "fsync", refuse)
+        monkeypatch.setattr(own_folders.os, "fsync", refuse)
         with pytest.raises(SinkStorageError):
             sink.commit(2)
         assert len(visible_files(out)) == 1, "a power cut could take back epoch 1 and leave epoch 2"
-        monkeypatch.setattr(durable.os, "fsync", flushed.fsync)
+        monkeypatch.setattr(own_folders.os, "fsync", flushed.fsync)
         sink.commit(2)
         assert len(visible_files(out)) == 2
 

@@ -1,23 +1,38 @@
-"""The driver's control server over real connections: who is served, who is told, who is refused."""
+"""The driver's side of the control connections: the registry of slots, the server, and heartbeats."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
-from support_runtime import PATIENCE_S, ack, decline, handle, next_event, raising, receive
-from support_slots import SLOT, ActedSlot, Driver, deployment, in_thread, outcome
+from slot_functions import BacktrackAWhile, Count, ForkAndStay
+from support_runtime import PATIENCE_S, ack, decline, handle, next_event, raising, receive, wait_for_exit
+from support_slots import SLOT, ActedSlot, Driver, deployment, frames_for, in_thread, outcome
 
 from pyflinkstate.errors import ConfigurationError, RuntimeFailure, SlotLostError
-from pyflinkstate.runtime.slots import control
-from pyflinkstate.runtime.slots.control import ControlServer, Endpoint, SlotLost
-from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.messages import (
+from pyflinkstate.runtime.slots import ControlServer, Endpoint, SlotLost, SlotRegistry, control
+from pyflinkstate.runtime.tasks.slot_client import run_epoch
+from pyflinkstate.runtime.wire import (
+    DRIVER,
+    AbortCheckpoint,
     AcquireSlot,
+    Address,
+    BeginEpoch,
+    Channel,
     CloseSlot,
+    Heartbeat,
+    HeartbeatSettings,
     PackageCopy,
     RegisterSlot,
     SlotAvailable,
@@ -29,8 +44,8 @@ from pyflinkstate.runtime.wire.messages import (
     StartSlot,
     StateMaterialized,
     TaskReport,
+    connect,
 )
-from pyflinkstate.runtime.wire.transport import DRIVER, Address, connect
 
 ADDRESS = Address("127.0.0.1", 4_000)
 OTHER = SlotId("count-1", 1)
@@ -257,3 +272,325 @@ def test_workers_and_slots_with_another_copy_of_the_package_are_one_warning(
     assert "a Python worker on" in record.getMessage()
     assert "imports pyflinkstate from /checkout" in record.getMessage()
     assert "start it in another folder" in record.getMessage()
+
+
+@attrs.frozen
+class Peer:
+    """Both ends of a connection: the registry's, and the one that the task or slot reads."""
+
+    theirs: Channel
+    ours: Channel
+
+    def heard(self) -> Any:
+        """What has come so far: one message, None, or the end."""
+        if not self.ours.poll(0):
+            return None
+        try:
+            return self.ours.recv()
+        except EOFError:
+            return "cut off"
+
+
+@pytest.fixture
+def peers() -> Iterator[list[Peer]]:
+    made = [Peer(*map(Channel, socket.socketpair())) for _ in range(4)]
+    yield made
+    for peer in made:
+        peer.theirs.close()
+        peer.ours.close()
+
+
+@pytest.fixture
+def registry() -> SlotRegistry:
+    return SlotRegistry(0)
+
+
+def heard(peers: list[Peer]) -> list[Any]:
+    return [peer.heard() for peer in peers]
+
+
+def register(registry: SlotRegistry, peer: Peer, slot: SlotId = SLOT, pid: int = 77) -> bool:
+    return registry.register(RegisterSlot(0, slot, pid, ADDRESS), peer.theirs)
+
+
+#: What a peer hears: nothing, to start a slot, where it is, that there is none, the end.
+LETTERS = {type(None): ".", StartSlot: "s", SlotAvailable: "a", SlotUnavailable: "u", str: "x"}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "ask-0=s... ask-1 ask-2 registers-3 ready=aaa. ask-0=a...",
+        "ask-0=s... ask-other-1=.s..",
+        "ask-0=s... ask-1 ask-2 leaves-0=.s.. leaves-1=..s. leaves-2 ask-3=...s",
+        "ask-0=s... ask-1 ask-2 leaves-1 leaves-0=..s.",
+        "ask-0=s... ask-1 registers-3 leaves-0 ready=aa..",
+        "registers-0 refused-1 registers-other-2",
+        "ask-0=s... ask-1 fails=uu.. ask-2=..u. fails ask-3=...u",
+        "registers-0 ask-other-1=.s.. ask-other-2 ends=xxx. ends=xxx. ask-other-3=xxxx refused-other-3=xxxx",
+    ],
+)
+def test_what_tasks_and_slots_hear(registry: SlotRegistry, peers: list[Peer], steps: str) -> None:
+    for step in steps.split():
+        what, _, expected = step.partition("=")
+        action, *which = what.split("-")
+        slot, peer = OTHER if "other" in which else SLOT, peers[int(which[-1]) if which else 0]
+        match action:
+            case "ask":
+                registry.acquire(slot, peer.theirs)
+            case "registers" | "refused":
+                assert register(registry, peer, slot) == (action == "registers")
+            case "leaves":
+                registry.task_left(slot, peer.theirs)
+            case "ready":
+                registry.ready(slot, ADDRESS)
+            case "fails":
+                registry.failed(slot, BROKEN)
+            case "ends":
+                registry.end()
+        assert "".join(LETTERS[type(each)] for each in heard(peers)) == (expected or "...."), step
+
+
+def test_the_first_error_of_a_slot_is_the_cause(registry: SlotRegistry, peers: list[Peer]) -> None:
+    registry.acquire(SLOT, peers[0].theirs)
+    for error in (BROKEN, RuntimeFailure("a consequence")):
+        registry.failed(SLOT, error)
+    registry.acquire(SLOT, peers[1].theirs)
+    assert str(peers[1].heard().error) == "broken"
+
+
+def test_addresses_and_pids_are_of_slots_that_run(registry: SlotRegistry, peers: list[Peer]) -> None:
+    register(registry, peers[0], SLOT, pid=11)
+    register(registry, peers[1], OTHER, pid=12)
+    assert registry.addresses() == {}
+    assert registry.pids() == {SLOT: 11, OTHER: 12}
+    registry.ready(SLOT, ADDRESS)
+    registry.ready(OTHER, ADDRESS)
+    registry.failed(SLOT, BROKEN)
+    assert registry.addresses() == {OTHER: ADDRESS}
+    assert registry.pids() == {OTHER: 12}
+
+
+def test_messages_go_to_the_slot_and_to_nobody_where_there_is_none(
+    registry: SlotRegistry, peers: list[Peer]
+) -> None:
+    registry.send(SLOT, AbortCheckpoint(1))
+    register(registry, peers[0])
+    peers[1].ours.close()
+    register(registry, peers[1], OTHER)
+    for slot in (SLOT, OTHER):
+        registry.send(slot, AbortCheckpoint(2))
+    assert peers[0].heard() == AbortCheckpoint(2)
+
+
+def test_close_asks_each_slot_and_waits_for_its_answer(registry: SlotRegistry, peers: list[Peer]) -> None:
+    for peer, slot in zip(peers, (SLOT, OTHER), strict=False):
+        register(registry, peer, slot)
+    closing = in_thread(lambda: registry.close(PATIENCE_S))
+    assert receive(peers[0].ours) == receive(peers[1].ours) == CloseSlot()
+    registry.slot_closed(SLOT)
+    assert closing.empty()
+    registry.slot_closed(OTHER)
+    assert outcome(closing) is None
+    assert heard(peers[:2]) == ["cut off"] * 2
+
+
+pytestmark = pytest.mark.timeout(90)
+
+#: So long that a test that waits for it fails.
+LATE = HeartbeatSettings(interval_ms=100, timeout_ms=600_000)
+SOON = HeartbeatSettings(interval_ms=100, timeout_ms=2_000)
+
+
+# --- a driver that dies or stops ---------------------------------------------------------------------------
+
+
+@attrs.frozen
+class OtherDriver:
+    """A driver in a process of its own, and its slot."""
+
+    process: subprocess.Popen[bytes]
+    slot_fd: int
+    said: dict[str, Any]
+
+    def feed(self) -> Any:
+        """Feed its slot one record, as a task does."""
+        slot, secret = SlotId(**self.said["slot"]), bytes.fromhex(self.said["secret"])
+        frames = frames_for([("a", 0)])[0]
+        begin = BeginEpoch(0, 1, None)
+        return list(run_epoch(Address(**self.said["address"]), secret, slot, begin, frames))
+
+    def end(self) -> None:
+        for pid in (self.said["child"], self.said["pid"], self.process.pid):
+            if pid:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self.slot_fd)
+
+
+@contextmanager
+def other_driver(heartbeat: HeartbeatSettings, forks: str = "none", told: str = "") -> Iterator[OtherDriver]:
+    program = Path(__file__).parents[1] / "support" / "driver_program.py"
+    settings = [str(heartbeat.interval_ms), str(heartbeat.timeout_ms)]
+    process = subprocess.Popen([sys.executable, program, forks, *settings, told], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as output:
+        said = json.loads(output.readline())
+    made = OtherDriver(process, os.pidfd_open(said["pid"]), said)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_what_the_driver_forks_does_not_hold_its_sockets() -> None:
+    with other_driver(LATE, forks="python") as driver:
+        driver.process.kill()
+        wait_for_exit(driver.slot_fd)
+
+
+def test_a_driver_that_is_killed_while_a_child_holds_its_sockets_ends_its_slots() -> None:
+    with other_driver(SOON, forks="c") as driver:
+        driver.process.kill()
+        driver.process.wait()
+        wait_for_exit(driver.slot_fd)
+
+
+def test_a_driver_that_is_stopped_ends_its_slots() -> None:
+    with other_driver(SOON) as driver:
+        driver.process.send_signal(signal.SIGSTOP)
+        wait_for_exit(driver.slot_fd)
+
+
+@pytest.mark.parametrize("forks", ["none", "c"])
+def test_a_function_that_keeps_the_interpreter_lock_does_not_keep_the_slot_alive(
+    tmp_path: Path, forks: str
+) -> None:
+    told = tmp_path / "pipe"
+    os.mkfifo(told)
+    with other_driver(SOON, forks=forks, told=str(told)) as driver:
+        feeding = in_thread(driver.feed)
+        with told.open() as pipe:
+            assert pipe.read() == "now\n"
+        driver.process.kill()
+        wait_for_exit(driver.slot_fd)
+        assert isinstance(outcome(feeding), SlotLostError)
+
+
+# --- a slot that dies or stops -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beating(driver: Driver) -> Iterator[Driver]:
+    """A driver whose heartbeats come often, and whose timeout is short."""
+    yield from with_heartbeat(driver, SOON)
+
+
+def with_heartbeat(driver: Driver, heartbeat: HeartbeatSettings) -> Iterator[Driver]:
+    first, driver.control = (
+        driver.control,
+        ControlServer(Endpoint(), driver.secret, driver.events, driver, heartbeat),
+    )
+    first.close()
+    driver.registry = driver.control.new_attempt(0)
+    driver.link = attrs.evolve(driver.link, address=driver.control.address)
+    yield driver
+
+
+def test_a_slot_that_is_stopped_is_lost_and_does_not_come_back(beating: Driver) -> None:
+    slot = beating.start_slot(Count())
+    os.kill(slot.pid, signal.SIGSTOP)
+    lost = next_event(beating.events, SlotLost)
+    assert lost.slot == SLOT
+    assert isinstance(lost.error, SlotLostError), "by the driver's clock or by its own, whichever is first"
+    wait_for_exit(slot.process_fd)
+
+
+def test_a_task_that_waits_for_a_slot_that_is_stopped_is_told(beating: Driver) -> None:
+    beating.deployments[SLOT] = deployment(Count())
+    acted = ActedSlot(beating.control.address, beating.secret)
+    acted.deployed()
+    waiting = in_thread(lambda: beating.link.acquire_slot(SLOT))
+    error = outcome(waiting)
+    assert isinstance(error, SlotLostError)
+    assert "has not answered" in str(error)
+    assert not beating.registry.addresses()
+
+
+def test_a_slot_that_answers_lives_though_it_keeps_the_interpreter_lock_for_a_while(beating: Driver) -> None:
+    slot = beating.start_slot(BacktrackAWhile())
+    for epoch in range(1, 4):
+        assert slot.feed(epoch, [("a", epoch)])[0] == [("a", epoch)]
+    assert not any(isinstance(beating.events.get_nowait(), SlotLost) for _ in range(beating.events.qsize()))
+
+
+def test_what_a_slot_forks_does_not_hold_its_connections(driver: Driver) -> None:
+    slot = driver.start_slot(ForkAndStay())
+    (child,) = slot.feed(1, [("a", 0)])[0]
+    try:
+        os.kill(slot.pid, signal.SIGKILL)
+        event = next_event(driver.events, SlotLost)
+        assert "died" in str(event.error)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+# --- who is asked, and who answers -------------------------------------------------------------------------
+
+
+def test_a_slot_answers_each_heartbeat(driver: Driver) -> None:
+    for beating in with_heartbeat(driver, LATE):
+        beating.deployments[SLOT] = deployment(Count())
+        acted = ActedSlot(beating.control.address, beating.secret)
+        acted.deployed()
+        for _ in range(3):
+            assert receive(acted.connection) == Heartbeat()
+            acted.connection.send(Heartbeat())
+
+
+def test_the_registry_gives_up_who_was_silent_and_nobody_else(driver: Driver) -> None:
+    """The clock is the test's; other threads only carry messages."""
+    now = [0.0]
+    driver.registry._now_s = lambda: now[0]
+    slots = [SLOT, SlotId("count-1", 1)]
+    for slot in slots:
+        driver.deployments[slot] = deployment(Count(), slot.subtask, 2)
+    silent, talkative = (ActedSlot(driver.control.address, driver.secret, slot) for slot in slots)
+    for acted in (silent, talkative):
+        acted.deployed()
+        acted.ready()
+        driver.link.acquire_slot(acted.slot_id)  # returns when the driver has heard of it
+    now[0] = 49.9
+    assert driver.registry.beat(50.0) == []
+    for acted in (silent, talkative):
+        assert receive(acted.connection) == Heartbeat()
+    driver.registry.heard(slots[1])
+    now[0] = 50.0
+    assert driver.registry.beat(50.0) == [slots[0]]
+    assert receive(talkative.connection) == Heartbeat()
+
+
+def test_a_slot_whose_buffers_are_full_holds_nobody_up(driver: Driver) -> None:
+    driver.deployments[SLOT] = deployment(Count())
+    acted = ActedSlot(driver.control.address, driver.secret)
+    acted.deployed()
+    filling = in_thread(lambda: driver.registry.send(SLOT, bytes(100_000_000)))
+    while driver.registry._lock.acquire(blocking=False):  # until somebody is sending
+        driver.registry._lock.release()
+    driver.registry._slots[SLOT].connection.try_send(Heartbeat())  # type: ignore[union-attr]
+    acted.connection.shut_down()
+    assert outcome(filling) is None
+
+
+# --- settings ----------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_flinks() -> None:
+    assert HeartbeatSettings() == HeartbeatSettings(interval_ms=10_000, timeout_ms=50_000)
+
+
+@pytest.mark.parametrize(("interval_ms", "timeout_ms"), [(0, 1), (-1, 5), (10, 9)])
+def test_an_interval_longer_than_the_timeout_is_refused(interval_ms: int, timeout_ms: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"heartbeat\.interval is .* ms and heartbeat\.timeout"):
+        HeartbeatSettings(interval_ms, timeout_ms)

@@ -1,151 +1,241 @@
-"""The memory guard: when it looks, what it minds, and what it says."""
+"""The memory of a slot: that of its containers, the guard, and a slot without a deployment."""
 
 from __future__ import annotations
 
 import mmap
 import re
 import resource
+from collections.abc import Callable
+from pathlib import Path
 
+import attrs
 import pytest
 from slot_functions import Echo, FillsMemory
 from support_runtime import next_event
 from support_slots import Driver
 
 from pyflinkstate.errors import SlotLostError, SlotMemoryError
-from pyflinkstate.runtime.slots.control import SlotLost
+from pyflinkstate.runtime.slots import SlotLost, memory
 from pyflinkstate.runtime.slots.memory import (
     CHECK_INTERVAL_S,
     FILL_BYTES_PER_S,
-    RESERVE_BYTES,
-    RESERVE_SHARE,
+    ControlGroup,
     MemoryGuard,
     Room,
     available_room,
+    control_groups,
     resident_bytes,
 )
 
 MIB = 1024**2
-GIB = 1024**3
+NO_LIMIT_OF_VERSION_1 = 9223372036854771712
 
 
-class Machine:
-    """What the guard is told, to be changed by the test."""
+@attrs.frozen
+class Kernel:
+    """Files as those of the kernel, below a folder."""
 
-    def __init__(self) -> None:
-        self.used = 100 * MIB
-        self.room: Room | None = Room(8 * GIB, 16 * GIB)
+    folder: Path
 
-    def read_used(self) -> int:
-        return self.used
+    def tells(self, names: str, *mounts: str) -> tuple[ControlGroup, ...]:
+        """Write down the groups of the process and the mounts; return the groups that are found."""
+        proc = self.folder / "proc"
+        proc.mkdir()
+        (proc / "cgroup").write_text(names)
+        (proc / "mountinfo").write_text("".join(f"{mount}\n" for mount in mounts))
+        return control_groups(proc)
 
-    def read_room(self) -> Room | None:
-        return self.room
+    def mount(self, root: str, place: str, version: str, options: str = "rw") -> str:
+        """Return a line of ``mountinfo``, in which the kernel writes a blank of a name as a number."""
+        seen = f"{root} {str(self.folder / place).replace(' ', chr(92) + '040')}"
+        return f"35 31 0:32 {seen} rw,relatime shared:1 - {version} name {options}"
 
-    def guard(self, limit_bytes: int | None = None) -> MemoryGuard:
-        return MemoryGuard("slot p-1[0]", limit_bytes, self.read_used, self.read_room)
+    def write(self, group: str, limit: object, used: int, reclaimable: int = 0) -> None:
+        """Write what version 2 tells of a group."""
+        self._write(group, {"memory.max": limit, "memory.current": used}, f"inactive_file {reclaimable}")
+
+    def write_1(self, group: str, limit: object, used: int, reclaimable: int = 0) -> None:
+        """Write what version 1 tells of a group; without ``total`` it is of the group alone."""
+        files = {"memory.limit_in_bytes": limit, "memory.usage_in_bytes": used}
+        self._write(group, files, f"inactive_file 0\ntotal_inactive_file {reclaimable}")
+
+    def _write(self, group: str, files: dict[str, object], stat: str) -> None:
+        folder = self.folder / group
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_text(f"{content}\n")
+        (folder / "memory.stat").write_text(f"anon 1\n{stat}\n")
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def kernel(tmp_path: Path) -> Kernel:
+    return Kernel(tmp_path)
 
 
-class TestLimit:
-    def test_up_to_the_limit_is_allowed(self, machine: Machine) -> None:
-        machine.used = 200 * MIB
-        machine.guard(200 * MIB).check()
-
-    def test_more_is_not(self, machine: Machine) -> None:
-        machine.used = 200 * MIB + 1
-        with pytest.raises(SlotMemoryError):
-            machine.guard(200 * MIB).check()
-
-    def test_without_a_limit_only_the_machine_counts(self, machine: Machine) -> None:
-        machine.used = 10**15
-        machine.guard().check()
-
-    def test_a_machine_that_does_not_tell_is_no_reason_to_fail(self, machine: Machine) -> None:
-        machine.room, machine.used = None, 0
-        machine.guard(1).check()
-
-    def test_the_limit_counts_where_the_machine_does_not_tell(self, machine: Machine) -> None:
-        machine.room = None
-        with pytest.raises(SlotMemoryError):
-            machine.guard(100 * MIB - 1).check()
+def memories(groups: tuple[ControlGroup, ...]) -> list[tuple[int, int] | None]:
+    return [group.memory() for group in groups]
 
 
-class TestRoom:
-    """A part of the machine is left to others, and never less than a fixed amount."""
-
-    @pytest.mark.parametrize(("total", "reserve"), [(64 * GIB, int(64 * GIB * 0.02)), (GIB, 64 * MIB)])
-    def test_the_reserve_must_stay(self, machine: Machine, total: int, reserve: int) -> None:
-        machine.room = Room(reserve + 1, total)
-        machine.guard().check()
-        machine.room = Room(reserve - 1, total)
-        with pytest.raises(SlotMemoryError):
-            machine.guard().check()
-
-    def test_the_reserve_is_what_the_documentation_says(self) -> None:
-        assert (RESERVE_SHARE, RESERVE_BYTES) == (0.02, 64 * MIB)
-
-    def test_it_counts_below_the_limit_too(self, machine: Machine) -> None:
-        machine.room = Room(MIB, 16 * GIB)
-        with pytest.raises(SlotMemoryError, match="host"):
-            machine.guard(10 * GIB).check()
+def test_a_container_sees_its_own_group_as_the_root(kernel: Kernel) -> None:
+    kernel.write("cgroup", 1000 * MIB, 600 * MIB, 100 * MIB)
+    found = kernel.tells("0::/\n", kernel.mount("/", "cgroup", "cgroup2"))
+    assert memories(found) == [(500 * MIB, 1000 * MIB)]
 
 
-class TestWhenItLooks:
-    def test_at_an_interval(self, machine: Machine) -> None:
-        assert machine.guard().check() == CHECK_INTERVAL_S
-
-    def test_also_where_the_machine_does_not_tell(self, machine: Machine) -> None:
-        machine.room = None
-        assert machine.guard().check() == CHECK_INTERVAL_S
-
-    @pytest.mark.parametrize("left", [64 * MIB, 300 * MIB])
-    def test_little_room_cannot_be_filled_between_two_looks(self, machine: Machine, left: int) -> None:
-        machine.room = Room(left, GIB)
-        assert machine.guard().check() == left / FILL_BYTES_PER_S < CHECK_INTERVAL_S
-
-    def test_it_looks_until_there_is_too_little(self, machine: Machine) -> None:
-        waited: list[float] = []
-
-        def wait(seconds: float) -> None:
-            waited.append(seconds)
-            machine.used += 40 * MIB
-
-        error = machine.guard(200 * MIB).watch(wait)
-        assert str(error).startswith("slot p-1[0] uses 220 MiB, and its limit is 200 MiB: ")
-        assert waited == [CHECK_INTERVAL_S] * 3
+def test_a_container_without_a_view_of_its_own_has_a_group_of_the_host(kernel: Kernel) -> None:
+    """As those of YARN, and services: the limit may be of any group above as well."""
+    kernel.write("cgroup/yarn/container_1", "max", 600 * MIB)
+    kernel.write("cgroup/yarn", 2000 * MIB, 900 * MIB)
+    (kernel.folder / "cgroup" / "cgroup.procs").touch()  # the root tells nothing of memory
+    found = kernel.tells("0::/yarn/container_1\n", kernel.mount("/", "cgroup", "cgroup2"))
+    assert [group.folder.name for group in found] == ["container_1", "yarn", "cgroup"]
+    assert memories(found) == [None, (1100 * MIB, 2000 * MIB), None]
 
 
-class TestMessage:
-    def test_it_says_who_has_how_much_and_what_the_limit_is(self, machine: Machine) -> None:
-        machine.used = 1_536 * MIB
-        with pytest.raises(SlotMemoryError) as caught:
-            machine.guard(GIB).check()
-        assert str(caught.value).startswith("slot p-1[0] uses 1,536 MiB, and its limit is 1,024 MiB: ")
+def test_version_1_has_memory_in_a_hierarchy_of_its_own(kernel: Kernel) -> None:
+    kernel.write_1("memory/jobs/one", 500 * MIB, 400 * MIB, 50 * MIB)
+    kernel.write_1("memory/jobs", NO_LIMIT_OF_VERSION_1, 700 * MIB)
+    kernel.write_1("memory", NO_LIMIT_OF_VERSION_1, 900 * MIB)
+    kernel.write_1("cpu/jobs/one", 1, 1)
+    found = kernel.tells(
+        "5:cpu,cpuacct:/jobs/one\n4:memory:/jobs/one\n1:name=systemd:/\n0::/other\n",
+        kernel.mount("/", "cpu", "cgroup", "rw,cpu,cpuacct"),
+        kernel.mount("/", "memory", "cgroup", "rw,memory"),
+        kernel.mount("/", "disk", "ext4"),
+    )
+    assert memories(found) == [(150 * MIB, 500 * MIB), None, None]
 
-    def test_it_says_how_much_the_host_has_left(self, machine: Machine) -> None:
-        machine.room = Room(10 * MIB, 4 * GIB)
-        with pytest.raises(SlotMemoryError, match="uses 100 MiB, and its host has 10 MiB of 4,096 MiB left"):
-            machine.guard().check()
 
-    def test_it_says_which_container_it_is(self, machine: Machine) -> None:
-        machine.room = Room(10 * MIB, GIB, "container (/groups/jobs)")
-        with pytest.raises(SlotMemoryError, match=r"its container \(/groups/jobs\) has 10 MiB of 1,024 MiB"):
-            machine.guard().check()
+def test_a_mount_may_begin_below_the_root(kernel: Kernel) -> None:
+    """As in a container that has the host's names of its groups."""
+    kernel.write_1("memory", 500 * MIB, 400 * MIB)
+    found = kernel.tells("4:memory:/docker/1\n", kernel.mount("/docker/1", "memory", "cgroup", "rw,memory"))
+    assert memories(found) == [(100 * MIB, 500 * MIB)]
 
-    def test_it_says_what_to_do(self, machine: Machine) -> None:
-        machine.used = GIB
-        with pytest.raises(SlotMemoryError) as caught:
-            machine.guard(MIB).check()
-        for help_ in ("more hosts or memory", "StateTtlConfig", "set_slot_memory_limit"):
-            assert help_ in str(caught.value)
 
-    def test_the_same_records_would_need_as_much_again(self, machine: Machine) -> None:
-        assert not SlotMemoryError("full").recoverable
-        assert isinstance(SlotMemoryError("full"), MemoryError)
+def test_a_name_may_have_blanks(kernel: Kernel) -> None:
+    kernel.write("a place/a group", 500 * MIB, 400 * MIB)
+    found = kernel.tells("0::/the root/a group\n", kernel.mount(r"/the\040root", "a place", "cgroup2"))
+    assert memories(found) == [(100 * MIB, 500 * MIB), None]
+
+
+@pytest.mark.parametrize("name", ["/elsewhere/1", "/../sibling"])
+def test_a_group_that_is_not_seen_has_what_is_mounted_above_it(kernel: Kernel, name: str) -> None:
+    kernel.write("cgroup", 500 * MIB, 400 * MIB)
+    root = "/docker/1" if name == "/elsewhere/1" else "/"
+    found = kernel.tells(f"0::{name}\n", kernel.mount(root, "cgroup", "cgroup2"))
+    assert memories(found) == [(100 * MIB, 500 * MIB)]
+
+
+def test_where_there_are_no_control_groups_nothing_is_found(tmp_path: Path) -> None:
+    assert control_groups(tmp_path) == ()
+
+
+def test_a_group_that_tells_something_else_has_no_limit(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("500\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    (tmp_path / "memory.stat").write_text("anon 1\n")
+    assert ControlGroup(tmp_path, "cgroup2").memory() is None
+
+
+def test_who_has_least_to_spare_counts(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large host needs a large reserve: it may be short of memory while a container has less left."""
+    kernel.write("cgroup", 1000 * MIB, 600 * MIB)
+    groups = kernel.tells("0::/\n", kernel.mount("/", "cgroup", "cgroup2"))
+    monkeypatch.setattr(memory, "control_groups", lambda: groups)
+    monkeypatch.setattr(memory, "_of_host", lambda: Room(1000 * MIB, 2000 * MIB))
+    container = f"container ({kernel.folder}/cgroup)"
+    assert available_room() == Room(400 * MIB, 1000 * MIB, container)
+    monkeypatch.setattr(memory, "_of_host", lambda: Room(500 * MIB, 100_000 * MIB))
+    assert available_room() == Room(500 * MIB, 100_000 * MIB)
+
+
+def test_a_limit_of_the_address_space_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark sets one for its workers if ``spark.executor.pyspark.memory`` is set, and slots inherit it."""
+    monkeypatch.setattr(memory, "control_groups", list)
+    monkeypatch.setattr(memory, "_of_host", lambda: Room(10**12, 10**12))
+    assert available_room() == Room(10**12, 10**12)
+    limit = 2**33
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    monkeypatch.setattr(memory, "_memory_of_process", lambda: (limit - MIB, limit // 4))
+    assert available_room() == Room(10**12, 10**12), "most of its address space is only reserved"
+    monkeypatch.setattr(memory, "_memory_of_process", lambda: (limit - MIB, limit // 2))
+    found = available_room()
+    assert found.total_bytes == limit
+    assert 0 < found.left_bytes < limit
+    assert "spark.executor.pyspark.memory" in found.of
+
+
+GIB = 1024**3
+
+
+HOST = Room(8 * GIB, 16 * GIB)
+#: A part of the machine is left to others, and never less than a fixed amount, as the documentation says.
+RESERVES = [(64 * GIB, int(64 * GIB * 0.02)), (GIB, 64 * MIB)]
+
+
+def guard(used: Callable[[], int], limit_bytes: int | None, room: Room | None = HOST) -> MemoryGuard:
+    return MemoryGuard("slot p-1[0]", limit_bytes, used, lambda: room)
+
+
+@pytest.mark.parametrize(
+    ("used", "limit_bytes", "room", "next_s"),
+    [
+        (200 * MIB, 200 * MIB, HOST, CHECK_INTERVAL_S),
+        (10**15, None, HOST, CHECK_INTERVAL_S),
+        (0, 1, None, CHECK_INTERVAL_S),
+        (100 * MIB, None, None, CHECK_INTERVAL_S),
+        # little room cannot be filled between two looks
+        *((0, None, Room(left, GIB), left / FILL_BYTES_PER_S) for left in (64 * MIB, 300 * MIB)),
+        *(
+            (0, None, Room(left + 1, total), min((left + 1) / FILL_BYTES_PER_S, CHECK_INTERVAL_S))
+            for total, left in RESERVES
+        ),
+    ],
+)
+def test_what_is_enough_and_when_it_looks_again(
+    used: int, limit_bytes: int | None, room: Room | None, next_s: float
+) -> None:
+    assert guard(lambda: used, limit_bytes, room).check() == next_s
+
+
+@pytest.mark.parametrize(
+    ("used", "limit_bytes", "room", "why"),
+    [
+        (200 * MIB + 1, 200 * MIB, HOST, "its limit is 200 MiB"),
+        (100 * MIB, 100 * MIB - 1, None, "its limit is 100 MiB"),
+        *((0, None, Room(left - 1, total), "its host has") for total, left in RESERVES),
+        (0, 10 * GIB, Room(MIB, 16 * GIB), "its host has"),
+        (100 * MIB, None, Room(10 * MIB, 4 * GIB), "100 MiB, and its host has 10 MiB of 4,096 MiB left"),
+        (
+            0,
+            None,
+            Room(10 * MIB, GIB, "container (/groups/jobs)"),
+            r"its container \(/groups/jobs\) has 10 MiB of 1,024 MiB",
+        ),
+        (
+            1_536 * MIB,
+            GIB,
+            HOST,
+            r"^slot p-1\[0\] uses 1,536 MiB, and its limit is 1,024 MiB: "
+            r"use more hosts or memory, .*StateTtlConfig.*set_slot_memory_limit",
+        ),
+    ],
+)
+def test_what_is_too_little_and_what_is_told_of_it(
+    used: int, limit_bytes: int | None, room: Room | None, why: str
+) -> None:
+    with pytest.raises(SlotMemoryError, match=why) as caught:
+        guard(lambda: used, limit_bytes, room).check()
+    assert not caught.value.recoverable, "the same records would need as much again"
+    assert isinstance(caught.value, MemoryError)
+
+
+def test_it_looks_until_there_is_too_little() -> None:
+    waited: list[float] = []
+    error = guard(lambda: (100 + 40 * len(waited)) * MIB, 200 * MIB).watch(waited.append)
+    assert str(error).startswith("slot p-1[0] uses 220 MiB, and its limit is 200 MiB: ")
+    assert waited == [CHECK_INTERVAL_S] * 3
 
 
 @pytest.mark.timeout(60)
@@ -193,6 +283,5 @@ class TestRealReaders:
 
     def test_room_is_plausible(self) -> None:
         room = available_room()
-        assert room is not None
         assert 0 < room.left_bytes <= room.total_bytes
         assert room.total_bytes > resident_bytes()

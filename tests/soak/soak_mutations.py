@@ -64,8 +64,8 @@ MUTATIONS = (
     Mutation(
         "a savepoint completes without the commit of its companion",
         "runtime/master/coordinator.py",
-        "return is_alone or pending.epoch <= self._committed_epoch",
-        "return True",
+        "if not is_alone and pending.epoch > self._committed_epoch:",
+        "if False:",
     ),
     Mutation(
         "sinks are not rewound on a restart",
@@ -87,13 +87,13 @@ MUTATIONS = (
     ),
     Mutation(
         "shared files that are still needed are deleted",
-        "runtime/master/shared_state.py",
+        "runtime/master/checkpoint_files.py",
         "return candidates - needed",
         "return candidates",
     ),
     Mutation(
         "a driver does not look for a newer run",
-        "runtime/master/run_claim.py",
+        "runtime/master/checkpoint_files.py",
         "self._successor = newest if newest != self.run else None",
         "self._successor = None",
     ),
@@ -135,7 +135,7 @@ MUTATIONS = (
     ),
     Mutation(
         "files are renamed before they are flushed",
-        "runtime/storage/durable.py",
+        "runtime/storage/own_folders.py",
         """        flush_file(file_system, unfinished)
         file_system.move(unfinished, path)""",
         "        file_system.move(unfinished, path)",

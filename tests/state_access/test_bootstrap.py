@@ -2,8 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from backend_support import Mean, state_of
+from backend_support import state_of
 from read_support import restored
+from slot_functions import Mean
 
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.state import (

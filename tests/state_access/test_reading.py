@@ -42,8 +42,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate.runtime.master.observe import CheckpointStats, JobExecutionResult
 from pyflinkstate.state_access import Checkpoint, KeyHistory, Moment, Verification, diff, edit
 from pyflinkstate.state_access.columns import loaded
 from pyflinkstate.state_access.writing import DryRun, Mismatch

@@ -1,4 +1,4 @@
-"""Checkpoint storage: when a checkpoint exists, and what is said about one that is damaged."""
+"""Checkpoint storage: folders, streams, and the history of runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,33 @@ from typing import Any
 import attrs
 import pytest
 from golden_metadata import GOLDEN, METADATA
+from hypothesis import example, given, strategies as st
 from support_runtime import metadata, tree
 
+from pyflinkstate.backends.format import ByteStreamStateHandle, CheckpointMetadata, FileStateHandle
 from pyflinkstate.backends.format.framing import encode_head
-from pyflinkstate.backends.format.metadata import MAGIC, READABLE_VERSIONS, VERSION, CheckpointMetadata
-from pyflinkstate.backends.format.state_handles import FileStateHandle
+from pyflinkstate.backends.format.metadata import MAGIC, READABLE_VERSIONS, VERSION
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
+    ConfigurationError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
 )
-from pyflinkstate.runtime.storage.checkpoints import LOOKS, CheckpointFolders, load_checkpoint
-from pyflinkstate.runtime.storage.runs import RunHistory
-from pyflinkstate.runtime.storage.streams import open_folder
+from pyflinkstate.runtime.storage import (
+    CheckpointFolder,
+    CheckpointFolders,
+    FileSystemCheckpointStorage,
+    RunHistory,
+    load_checkpoint,
+    newest_run,
+    open_file_system,
+    open_folder,
+    run_id_after,
+)
+from pyflinkstate.runtime.storage.checkpoints import LOOKS
+from pyflinkstate.runtime.storage.runs import sorted_runs
+from pyflinkstate.runtime.storage.streams import MAX_INLINE_THRESHOLD_BYTES, FsCheckpointStateOutputStream
 
 JOB = "0" * 32
 #: The name of a folder that no job has made.
@@ -95,9 +108,8 @@ def test_a_discarded_checkpoint_is_gone_with_all_its_files(storage: CheckpointFo
 
 
 def test_discarding_what_is_not_there_or_unfinished(storage: CheckpointFolders) -> None:
-    storage.discard(storage.uri_of(JOB, 1))
-    storage.begin(JOB, 1)
-    storage.discard(storage.uri_of(JOB, 1))
+    for begin in (storage.uri_of, storage.begin):
+        storage.discard(begin(JOB, 1))
     assert storage.checkpoint_ids(JOB) == []
 
 
@@ -127,12 +139,6 @@ def test_the_newest_checkpoint_of_a_name_is_found_over_all_jobs(storage: Checkpo
     assert storage.load_latest("other").job_id == "d" * 32
 
 
-def test_ids_are_compared_as_numbers(storage: CheckpointFolders) -> None:
-    for number in (9, 10):
-        publish(storage, metadata(number, timestamp_ms=number))
-    assert storage.load_latest("orders").checkpoint_id == 10
-
-
 def nothing(storage: CheckpointFolders) -> None:
     pass
 
@@ -154,16 +160,14 @@ def test_no_completed_checkpoint_of_that_name(
         storage.load_latest("orders")
 
 
-def test_a_damaged_newest_checkpoint_is_not_silently_passed_over(storage: CheckpointFolders) -> None:
-    publish(storage, metadata(1))
-    (publish(storage, metadata(2)) / "_metadata").write_bytes(b"")
+def test_a_damaged_newest_checkpoint_is_passed_over_only_if_that_is_wanted(
+    storage: CheckpointFolders,
+) -> None:
+    for number in (1, 2):
+        publish(storage, metadata(number))
+    (Path(storage.uri_of(JOB, 2)) / "_metadata").write_bytes(b"")
     with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged"):
         storage.load_latest("orders")
-
-
-def test_a_damaged_newest_checkpoint_is_passed_over_if_that_is_wanted(storage: CheckpointFolders) -> None:
-    publish(storage, metadata(1))
-    (publish(storage, metadata(2)) / "_metadata").write_bytes(b"")
     assert storage.load_latest("orders", fall_back=True) == metadata(1)
     (Path(storage.uri_of(JOB, 1)) / "_metadata").write_bytes(b"")
     with pytest.raises(CheckpointNotFoundError):
@@ -540,3 +544,288 @@ def test_the_history_is_json_beside_the_checkpoints(storage: CheckpointFolders) 
     for history in ([{"checkpoint_id": 1, "uri": None}], [{"checkpoint_id": 2, "uri": "chk-2"}]):
         storage.write_history(JOB, history)
         assert json.loads(Path(storage.uri, JOB, "checkpoints.json").read_text()) == history
+
+
+@pytest.fixture
+def folder(storage: CheckpointFolders) -> CheckpointFolder:
+    """A checkpoint's folder with a small inline threshold, and no larger write buffer."""
+    streams = storage.streams(storage.begin(JOB, 1))
+    return attrs.evolve(streams, inline_threshold_bytes=10, write_buffer_bytes=0)
+
+
+# --- streams ---------------------------------------------------------------------------------------
+
+
+def test_what_follows_the_threshold_is_appended(folder: CheckpointFolder) -> None:
+    stream = folder.create()
+    for number in range(1_000):
+        stream.write(b"%04d" % number)
+    handle = stream.close_and_get_handle()
+    assert tree(Path(folder.folder)) == {handle.path: b"".join(b"%04d" % n for n in range(1_000))}
+    assert folder.read(handle, 40, 4) == b"0010"
+    assert folder.read(handle, 3_996, 4) == b"0999"
+
+
+def test_flinks_threshold_is_the_default(storage: CheckpointFolders) -> None:
+    streams = storage.streams(storage.begin(JOB, 1))
+    for size, kind in ((20 * 1024, ByteStreamStateHandle), (20 * 1024 + 1, FileStateHandle)):
+        stream = streams.create()
+        stream.write(bytes(size))
+        assert type(stream.close_and_get_handle()) is kind
+
+
+@pytest.mark.parametrize("size", [0, 10, 11, 100_000])
+@pytest.mark.parametrize("write_buffer", [0, 50])
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_an_aborted_stream_leaves_no_file(
+    folder: CheckpointFolder, size: int, write_buffer: int, closed: bool
+) -> None:
+    stream = attrs.evolve(folder, write_buffer_bytes=write_buffer).create()
+    stream.write(bytes(size))
+    if closed:
+        stream.close_and_get_handle()
+    stream.abort()
+    stream.abort()
+    assert tree(Path(folder.folder)) == {}
+
+
+def test_an_abort_after_the_folder_was_deleted_is_quiet(
+    storage: CheckpointFolders, folder: CheckpointFolder
+) -> None:
+    stream = folder.create()
+    stream.write(bytes(100))
+    storage.discard(storage.uri_of(JOB, 1))
+    stream.abort()
+    assert not Path(folder.folder).exists()
+
+
+def test_state_that_is_discarded_has_no_file_any_more(folder: CheckpointFolder) -> None:
+    handles = [written(folder, bytes(100)), written(folder, bytes(200))]
+    folder.discard(handles[0])
+    folder.discard(ByteStreamStateHandle(b"inline"))
+    assert list(tree(Path(folder.folder))) == [handles[1].path]
+    with pytest.raises(CheckpointStorageError, match=f"cannot delete .*{handles[0].path}"):
+        folder.discard(handles[0])
+
+
+def test_streams_of_one_checkpoint_have_files_of_their_own(folder: CheckpointFolder) -> None:
+    streams = [folder.create() for _ in range(3)]
+    for number, stream in enumerate(streams):
+        stream.write(bytes([number]) * 20)
+    handles = [stream.close_and_get_handle() for stream in streams]
+    assert [folder.read(handle, 0, 1) for handle in handles] == [b"\x00", b"\x01", b"\x02"]
+
+
+def test_writing_where_nobody_can_is_a_storage_error(blocked: str) -> None:
+    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, 0).create()
+    stream.write(b"inline")
+    with pytest.raises(CheckpointStorageError, match="cannot write"):
+        stream.write(b"too large to be inline")
+    stream.abort()
+
+
+def test_closing_where_nobody_can_write_is_a_storage_error(blocked: str) -> None:
+    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, 100).create()
+    stream.write(b"too large to be inline")
+    with pytest.raises(CheckpointStorageError, match="cannot close"):
+        stream.close_and_get_handle()
+    stream.abort()
+
+
+# --- the write buffer ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("threshold", "write_buffer"), [(10, 100), (100, 10), (100, 100)])
+def test_a_file_appears_when_the_larger_of_threshold_and_write_buffer_overflows(
+    folder: CheckpointFolder, threshold: int, write_buffer: int
+) -> None:
+    folder = attrs.evolve(folder, inline_threshold_bytes=threshold, write_buffer_bytes=write_buffer)
+    stream = folder.create()
+    stream.write(bytes(60))
+    stream.write(bytes(40))
+    assert tree(Path(folder.folder)) == {}
+    stream.write(b"a")
+    assert len(tree(Path(folder.folder))) == 1
+    handle = stream.close_and_get_handle()
+    assert handle.size_bytes == 101
+    assert tree(Path(folder.folder)) == {handle.path: bytes(100) + b"a"}
+
+
+class CountedFile:
+    """A file in memory that notes the size of each write."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.sizes: list[int] = []
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+        self.sizes.append(len(data))
+
+    def close(self) -> None:
+        pass
+
+
+def test_small_writes_reach_the_file_together_and_large_ones_by_themselves() -> None:
+    file = CountedFile()
+    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "../shared/1-file", 0, 100)
+    for number in range(75):
+        stream.write(b"%04d" % number)
+    stream.write(bytes(1_000))
+    assert file.sizes == [100, 100, 100, 1_000]
+    stream.write(b"end")
+    assert stream.close_and_get_handle() == FileStateHandle("../shared/1-file", 1_303)
+    assert file.data == b"".join(b"%04d" % n for n in range(75)) + bytes(1_000) + b"end"
+    assert file.sizes == [100, 100, 100, 1_000, 3]
+
+
+@given(st.lists(st.binary(max_size=30), max_size=12), st.integers(0, 40), st.integers(0, 40))
+@example([], 0, 0)
+@example([b"a"], 0, 0)
+@example([b"01234", b"", b"56789"], 10, 0)
+@example([b"0123456789", b"a", b""], 10, 0)
+@example([bytes(11)], 10, 100)
+def test_whatever_the_sizes_the_bytes_come_in_order_and_the_threshold_decides_where(
+    pieces: list[bytes], threshold: int, write_buffer: int
+) -> None:
+    file, whole = CountedFile(), b"".join(pieces)
+    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "file", threshold, write_buffer)
+    for piece in pieces:
+        stream.write(piece)
+    handle = stream.close_and_get_handle()
+    inline = len(whole) <= threshold
+    assert handle == (ByteStreamStateHandle(whole) if inline else FileStateHandle("file", len(whole)))
+    assert file.data == (b"" if inline else whole)
+
+
+# --- settings --------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_the_storage_are_those_of_its_streams(tmp_path: Path) -> None:
+    settings = FileSystemCheckpointStorage(str(tmp_path), 5, write_buffer_size=7)
+    streams = CheckpointFolders(settings).streams(str(tmp_path))
+    assert (streams.inline_threshold_bytes, streams.write_buffer_bytes) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ((), (20 * 1024, 4096)),
+        ((-1, -1), (20 * 1024, 4096)),
+        ((0, 0), (0, 0)),
+        ((MAX_INLINE_THRESHOLD_BYTES, 1), (MAX_INLINE_THRESHOLD_BYTES, 1)),
+    ],
+)
+def test_sizes_within_flinks_bounds_are_taken(given: tuple[int, ...], sizes: tuple[int, int]) -> None:
+    made = FileSystemCheckpointStorage("/checkpoints", *given)
+    assert (made.file_state_size_threshold, made.write_buffer_size) == sizes
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"file_state_size_threshold": -2},
+        {"file_state_size_threshold": MAX_INLINE_THRESHOLD_BYTES + 1},
+        {"write_buffer_size": -2},
+    ],
+    ids=str,
+)
+def test_a_size_out_of_bounds_is_refused(bad: dict[str, int]) -> None:
+    ((name, size),) = bad.items()
+    with pytest.raises(ConfigurationError, match=f"{name} must be .*, not {size}"):
+        FileSystemCheckpointStorage("/checkpoints", **bad)
+
+
+def test_a_relative_path_is_made_absolute_where_it_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert FileSystemCheckpointStorage("made/here").checkpoint_path == str(tmp_path / "made" / "here")
+
+
+# --- reading state ---------------------------------------------------------------------------------
+
+
+def written(folder: CheckpointFolder, data: bytes) -> FileStateHandle:
+    stream = folder.create()
+    stream.write(data)
+    handle = stream.close_and_get_handle()
+    assert isinstance(handle, FileStateHandle)
+    return handle
+
+
+def test_a_missing_state_file_is_a_corrupt_checkpoint(folder: CheckpointFolder) -> None:
+    handle = written(folder, bytes(100))
+    (Path(folder.folder) / handle.path).unlink()
+    with pytest.raises(CorruptCheckpointError, match=f"{handle.path} is missing") as caught:
+        folder.read(handle, 0, 10)
+    assert caught.value.context["file"] == f"{folder.folder}/{handle.path}"
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 101), (95, 6), (100, 1), (500, 5)])
+def test_a_range_beyond_the_end_of_a_file_is_a_corrupt_checkpoint(
+    folder: CheckpointFolder, offset: int, length: int
+) -> None:
+    handle = written(folder, bytes(100))
+    with pytest.raises(CorruptCheckpointError, match="truncated"):
+        folder.read(handle, offset, length)
+    assert folder.read(handle, 0, 100) == bytes(100)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 6), (4, 2), (9, 1)])
+def test_a_range_beyond_the_end_of_inline_state_is_a_corrupt_checkpoint(
+    folder: CheckpointFolder, offset: int, length: int
+) -> None:
+    handle = ByteStreamStateHandle(b"12345")
+    assert folder.read(handle, 1, 3) == b"234"
+    with pytest.raises(CorruptCheckpointError, match="_metadata is damaged: it is truncated"):
+        folder.read(handle, offset, length)
+
+
+FIRST, SECOND, THIRD = (f"{number:06d}-0000000{number}" for number in (1, 2, 3))
+#: The third run has gone back behind the second one's beginning, to epoch 10 of the first one.
+LINE = RunHistory(((FIRST, 0), (THIRD, 10)))
+
+
+@pytest.mark.parametrize(
+    ("runs", "last_held"),
+    [
+        (((FIRST, 0),), 10),
+        (((FIRST, 0), (SECOND, 20)), 10),
+        (((FIRST, 0), (SECOND, 5)), 5),
+        (((SECOND, 0),), 0),
+        ((), 0),
+        (LINE.runs, 1_000),
+        (((FIRST, 0), (THIRD, 10), ("000004-00000004", 30)), 1_000),
+    ],
+    ids=["older", "another way", "another way earlier", "from nothing", "unknown", "itself", "newer"],
+)
+def test_a_line_holds_epochs_up_to_where_another_history_leaves_it(
+    runs: tuple[tuple[str, int], ...], last_held: int
+) -> None:
+    history = RunHistory(runs)
+    held = [epoch for epoch in range(1, 1_001) if LINE.holds(history, epoch)]
+    assert held == list(range(1, last_held + 1))
+
+
+def test_where_no_run_is_known_every_epoch_is_held() -> None:
+    assert RunHistory().holds(LINE, 50)
+    assert RunHistory().holds(RunHistory(), 1)
+
+
+def test_runs_of_a_time_without_histories_are_gone_on_from() -> None:
+    line = RunHistory().continued(20, FIRST)
+    assert [epoch for epoch in range(1, 30) if line.holds(RunHistory(), epoch)] == list(range(1, 21))
+
+
+def test_a_line_holds_what_it_goes_on_from() -> None:
+    for epoch in range(1, 25):
+        assert LINE.continued(epoch, "000004-00000004").holds(LINE, epoch)
+
+
+def test_runs_are_ordered_by_number_and_then_by_token() -> None:
+    many = "1000000-00000000"
+    assert newest_run([SECOND, many, THIRD]) == many
+    assert sorted_runs([many, FIRST, SECOND], newest_first=True) == [many, SECOND, FIRST]
+    assert run_id_after([FIRST, many], "abcdef01") == "1000001-abcdef01"
+    assert newest_run([]) is None

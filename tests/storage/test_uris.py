@@ -20,25 +20,25 @@ from pyflinkstate import (
     StreamFormat,
 )
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master import Job
+from pyflinkstate.runtime.program import EnvironmentSettings
 from pyflinkstate.runtime.program.dataframes.options import JobOptions
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.sources import DirectorySource, SplitEpoch
 from pyflinkstate.runtime.sources.formats import JsonFormat
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders, load_checkpoint
-from pyflinkstate.runtime.storage.streams import open_folder
-from pyflinkstate.runtime.storage.uris import (
-    KNOWN_SCHEMES,
+from pyflinkstate.runtime.storage import (
+    CheckpointFolders,
     absolute,
     check_spark_reaches,
     check_spark_reads,
     child_uri,
     is_uri,
+    load_checkpoint,
     name_below,
     open_file_system,
+    open_folder,
     path_in_spark,
-    scheme_of,
 )
+from pyflinkstate.runtime.storage.uris import KNOWN_SCHEMES, scheme_of
 
 URIS = [
     ("dbfs:/foo/ck", "dbfs"),

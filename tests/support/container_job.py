@@ -31,7 +31,7 @@ from processes import command_of
 from pyspark.sql import SparkSession
 
 import pyflinkstate as ps
-from pyflinkstate.runtime.slots.container_memory import control_groups
+from pyflinkstate.runtime.slots.memory import control_groups
 
 # --- the control groups ----------------------------------------------------------------------------
 

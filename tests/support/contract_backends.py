@@ -15,7 +15,8 @@ from operator import itemgetter
 from typing import Any
 
 import attrs
-from backend_support import Mean, prepare, restore, take_snapshot
+from backend_support import prepare, restore, take_snapshot
+from slot_functions import Mean
 
 from pyflinkstate import (
     AggregateFunction,

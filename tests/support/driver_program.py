@@ -1,4 +1,4 @@
-"""A driver in a process of its own, with one slot; ``test_heartbeats.py`` runs it, and kills or stops it.
+"""A driver in a process of its own, with one slot; ``test_control.py`` runs it, and kills or stops it.
 
 ``argv``: a way to fork a child that stays, heartbeat interval and timeout in ms, the pipe of the function.
 Prints its slot as one line of JSON.

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from backend_support import Mean, MemoryStreams, make_backend, state_of, take_snapshot
+from backend_support import MemoryStreams, make_backend, state_of, take_snapshot
+from slot_functions import Mean
 
 from pyflinkstate import (
     AggregatingStateDescriptor,

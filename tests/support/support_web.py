@@ -19,7 +19,7 @@ from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Shown
 from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.master import WebPageSettings
+from pyflinkstate.runtime.master.monitoring import WebPageSettings
 
 JOB_ID = "a" * 32
 LATE = "numLateRecordsDropped"

@@ -82,6 +82,10 @@ class WindowHarness:
         self.backend.clear_current_key()
         return self.taken()
 
+    def set_clock(self, now_ms):
+        """Set the clock, and fire nothing."""
+        self.now_ms = now_ms
+
     def taken(self):
         """Take what was emitted."""
         emitted = list(zip(self.output.values, self.output.timestamps, strict=True))
@@ -124,6 +128,16 @@ class WindowHarness:
         strategy = HeapSnapshotStrategy(self.backend, changes=changes)
         resources = strategy.sync_prepare_resources()
         return strategy.async_snapshot(resources, MemoryCheckpoint(), threading.Event())
+
+
+def play(harness, *steps):
+    """Call methods of a harness one after the other.
+
+    A step is the name of a method, its arguments, and what it returns, which may be ``...`` for anything.
+    """
+    for number, (name, *arguments, expected) in enumerate(steps):
+        found = getattr(harness, name)(*arguments)
+        assert expected is ... or found == expected, f"step {number}, {name}{(*arguments,)}: {found}"
 
 
 class Collect(WindowFunction):

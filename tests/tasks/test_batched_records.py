@@ -124,8 +124,9 @@ class Milliseconds(TimestampAssigner):
 def timed(assigner: TimestampAssigner, source: Any, watermarks: dict[str, int]) -> list[Any]:
     strategy = WatermarkStrategy(1000).with_timestamp_assigner(assigner)
     operator = ChainedOperator(WATERMARKS, "times", strategy, assigner_id="watermarks-1")
-    chain = Chain([operator], TaskInfo(0, 1, 0), Counter())
-    taken = chain.run_timed(source, False, lambda: watermarks.update(chain.watermarks))
+    info = TaskInfo(0, 1, 0, report=lambda **content: watermarks.update(content["watermarks"]))
+    chain = Chain([operator], info, Counter())
+    taken = chain.run_timed(source, False)
     router = Router(
         "sum", ColumnKey(("key",)), PICKLED, 3, 128, Partitioning.KEY, 0, 0, EventTimeSettings(is_final=True)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -132,50 +133,67 @@ def three(calls: list[str], **fail_in: str) -> list[ChainedOperator]:
     ]
 
 
-def test_each_function_is_opened_and_closed_once() -> None:
+OPENED, RUN, CLOSED = ["open a", "open b", "open c"], ["run a", "run c"], ["close a", "close b", "close c"]
+#: Where functions fail, the records, the error, what is called, and whose error in ``close`` is only logged.
+LIVES: dict[str, tuple[dict[str, str], list[int], str, list[str], str]] = {
+    "each is opened and closed once": ({}, [0], "", [*OPENED, *RUN, *CLOSED], ""),
+    "also without records": ({}, [], "", [*OPENED, *CLOSED], ""),
+    "closed once if one fails": ({"c": "run"}, [0], "c fails in run", [*OPENED, *RUN, *CLOSED], ""),
+    "only what was opened is closed": (
+        {"b": "open"},
+        [0],
+        r"b fails in open[\s\S]*operator 'b', in open",
+        ["open a", "open b", "close a"],
+        "",
+    ),
+    "an error in close keeps no other from closing": (
+        {"a": "close"},
+        [0],
+        r"a fails in close[\s\S]*operator 'a'",
+        [*OPENED, *RUN, *CLOSED],
+        "",
+    ),
+    "of several errors in close the first is raised": (
+        {"a": "close", "b": "close"},
+        [0],
+        "a fails in close",
+        [*OPENED, *RUN, *CLOSED],
+        "b",
+    ),
+    "an error in close does not hide what did not open": (
+        {"a": "close", "c": "open"},
+        [0],
+        "c fails in open",
+        [*OPENED, "close a", "close b"],
+        "a",
+    ),
+}
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> str:
+    """Return the names of the functions whose error in ``close`` was logged."""
+    told = "{0} fails in close\n  in operator '{0}', in close()"
+    return "".join(name for name in "abc" if told.format(name) in caplog.text)
+
+
+@pytest.mark.parametrize("case", LIVES)
+def test_the_life_of_functions(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    fail_in, records, error, expected, only_logged = LIVES[case]
     calls: list[str] = []
-    assert run(*three(calls), records=[1]) == [100]
-    assert calls == ["open a", "open b", "open c", "run a", "run c", "close a", "close b", "close c"]
+    with pytest.raises(UserFunctionError, match=error) if error else nullcontext():
+        assert run(*three(calls, **fail_in), records=records) == [100 * record for record in records]
+    assert (calls, logged(caplog)) == (expected, only_logged)
 
 
-def test_functions_are_closed_also_without_records() -> None:
+@pytest.mark.parametrize(("fail_in", "only_logged"), [({}, ""), ({"a": "close", "b": "close"}, "ab")])
+def test_functions_are_closed_when_nobody_reads_on(
+    fail_in: dict[str, str], only_logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
     calls: list[str] = []
-    assert run(*three(calls), records=[]) == []
-    assert calls == ["open a", "open b", "open c", "close a", "close b", "close c"]
-
-
-def test_functions_are_closed_once_when_one_fails() -> None:
-    calls: list[str] = []
-    with pytest.raises(UserFunctionError):
-        run(*three(calls, c="run"))
-    assert Counter(calls) == Counter(
-        ["open a", "open b", "open c", "run a", "run c", "close a", "close b", "close c"]
-    )
-
-
-def test_only_functions_that_were_opened_are_closed() -> None:
-    calls: list[str] = []
-    with pytest.raises(UserFunctionError, match=r"b fails in open[\s\S]*operator 'b', in open"):
-        run(*three(calls, b="open"))
-    assert calls == ["open a", "open b", "close a"]
-
-
-def test_functions_are_closed_when_nobody_reads_on() -> None:
-    calls: list[str] = []
-    running = Chain(three(calls), INFO, Counter()).run(range(100))
+    running = Chain(three(calls, **fail_in), INFO, Counter()).run(range(100))
     assert next(running) == 0
     running.close()
-    assert calls[-3:] == ["close a", "close b", "close c"]
-
-
-def test_a_close_that_raises_is_reported_and_keeps_no_other_from_closing() -> None:
-    calls: list[str] = []
-    with pytest.raises(UserFunctionError, match=r"a fails in close[\s\S]*operator 'a'"):
-        run(*three(calls, a="close"), records=[1])
-    assert calls[-3:] == ["close a", "close b", "close c"]
-
-
-CLOSED = ["close a", "close b", "close c"]
+    assert (calls[-3:], logged(caplog)) == (CLOSED, only_logged)
 
 
 def failing_in_close(calls: list[str]) -> list[ChainedOperator]:
@@ -192,11 +210,10 @@ def test_a_close_that_raises_does_not_hide_why_the_chain_has_failed(
         run(*failing_in_close(calls), check)
     assert not caught.value.recoverable
     assert calls[-3:] == CLOSED
-    for name in ("a", "b"):
-        assert f"{name} fails in close\n  in operator '{name}', in close()" in caplog.text
+    assert logged(caplog) == "ab"
 
 
-def test_a_close_that_raises_does_not_hide_what_the_source_of_the_records_raised() -> None:
+def test_an_error_of_the_source_is_not_blamed_on_an_operator_nor_hidden_by_a_close_that_raises() -> None:
     calls: list[str] = []
 
     def broken() -> Iterable[int]:
@@ -206,34 +223,6 @@ def test_a_close_that_raises_does_not_hide_what_the_source_of_the_records_raised
     with pytest.raises(ConnectionResetError, match="upstream"):
         run(*failing_in_close(calls), records=broken())
     assert calls[-3:] == CLOSED
-
-
-def test_a_close_that_raises_does_not_hide_what_did_not_open(caplog: pytest.LogCaptureFixture) -> None:
-    calls: list[str] = []
-    with pytest.raises(UserFunctionError, match="c fails in open"):
-        run(*three(calls, a="close", c="open"))
-    assert calls == ["open a", "open b", "open c", "close a", "close b"]
-    assert "a fails in close" in caplog.text
-
-
-def test_a_close_that_raises_when_nobody_reads_on_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    calls: list[str] = []
-    running = Chain(failing_in_close(calls), INFO, Counter()).run(range(100))
-    assert next(running) == 0
-    running.close()
-    assert calls[-3:] == CLOSED
-    assert "a fails in close" in caplog.text
-
-
-def test_of_several_that_do_not_close_the_first_is_reported_and_others_are_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    calls: list[str] = []
-    with pytest.raises(UserFunctionError, match="a fails in close"):
-        run(*failing_in_close(calls), records=[1])
-    assert calls[-3:] == CLOSED
-    assert "b fails in close" in caplog.text
-    assert "a fails in close" not in caplog.text
 
 
 def test_a_close_that_ends_the_process_is_an_error_of_its_operator() -> None:
@@ -333,12 +322,14 @@ def test_the_runtime_context_tells_where_the_function_runs() -> None:
     run(ChainedOperator("map", "enrich", function))
     context = function.context
     assert function.get_runtime_context() is context
-    assert context.get_task_name() == "enrich"
-    assert context.get_task_name_with_subtasks() == "enrich (2/4)"
-    assert context.get_index_of_this_subtask() == 1
-    assert context.get_number_of_parallel_subtasks() == 4
-    assert context.get_max_number_of_parallel_subtasks() == 4
-    assert context.get_attempt_number() == 2
+    assert (context.get_task_name(), context.get_task_name_with_subtasks()) == ("enrich", "enrich (2/4)")
+    numbers = (
+        context.get_index_of_this_subtask(),
+        context.get_number_of_parallel_subtasks(),
+        context.get_max_number_of_parallel_subtasks(),
+        context.get_attempt_number(),
+    )
+    assert numbers == (1, 4, 4, 2)
 
 
 class Sum(AggregateFunction):
@@ -444,34 +435,16 @@ def test_an_exception_whose_text_cannot_be_had_is_reported_all_the_same() -> Non
         run(ChainedOperator("map", "fail", fail))
 
 
-def test_a_failing_source_of_records_is_not_blamed_on_an_operator() -> None:
-    def broken() -> Iterable[int]:
-        yield 1
-        raise ConnectionResetError("upstream")
-
-    with pytest.raises(ConnectionResetError, match="upstream"):
-        run(ChainedOperator("map", "m", str), ChainedOperator("flat_map", "f", list), records=broken())
-
-
 # --- counts --------------------------------------------------------------------------------------
 
 
-def test_filters_count_what_they_drop() -> None:
+def test_filters_count_what_they_drop_together_if_they_share_a_name() -> None:
     counts: Counter[str] = Counter()
     operators = [
         ChainedOperator("filter", "even", lambda value: value % 2 == 0),
+        ChainedOperator("filter", "large", lambda value: value > 4),
         ChainedOperator("filter", "large", lambda value: value > 6),
         ChainedOperator("filter", "all", lambda value: True),
     ]
     assert list(Chain(operators, INFO, counts).run(range(10))) == [8]
     assert counts == {"even.records_dropped": 5, "large.records_dropped": 4, "all.records_dropped": 0}
-
-
-def test_filters_of_one_name_count_together() -> None:
-    counts: Counter[str] = Counter()
-    operators = [
-        ChainedOperator("filter", "filter", lambda value: value > 1),
-        ChainedOperator("filter", "filter", lambda value: value > 2),
-    ]
-    list(Chain(operators, INFO, counts).run(range(5)))
-    assert counts == {"filter.records_dropped": 3}

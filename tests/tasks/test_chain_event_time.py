@@ -68,53 +68,101 @@ def told(made: Chain, records: Iterable[Any]) -> list[tuple[Any, int | None, int
     return [(record, made.time.timestamp, made.time.watermark) for record in made.run(records)]
 
 
-def test_a_record_meets_the_watermark_of_those_before_it() -> None:
-    assert told(chain(assign()), [5, 3, 9]) == [(5, 5, NO_WATERMARK), (3, 3, 4), (9, 9, 4)]
+#: Operators before one that tells the time, the first watermarks of assigners, records, what is told of
+#: time with each result, the watermarks of assigners that had records, and the watermark at the end.
+Told = list[tuple[Any, int | None, int]]
+STORIES: dict[str, tuple[list[ChainedOperator], dict[str, int], list[Any], Told, dict[str, int], int]] = {
+    "a record meets the watermark of those before it": (
+        [assign()],
+        {},
+        [5, 3, 9],
+        [(5, 5, NO_WATERMARK), (3, 3, 4), (9, 9, 4)],
+        {"a": 8},
+        8,
+    ),
+    "records that were kept have the timestamps that they had, or none": (
+        [assign(0, KeptTimestamp()), operator("map", lambda pair: 2 * pair[1] if pair[1] else 0)],
+        {},
+        [("a", 5), ("b", None), ("c", 9)],
+        [(10, 5, NO_WATERMARK), (0, None, 4), (18, 9, 4)],
+        {"a": 8},
+        8,
+    ),
+    "the watermark stays behind as far as records may be out of order": (
+        [assign(4)],
+        {},
+        [10, 2],
+        [(10, 10, NO_WATERMARK), (2, 2, 5)],
+        {"a": 5},
+        5,
+    ),
+    "it goes on from where it was and never back": (
+        [assign()],
+        {"a": 100},
+        [5, 7],
+        [(5, 5, 100), (7, 7, 100)],
+        {"a": 100},
+        100,
+    ),
+    "a partition without records reports nothing": ([assign()], {"a": 3}, [], [], {}, 3),
+    "without watermarks records have timestamps alone": (
+        [assign(None)],
+        {},
+        [2, 4],
+        [(2, 2, NO_WATERMARK), (4, 4, NO_WATERMARK)],
+        {"a": NO_WATERMARK},
+        NO_WATERMARK,
+    ),
+    "of two assigners each has its own watermark and the last one goes on": (
+        [assign(0, ByValue(), "a"), TELL, operator("map", lambda told: told[0]), assign(0, ByValue(10), "b")],
+        {"a": 1},
+        [4, 6],
+        [(4, 40, NO_WATERMARK), (6, 60, 39)],
+        {"a": 5, "b": 59},
+        59,
+    ),
+    "what flat_map makes of a record has its timestamp and meets its watermark": (
+        [assign(), operator("flat_map", lambda value: [value, value + 100])],
+        {},
+        [2, 4],
+        [(2, 2, NO_WATERMARK), (102, 2, NO_WATERMARK), (4, 4, 1), (104, 4, 1)],
+        {"a": 3},
+        3,
+    ),
+    "records that a filter drops advance time all the same": (
+        [assign(), operator("filter", lambda value: value < 5)],
+        {},
+        [2, 50, 4],
+        [(2, 2, NO_WATERMARK), (4, 4, 49)],
+        {"a": 49},
+        49,
+    ),
+    "also if all are dropped": (
+        [assign(), operator("filter", lambda value: False)],
+        {},
+        [5, 50],
+        [],
+        {"a": 49},
+        49,
+    ),
+}
 
 
-def test_behind_the_last_record_is_its_own_watermark() -> None:
-    made = chain(assign())
-    list(made.run([5, 3, 9]))
-    assert made.time.watermark == 8
-    assert made.watermarks == {"a": 8}
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name: str) -> None:
+    operators, began, records, expected, watermarks, end = STORIES[name]
+    made = chain(*operators, TELL, **began)
+    assert made.time.watermark == began.get("b" if "b" in watermarks else "a", NO_WATERMARK)
+    found = []
+    for record, timestamp, watermark, now_ms in made.run(records):
+        assert (timestamp, watermark, now_ms) == (made.time.timestamp, made.time.watermark, 42)
+        found.append((record, timestamp, watermark))
+    assert (found, made.watermarks, made.time.watermark) == (expected, watermarks, end)
 
 
-def test_records_that_were_kept_have_the_timestamps_that_they_had() -> None:
-    """One that had none has none again, and advances no watermark."""
-    made = chain(assign(0, KeptTimestamp()))
-    records = [("a", 5), ("b", None), ("c", 9)]
-    assert told(made, records) == [
-        (("a", 5), 5, NO_WATERMARK),
-        (("b", None), None, 4),
-        (("c", 9), 9, 4),
-    ]
-    assert made.watermarks == {"a": 8}
-
-
-def test_the_watermark_stays_behind_as_far_as_records_may_be_out_of_order() -> None:
-    made = chain(assign(4))
-    list(made.run([10, 2]))
-    assert made.watermarks == {"a": 5}
+def test_the_strategy_of_out_of_order_records_has_their_bound() -> None:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(4))
     assert strategy.max_out_of_orderness_ms == 4
-
-
-def test_it_goes_on_from_where_it_was_and_never_back() -> None:
-    made = chain(assign(), a=100)
-    assert made.time.watermark == 100
-    assert told(made, [5, 7]) == [(5, 5, 100), (7, 7, 100)]
-    assert made.watermarks == {"a": 100}
-
-
-def test_a_partition_without_records_reports_nothing() -> None:
-    made = chain(assign(), a=3)
-    assert list(made.run([])) == []
-    assert (made.watermarks, made.time.watermark) == ({}, 3)
-
-
-def test_without_watermarks_records_have_timestamps_alone() -> None:
-    made = chain(assign(None), TELL)
-    assert [told[:3] for told in made.run([2, 4])] == [(2, 2, NO_WATERMARK), (4, 4, NO_WATERMARK)]
 
 
 def test_without_a_timestamp_assigner_records_keep_theirs() -> None:
@@ -137,15 +185,6 @@ def test_an_assigner_is_told_the_timestamp_before() -> None:
     assert second.before == [1, 2]
 
 
-def test_of_two_assigners_each_has_its_own_watermark_and_the_last_one_goes_on() -> None:
-    made = chain(
-        assign(0, ByValue(), "a"), TELL, operator("map", lambda t: t[0]), assign(0, ByValue(10), "b"), a=1
-    )
-    assert told(made, [4, 6]) == [(4, 40, NO_WATERMARK), (6, 60, 39)]
-    assert made.watermarks == {"a": 5, "b": 59}
-    assert made.time.watermark == 59
-
-
 def test_operators_before_an_assigner_are_told_of_the_time_before_it() -> None:
     seen: list[Any] = []
 
@@ -159,38 +198,13 @@ def test_operators_before_an_assigner_are_told_of_the_time_before_it() -> None:
     assert seen == [(2, 7, 3)]
 
 
-def test_what_flat_map_makes_of_a_record_has_its_timestamp_and_meets_its_watermark() -> None:
-    made = chain(assign(), operator("flat_map", lambda value: [value, value + 100]), TELL)
-    assert [out[:3] for out in made.run([2, 4])] == [
-        (2, 2, NO_WATERMARK),
-        (102, 2, NO_WATERMARK),
-        (4, 4, 1),
-        (104, 4, 1),
-    ]
-
-
-def test_records_that_a_filter_drops_advance_time_all_the_same() -> None:
-    made = chain(assign(), operator("filter", lambda value: value < 5), TELL)
-    assert [out[:3] for out in made.run([2, 50, 4])] == [(2, 2, NO_WATERMARK), (4, 4, 49)]
-    assert list(chain(assign(), operator("filter", bool)).run([0, 0])) == []
-
-
-def test_a_watermark_behind_records_that_were_all_dropped_goes_on() -> None:
-    made = chain(assign(), operator("filter", lambda value: False))
-    list(made.run([5, 50]))
-    assert (made.time.watermark, made.watermarks) == (49, {"a": 49})
-
-
-def test_side_outputs_have_the_timestamps_of_their_records() -> None:
-    made = chain(assign(), TELL)
+@pytest.mark.parametrize("are_read", [True, False])
+def test_side_outputs_have_the_timestamps_of_their_records_and_are_dropped_if_nobody_reads(
+    are_read: bool,
+) -> None:
+    made = chain(assign(), attrs.evolve(TELL, has_side_outputs=are_read))
     assert len(list(made.run([1, 2, 3]))) == 3
-    assert made.side == {"late": ([1, 3], [1, 3])}
-
-
-def test_side_outputs_that_nobody_reads_are_dropped() -> None:
-    made = chain(attrs.evolve(TELL, has_side_outputs=False))
-    assert len(list(made.run([1, 2, 3]))) == 3
-    assert made.side == {}
+    assert made.side == ({"late": ([1, 3], [1, 3])} if are_read else {})
 
 
 def test_the_end_of_time_before_an_assigner_is_the_end_behind_it() -> None:
@@ -203,10 +217,6 @@ def test_the_end_of_time_before_an_assigner_is_the_end_behind_it() -> None:
     assert told(made, records()) == [(5, 5, NO_WATERMARK)]
     assert made.time.watermark == MAX_WATERMARK
     assert made.watermarks == {"a": 4}, "a checkpoint keeps how far records went"
-
-
-def test_processing_time_is_that_of_the_task() -> None:
-    assert list(chain(TELL).run([2])) == [(2, None, NO_WATERMARK, 42)]
 
 
 # --- what is refused ---------------------------------------------------------------------------------

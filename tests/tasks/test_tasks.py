@@ -24,8 +24,8 @@ from pyflinkstate import (
 )
 from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
-from pyflinkstate.runtime.master.reports.observe import Accumulators
-from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.master.job_reporter import Accumulators
+from pyflinkstate.runtime.plan.nodes import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.tasks import (
     ChainTask,

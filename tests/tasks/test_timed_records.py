@@ -38,8 +38,9 @@ def assigner(strategy: WatermarkStrategy, name: str = "a") -> ChainedOperator:
     return ChainedOperator(WATERMARKS, f"time {name}", strategy, assigner_id=name)
 
 
-def chain(*operators: ChainedOperator, **watermarks: int) -> Chain:
-    return Chain(operators, TaskInfo(0, 1, 0), Counter(), watermarks)
+def chain(*operators: ChainedOperator, reports: list[Any] | None = None, **watermarks: int) -> Chain:
+    told = [] if reports is None else reports
+    return Chain(operators, TaskInfo(0, 1, 0, report=lambda **it: told.append(it)), Counter(), watermarks)
 
 
 @attrs.frozen
@@ -87,13 +88,13 @@ def test_frames_and_records_meet_the_same_time(
     operators = [assigner(strategy, f"a{number}") for number, strategy in enumerate(given_strategies)]
     if filters:
         operators.insert(len(operators) - 1, ChainedOperator("filter", "odd", lambda record: record % 2))
-    expected, made = (chain(*operators, a0=began) for _ in range(2))
-    reports: list[dict[str, int]] = []
+    reports: list[Any] = []
+    expected, made = chain(*operators, a0=began), chain(*operators, a0=began, reports=reports)
     one_by_one = FollowedRecords([expected.run(source.read(expected))], expected.time)
-    at_once = made.run_timed(source.read(made), True, lambda: reports.append(dict(made.watermarks)))
+    at_once = made.run_timed(source.read(made), True)
     assert frames(made, at_once) == frames(expected, one_by_one)
     assert made.watermarks == expected.watermarks
-    assert reports == ([made.watermarks] if made.watermarks else [])
+    assert reports == ([{"watermarks": made.watermarks}] if made.watermarks else [])
 
 
 @given(st.lists(small, max_size=3 * FRAME), strategies)
@@ -102,16 +103,17 @@ def test_a_source_without_timestamps_need_not_be_followed(
 ) -> None:
     expected, made = (chain(assigner(strategy)) for _ in range(2))
     one_by_one = FollowedRecords([expected.run(records)], expected.time)
-    assert frames(made, made.run_timed(records, False, lambda: None)) == frames(expected, one_by_one)
+    assert frames(made, made.run_timed(records, False)) == frames(expected, one_by_one)
     assert made.watermarks == expected.watermarks
 
 
 def test_a_chain_that_does_not_end_with_an_assigner_is_followed() -> None:
-    reports: list[str] = []
-    made = chain(assigner(WatermarkStrategy(0, None, ByValue())), ChainedOperator("map", "neg", lambda r: -r))
-    taken = frames(made, made.run_timed([1, 2, 3, 4, 5], False, lambda: reports.append("end")))
+    reports: list[Any] = []
+    negative = ChainedOperator("map", "neg", lambda record: -record)
+    made = chain(assigner(WatermarkStrategy(0, None, ByValue())), negative, reports=reports)
+    taken = frames(made, made.run_timed([1, 2, 3, 4, 5], False))
     assert taken == [([-1, -2, -3, -4], [1, 2, 3, 4], 2), ([-5], [5], 4), ([], [], 4)]
-    assert reports == ["end"]
+    assert reports == [{"watermarks": {"a": 4}}]
 
 
 class Faulty(TimestampAssigner):
@@ -149,7 +151,7 @@ def test_the_first_record_without_a_timestamp_is_named(
 ) -> None:
     made = chain(assigner(WatermarkStrategy(0, None, Faulty())))
     with pytest.raises(kind) as caught:
-        frames(made, made.run_timed(records, False, lambda: None))
+        frames(made, made.run_timed(records, False))
     assert text in str(caught.value)
 
 
@@ -166,7 +168,7 @@ class Closing(MapFunction):
 def test_the_functions_before_the_assigner_are_closed_when_it_fails() -> None:
     function = Closing()
     made = chain(ChainedOperator("map", "map", function), assigner(WatermarkStrategy(0, None, Faulty())))
-    timed = made.run_timed([1, "x", 2], False, lambda: None)
+    timed = made.run_timed([1, "x", 2], False)
     with pytest.raises(BadRecordError):
         frames(made, timed)
     assert function.is_closed
@@ -183,7 +185,7 @@ def test_a_close_that_raises_does_not_hide_the_record_without_a_timestamp(
     function = FailsToClose()
     made = chain(ChainedOperator("map", "map", function), assigner(WatermarkStrategy(0, None, Faulty())))
     with pytest.raises(BadRecordError, match="returned 'x'"):
-        frames(made, made.run_timed([1, "x", *range(FRAME)], False, lambda: None))
+        frames(made, made.run_timed([1, "x", *range(FRAME)], False))
     assert function.is_closed
     assert "TimeoutError: flush took too long" in caplog.text
 

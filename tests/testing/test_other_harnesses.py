@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -30,7 +30,7 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, UserFunctionError
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.testing import (
     MAX_WATERMARK,
     BroadcastOperatorHarness,
@@ -122,14 +122,11 @@ class TestTwoInputs:
             def map2(self, value: Any) -> Any:
                 return value - 1
 
-        for harness in (TwoInputOperatorHarness(Both()), KeyedTwoInputOperatorHarness(Both(), str, str)):
+        of_streams = harness_of(lambda a, b: a.connect(b).map(Both()))
+        assert isinstance(of_streams, TwoInputOperatorHarness)
+        keyed = KeyedTwoInputOperatorHarness(Both(), str, str)
+        for harness in (TwoInputOperatorHarness(Both()), keyed, of_streams):
             assert (harness.process_element1(1), harness.process_element2(1)) == ([2], [0])
-
-    def test_functions_of_another_kind_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="CoProcessFunction"):
-            TwoInputOperatorHarness(Join())
-        with pytest.raises(ConfigurationError, match="KeyedCoProcessFunction"):
-            KeyedTwoInputOperatorHarness(MapFunction, str, str)
 
 
 class Limits(KeyedBroadcastProcessFunction):
@@ -182,10 +179,6 @@ class TestBroadcast:
         assert harness.process_broadcast_element(3) == []
         assert harness.process_element("x") == [("x", 3)]
 
-    def test_keys_and_function_must_fit(self) -> None:
-        with pytest.raises(ConfigurationError, match=" BroadcastProcessFunction"):
-            BroadcastOperatorHarness(Limits(), [RULES])
-
 
 class Seconds(TimestampAssigner):
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
@@ -195,6 +188,11 @@ class Seconds(TimestampAssigner):
 class Twice(FlatMapFunction):
     def flat_map(self, value: Any) -> Iterable[Any]:
         return value, value
+
+
+class Broken(Twice):
+    def open(self, runtime_context: Any) -> None:
+        raise OSError("no such file")
 
 
 class Positive(FilterFunction):
@@ -270,10 +268,6 @@ class TestChains:
             def close(self) -> None:
                 closed.append("closed")
 
-        class Broken(Twice):
-            def open(self, runtime_context: Any) -> None:
-                raise OSError("no such file")
-
         with pytest.raises(UserFunctionError, match=r"no such file[\s\S]*in open\(\)"):
             OneInputOperatorHarness(Opens(), Broken())
         assert closed == ["closed"]
@@ -282,10 +276,6 @@ class TestChains:
         class FailsToClose(Twice):
             def close(self) -> None:
                 raise TimeoutError("flush took too long")
-
-        class Broken(Twice):
-            def open(self, runtime_context: Any) -> None:
-                raise OSError("no such file")
 
         with pytest.raises(UserFunctionError, match="no such file"):
             OneInputOperatorHarness(FailsToClose(), Broken())
@@ -300,16 +290,28 @@ class TestChains:
         with pytest.raises(BadRecordError, match=r"output_type"):
             harness.process_element(3)
 
-    def test_plain_callables_and_keyed_functions_are_refused(self) -> None:
-        for function in (str, Join()):
-            with pytest.raises(ConfigurationError, match="harness_of"):
-                OneInputOperatorHarness(function)
+
+def added(one: tuple[str, int], other: tuple[str, int]) -> tuple[str, int]:
+    return one[0], one[1] + other[1]
 
 
 class TestWindows:
     ASSIGNER = TumblingEventTimeWindows.of(10)
 
-    def check(self, harness: Any) -> None:
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda: KeyedOneInputOperatorHarness(
+                window_operator(TestWindows.ASSIGNER, contents=added), itemgetter(0)
+            ),
+            lambda: harness_of(
+                lambda pairs: pairs.key_by(itemgetter(0)).window(TestWindows.ASSIGNER).reduce(added)
+            ),
+        ],
+        ids=["operator", "stream"],
+    )
+    def test_of_an_operator_and_of_a_stream(self, made: Callable[[], Any]) -> None:
+        harness = made()
         assert harness.process_element(("a", 1), 3) == []
         assert harness.process_element(("a", 2), 9) == []
         assert harness.num_event_time_timers() == 1
@@ -318,19 +320,6 @@ class TestWindows:
         assert harness.num_keyed_state_entries() == 0
         assert harness.metrics()["numLateRecordsDropped"].count == 1
         assert harness.get_output() == [StreamRecord(("a", 3), 9), Watermark(9)]
-
-    def test_of_an_operator(self) -> None:
-        operator = window_operator(self.ASSIGNER, contents=lambda a, b: (a[0], a[1] + b[1]))
-        self.check(KeyedOneInputOperatorHarness(operator, itemgetter(0)))
-
-    def test_of_a_stream(self) -> None:
-        self.check(
-            harness_of(
-                lambda pairs: (
-                    pairs.key_by(itemgetter(0)).window(self.ASSIGNER).reduce(lambda a, b: (a[0], a[1] + b[1]))
-                )
-            )
-        )
 
     def test_late_records_in_a_side_output(self) -> None:
         late = OutputTag("late")
@@ -385,42 +374,10 @@ class TestStreams:
         harness.process_broadcast_element(5)
         assert harness.process_element(("a", 6)) == [("a", 6)]
 
-    def test_unkeyed_connected_streams(self) -> None:
-        class Both(CoMapFunction):
-            map1 = map2 = lambda self, value: value
-
-        assert isinstance(harness_of(lambda a, b: a.connect(b).map(Both())), TwoInputOperatorHarness)
-
     def test_a_chain(self) -> None:
         harness = harness_of(lambda ones: ones.map(lambda one: one + 1).filter(lambda one: one % 2))
         assert isinstance(harness, OneInputOperatorHarness)
         assert (harness.process_element(1), harness.process_element(2)) == ([], [3])
-
-    @pytest.mark.parametrize(
-        "build",
-        [
-            lambda stream: stream.map(str).key_by(str).map(str),
-            lambda stream: stream.key_by(str).map(str).map(str),
-        ],
-    )
-    def test_more_than_one_operator_is_refused(self, build: Any) -> None:
-        with pytest.raises(ConfigurationError, match="a harness for each"):
-            harness_of(build)
-
-    @pytest.mark.parametrize(
-        "build", [lambda stream: stream, lambda stream: None, lambda stream: stream.key_by(str)]
-    )
-    def test_no_operator_is_refused(self, build: Any) -> None:
-        with pytest.raises(ConfigurationError, match="adds an operator to a stream"):
-            harness_of(build)
-
-    def test_a_keyed_function_needs_keys(self) -> None:
-        class Plain(KeyedProcessFunction):
-            def process_element(self, value: Any, ctx: Any) -> None:
-                return None
-
-        with pytest.raises(ConfigurationError, match=r"needs key_by\(\)"):
-            harness_of(lambda stream: stream.process(Plain()))
 
 
 class Above(ProcessFunction):
@@ -475,6 +432,66 @@ class TestJobParameters:
         chain = harness_of(lambda numbers: numbers.process(Above()), job_parameters={"limit": "5"})
         assert chain.process_element(5) == []
 
-    def test_what_is_no_dict_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="job parameters are a dict"):
-            OneInputOperatorHarness(Above(), job_parameters=["limit"])  # type: ignore[arg-type]
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        pytest.param(
+            lambda: TwoInputOperatorHarness(Join()),
+            ConfigurationError,
+            "CoProcessFunction",
+            id="functions_of_another_kind_are_refused_1",
+        ),
+        pytest.param(
+            lambda: KeyedTwoInputOperatorHarness(MapFunction, str, str),
+            ConfigurationError,
+            "KeyedCoProcessFunction",
+            id="functions_of_another_kind_are_refused_2",
+        ),
+        pytest.param(
+            lambda: BroadcastOperatorHarness(Limits(), [RULES]),
+            ConfigurationError,
+            " BroadcastProcessFunction",
+            id="keys_and_function_must_fit",
+        ),
+        pytest.param(
+            lambda: OneInputOperatorHarness(Above(), job_parameters=["limit"]),
+            ConfigurationError,
+            "job parameters are a dict",
+            id="what_is_no_dict_is_refused",
+        ),
+        *(
+            pytest.param(
+                lambda function=function: OneInputOperatorHarness(function),
+                ConfigurationError,
+                "harness_of",
+                id="plain_callables_and_keyed_functions_are_refused",
+            )
+            for function in (str, Join())
+        ),
+        *(
+            pytest.param(
+                lambda build=build: harness_of(build),
+                ConfigurationError,
+                "a harness for each",
+                id="more_than_one_operator_is_refused",
+            )
+            for build in (
+                lambda stream: stream.map(str).key_by(str).map(str),
+                lambda stream: stream.key_by(str).map(str).map(str),
+            )
+        ),
+        *(
+            pytest.param(
+                lambda build=build: harness_of(build),
+                ConfigurationError,
+                "adds an operator to a stream",
+                id="no_operator_is_refused",
+            )
+            for build in (lambda stream: stream, lambda stream: None, lambda stream: stream.key_by(str))
+        ),
+    ],
+)
+def test_a_mistake_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

@@ -3,7 +3,6 @@
 import pytest
 from backend_support import (
     ALL_KEY_GROUPS,
-    Mean,
     MemoryReader,
     entries,
     make_backend,
@@ -12,6 +11,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
+from slot_functions import Mean
 from tiers import cases
 from ttl_contract import ClockedBackend, ttl_config, with_ttl
 

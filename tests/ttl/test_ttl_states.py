@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from backend_support import (
     PICKLED,
-    Mean,
     entries,
     make_backend,
     one_of_each_kind,
@@ -15,6 +14,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
+from slot_functions import Mean
 from ttl_contract import CONTEXTS, ClockedBackend, FromThree, ttl_config, with_ttl
 
 from pyflinkstate import (

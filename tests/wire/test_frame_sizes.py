@@ -63,10 +63,7 @@ def test_frames_of_large_records_are_small_in_number_of_records(
     partitioning: Partitioning, timed: bool
 ) -> None:
     seen: dict[int, int] = {0: 0, 1: 0}
-    records: Iterator[Any] = large_records(200)
-    if partitioning is Partitioning.CUSTOM:
-        records = ((number % 2, record) for number, record in enumerate(records))
-    for key, data in router(partitioning, timed).route(0, records, TaskTime()):
+    for key, data in router(partitioning, timed).route(0, large_records(200), TaskTime()):
         assert len(data) <= MAX_FRAME_BYTES
         seen[key[0]] += len(InputFrame.decode(data))
     copies = 2 if partitioning is Partitioning.BROADCAST else 1
@@ -103,23 +100,20 @@ def test_the_same_records_make_the_same_frames_in_their_order(seed: int, timed: 
         ]
 
 
-def test_frames_stay_small_when_records_become_large_at_once() -> None:
-    records = [*large_records(10_000, 10), *large_records(300)]
+@pytest.mark.parametrize(
+    "records",
+    [
+        [*large_records(10_000, 10), *large_records(300)],
+        [bytes(100_000 if (n + 1) % 2 else 1) for n in range(2_000)],
+    ],
+    ids=["large at once", "every chunk's last record is small, and measured"],
+)
+def test_frames_stay_small_whatever_was_measured(records: list[Any]) -> None:
     decoded = []
     for data in frames_of(iter(records), "sink"):
         assert len(data) <= MAX_FRAME_BYTES
         decoded += decode_values(data)
     assert decoded == records
-
-
-def test_large_records_that_were_not_measured_are_found_when_the_frame_is_encoded() -> None:
-    """Every chunk's last record is small."""
-    records = [bytes(100_000 if (n + 1) % 2 else 1) for n in range(2_000)]
-    found = []
-    for data in frames_of(iter(records), "sink"):
-        assert len(data) <= MAX_FRAME_BYTES
-        found += decode_values(data)
-    assert found == records
 
 
 @pytest.fixture

@@ -36,33 +36,20 @@ def ends(
     return ClientHandshake(secrets[0], client), ServerHandshake(secrets[1], server)
 
 
-def test_two_ends_that_mean_each_other_get_the_same_keys() -> None:
-    client, server = ends()
-    hello = client.hello()
-    answer = server.answer(hello)
-    proof, client_keys = client.finish(answer)
-    assert server.finish(proof) == client_keys
-    assert client_keys.to_server != client_keys.to_client
-    assert [len(hello), len(answer), len(proof)] == [CLIENT_HELLO_BYTES, SERVER_HELLO_BYTES, PROOF_BYTES]
-    assert max(CLIENT_HELLO_BYTES, SERVER_HELLO_BYTES, PROOF_BYTES) < 200
-
-
-def test_each_connection_has_keys_of_its_own() -> None:
-    keys = set()
+def test_two_ends_that_mean_each_other_get_the_same_keys_and_say_neither_them_nor_the_secret() -> None:
+    every_key = set()
     for _ in range(20):
         client, server = ends()
-        _, made = client.finish(server.answer(client.hello()))
-        keys |= {made.to_server, made.to_client}
-    assert len(keys) == 40
-
-
-def test_neither_secret_nor_keys_are_said() -> None:
-    client, server = ends()
-    hello = client.hello()
-    answer = server.answer(hello)
-    proof, keys = client.finish(answer)
-    said = hello + answer + proof
-    assert not any(secret in said for secret in (SECRET, keys.to_server, keys.to_client))
+        hello = client.hello()
+        answer = server.answer(hello)
+        proof, keys = client.finish(answer)
+        assert server.finish(proof) == keys
+        assert [len(hello), len(answer), len(proof)] == [CLIENT_HELLO_BYTES, SERVER_HELLO_BYTES, PROOF_BYTES]
+        secrets = {keys.to_server, keys.to_client}
+        assert not any(secret in hello + answer + proof for secret in (SECRET, *secrets))
+        every_key |= secrets
+    assert len(every_key) == 40, "each connection has keys of its own"
+    assert max(CLIENT_HELLO_BYTES, SERVER_HELLO_BYTES, PROOF_BYTES) < 200
 
 
 @pytest.mark.parametrize("other", OTHERS)

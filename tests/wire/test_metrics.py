@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import queue
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,8 +23,8 @@ from pyflinkstate import (
     RuntimeContext,
 )
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.master.reports.observe import Accumulators
-from pyflinkstate.runtime.plan import ChainedOperator, ChainNode, StatefulNode
+from pyflinkstate.runtime.master.job_reporter import Accumulators
+from pyflinkstate.runtime.plan.nodes import ChainedOperator, ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
 from pyflinkstate.runtime.slots import SlotHost, SlotService
 from pyflinkstate.runtime.tasks import ChainTask, Router, RouteTask, SinkTask, SlotTask, TaskLink
@@ -52,111 +51,68 @@ def group(clock: ManualClock) -> OperatorMetrics:
     return OperatorMetrics(clock.now_ms)
 
 
-class TestCounter:
-    def test_it_counts_up_and_down(self, group: OperatorMetrics) -> None:
-        counter = group.counter("open")
-        counter.inc()
-        counter.inc(5)
-        counter.dec(2)
-        counter.dec()
-        assert counter.get_count() == 3
-        assert group.values() == {"open": MetricValue("counter", 3)}
-
-    def test_it_may_be_below_zero(self, group: OperatorMetrics) -> None:
-        group.counter("balance").dec(4)
-        assert group.values()["balance"].count == -4
+def test_a_counter_counts_up_and_down_and_below_zero(group: OperatorMetrics) -> None:
+    counter = group.counter("open")
+    for change, expected in ((counter.inc, 1), (lambda: counter.inc(5), 6), (counter.dec, 5)):
+        change()
+        assert counter.get_count() == expected
+    counter.dec(9)
+    assert group.values() == {"open": MetricValue("counter", -4)}
 
 
-class TestMeter:
-    def rate(self, group: OperatorMetrics) -> float:
-        return group.values()["m"].rate
-
-    def test_it_tells_how_many_events_there_are_in_a_second(
-        self, group: OperatorMetrics, clock: ManualClock
-    ) -> None:
-        meter = group.meter("m")
-        meter.mark_event()
-        meter.mark_event(9)
-        clock.time_ms += 4_000
-        assert group.values() == {"m": MetricValue("meter", 10, 2.5)}
-        assert meter.get_count() == 10
-
-    def test_no_time_has_no_rate(self, group: OperatorMetrics) -> None:
-        group.meter("m").mark_event(100)
-        assert self.rate(group) == 0.0
-
-    def test_the_clock_may_be_set_back(self, group: OperatorMetrics, clock: ManualClock) -> None:
-        group.meter("m").mark_event(100)
-        clock.time_ms -= 5_000
-        assert self.rate(group) == 0.0
-
-    def test_the_rate_is_that_of_the_last_time_span(self, group: OperatorMetrics, clock: ManualClock) -> None:
-        meter = group.meter("m", time_span_in_seconds=10)
-        meter.mark_event(1_000)
-        rates = []
-        for _ in range(20):
-            clock.time_ms += 1_000
-            meter.mark_event(3)
-            rates.append(self.rate(group))
-        assert rates[0] == 1_003.0
-        assert rates[-1] == 3.0
-        assert meter.get_count() == 1_060
-
-    def test_a_meter_that_is_seldom_looked_at_tells_the_rate_since_then(
-        self, group: OperatorMetrics, clock: ManualClock
-    ) -> None:
-        meter = group.meter("m", time_span_in_seconds=10)
-        self.rate(group)
-        clock.time_ms += 100_000
-        meter.mark_event(500)
-        assert self.rate(group) == 5.0
-
-    def test_silence_brings_the_rate_down_to_nothing(
-        self, group: OperatorMetrics, clock: ManualClock
-    ) -> None:
-        meter = group.meter("m", time_span_in_seconds=2)
-        meter.mark_event(100)
-        for _ in range(4):
-            clock.time_ms += 1_000
-            last = self.rate(group)
-        assert last == 0.0
-
-    def test_the_span_is_a_minute_unless_it_is_named(
-        self, group: OperatorMetrics, clock: ManualClock
-    ) -> None:
-        group.meter("m").mark_event(120)
-        for passed_s, rate in ((30, 4.0), (30, 2.0), (30, 0.0)):
-            clock.time_ms += passed_s * 1_000
-            assert self.rate(group) == rate
+@pytest.mark.parametrize(
+    ("span_s", "steps"),
+    [
+        (60, [(10, 4, 2.5)]),
+        (60, [(100, 0, 0.0)]),
+        (60, [(100, -5, 0.0)]),
+        (10, [(1_003, 1, 1_003.0), *[(3, 1, None)] * 18, (3, 1, 3.0)]),
+        (10, [(0, 0, 0.0), (500, 100, 5.0)]),
+        (2, [(100, 1, None), (0, 1, None), (0, 1, None), (0, 1, 0.0)]),
+        (None, [(120, 30, 4.0), (0, 30, 2.0), (0, 30, 0.0)]),
+    ],
+    ids=["events", "no time", "set back", "last span", "seldom looked at", "silence", "default is a minute"],
+)
+def test_a_meter_tells_the_rate_of_the_last_time_span(
+    group: OperatorMetrics, clock: ManualClock, span_s: int | None, steps: list[Any]
+) -> None:
+    """Each step marks events, lets some seconds pass, and looks; the rate None may be any."""
+    meter = group.meter("m") if span_s is None else group.meter("m", time_span_in_seconds=span_s)
+    for events, passed_s, rate in steps:
+        meter.mark_event(events)
+        clock.time_ms += passed_s * 1_000
+        found = group.values()["m"].rate
+        assert found == (found if rate is None else rate)
+    count = sum(events for events, _, _ in steps)
+    assert (meter.get_count(), group.values()["m"].count) == (count, count)
 
 
-class TestDistribution:
-    def test_it_keeps_number_sum_and_both_ends(self, group: OperatorMetrics) -> None:
-        distribution = group.distribution("size")
-        for value in (4, -1, 9):
-            distribution.update(value)
-        value = group.values()["size"]
-        assert value == MetricValue("distribution", 3, total=12, minimum=-1, maximum=9)
-        assert value.mean == 4.0
-
-    def test_without_values_there_are_no_ends(self, group: OperatorMetrics) -> None:
-        group.distribution("size")
-        value = group.values()["size"]
-        assert (value.count, value.minimum, value.maximum, value.mean) == (0, None, None, 0.0)
+@pytest.mark.parametrize(
+    ("values", "expected", "mean"),
+    [
+        ((4, -1, 9), MetricValue("distribution", 3, total=12, minimum=-1, maximum=9), 4.0),
+        ((), MetricValue("distribution"), 0.0),
+    ],
+)
+def test_a_distribution_keeps_number_sum_and_both_ends(
+    group: OperatorMetrics, values: tuple[int, ...], expected: MetricValue, mean: float
+) -> None:
+    distribution = group.distribution("size")
+    for value in values:
+        distribution.update(value)
+    assert (group.values()["size"], group.values()["size"].mean) == (expected, mean)
 
 
 class TestGauge:
-    def test_it_is_asked_whenever_metrics_are_gathered(self, group: OperatorMetrics) -> None:
+    def test_it_is_asked_whenever_metrics_are_gathered_and_the_later_function_counts(
+        self, group: OperatorMetrics
+    ) -> None:
         waiting: list[int] = []
+        group.gauge("waiting", lambda: 99)
         group.gauge("waiting", lambda: len(waiting))
         assert group.values()["waiting"] == MetricValue("gauge", 1, total=0, minimum=0, maximum=0)
         waiting.append(1)
         assert group.values()["waiting"].maximum == 1
-
-    def test_the_later_function_is_asked(self, group: OperatorMetrics) -> None:
-        group.gauge("g", lambda: 1)
-        group.gauge("g", lambda: 2)
-        assert group.values()["g"].total == 2
 
     @pytest.mark.parametrize("not_callable", [5, None, "len"])
     def test_a_function_is_needed(self, group: OperatorMetrics, not_callable: Any) -> None:
@@ -190,36 +146,27 @@ class TestGroups:
             "kind.slow.calls": 3,
         }
 
-    @pytest.mark.parametrize("kind", ["counter", "meter", "distribution"])
-    def test_the_same_name_gives_the_same_metric(self, group: OperatorMetrics, kind: str) -> None:
-        assert MAKERS[kind](group) is MAKERS[kind](group)
-        inner = MAKERS[kind](group.add_group("g"))
-        assert inner is MAKERS[kind](group.add_group("g"))
-        assert inner is not MAKERS[kind](group)
-
     @pytest.mark.parametrize("first", MAKERS)
     @pytest.mark.parametrize("second", MAKERS)
     def test_a_name_has_one_kind_of_metric(self, group: OperatorMetrics, first: str, second: str) -> None:
         inner = group.add_group("g")
-        MAKERS[first](inner)
+        made = MAKERS[first](inner)
         if first == second:
-            MAKERS[second](inner)
+            assert MAKERS[second](group.add_group("g")) is made
+            assert made is None or MAKERS[second](group) is not made
         else:
             with pytest.raises(ConfigurationError, match=r"metric g\.x already exists"):
                 MAKERS[second](inner)
         assert group.values()["g.x"].kind == first
 
     def test_they_are_what_the_contract_says(self, group: OperatorMetrics) -> None:
-        assert isinstance(group, MetricGroup)
-        assert isinstance(group.add_group("g"), MetricGroup)
-        assert isinstance(group.counter("c"), Counter)
-        assert isinstance(group.meter("m"), Meter)
-        assert isinstance(group.distribution("d"), Distribution)
+        made = (group, group.add_group("g"), *(MAKERS[kind](group.add_group(kind)) for kind in MAKERS))
+        contracts = (MetricGroup, MetricGroup, Counter, Meter, Distribution, type(None))
+        assert all(map(isinstance, made, contracts))
 
     def test_two_subtasks_share_nothing(self, group: OperatorMetrics, clock: ManualClock) -> None:
-        other = OperatorMetrics(clock.now_ms)
         group.counter("c").inc()
-        assert other.values() == {}
+        assert OperatorMetrics(clock.now_ms).values() == {}
 
 
 VALUES = st.builds(
@@ -247,15 +194,11 @@ class TestAddingUp:
         assert zero.plus(nothing) == nothing.plus(zero) == zero
         assert (zero.plus(above).minimum, zero.plus(above).maximum) == (0, 5)
 
-    def test_a_metric_that_one_subtask_has_is_there(self) -> None:
+    def test_a_metric_that_one_subtask_has_is_there_and_what_is_added_up_stays_as_it_is(self) -> None:
         one, other = {"a": MetricValue("counter", 1)}, {"b": MetricValue("counter", 2)}
         assert added_up([one, other]) == {**one, **other}
-        assert added_up([]) == {}
-
-    def test_what_is_added_up_stays_as_it_is(self) -> None:
-        one = {"a": MetricValue("counter", 1)}
-        added_up([one, one])
-        assert one == {"a": MetricValue("counter", 1)}
+        assert added_up([one, one]) == {"a": MetricValue("counter", 2)}
+        assert (one, added_up([])) == ({"a": MetricValue("counter", 1)}, {})
 
     @given(VALUES, VALUES, VALUES)
     def test_the_order_does_not_matter(self, a: MetricValues, b: MetricValues, c: MetricValues) -> None:
@@ -278,53 +221,58 @@ def of_task(epoch: int, task: str, metrics: MetricValues) -> TaskReport:
     return TaskReport(0, epoch, task, metrics=metrics)
 
 
+def spread(kind: str, *values: int) -> list[MetricValues]:
+    return [{kind[0]: MetricValue(kind, 1, 0.0, n, n, n)} for n in values]
+
+
 class TestAccumulators:
     """A slot tells what it ever counted, a Spark task what it counted in its one run."""
 
-    def total(self, *reports: TaskReport) -> MetricValues:
+    @pytest.mark.parametrize(
+        ("reports", "expected"),
+        [
+            ([of_slot(1, "p-1[0]", counted(5)), of_slot(2, "p-1[0]", counted(7))], counted(7)),
+            ([of_slot(1, f"p-1[{subtask}]", counted(5 + subtask)) for subtask in range(3)], counted(18)),
+            ([of_task(1, "rdd[0]", counted(5)), of_task(2, "rdd[0]", counted(7))], counted(12)),
+            (
+                [of_task(n, "rdd[0]", value) for n, value in enumerate(spread("distribution", 4, 8))],
+                {"d": MetricValue("distribution", 2, 0.0, 12, 4, 8)},
+            ),
+            (
+                [of_task(n, "rdd[0]", {"m": MetricValue("meter", 10, 5.0)}) for n in range(1, 9)],
+                {"m": MetricValue("meter", 80, 5.0)},
+            ),
+            (
+                [of_task(n, "rdd[0]", value) for n, value in enumerate(spread("gauge", 9, 4))],
+                {"g": MetricValue("gauge", 1, 0.0, 4, 4, 4)},
+            ),
+            (
+                [
+                    of_slot(1, "count[0]", counted(5)),
+                    of_task(1, "count[0]", {"y": MetricValue("counter", 1)}),
+                    of_slot(2, "count[0]", counted(7)),
+                    of_task(2, "count[0]", {"y": MetricValue("counter", 1)}),
+                ],
+                {**counted(7), "y": MetricValue("counter", 2)},
+            ),
+            ([of_slot(1, "p-1[0]", counted(5)), TaskReport(0, 2, "p-1[0]", {"p.records_in": 3})], counted(5)),
+        ],
+        ids=[
+            "a slot's values replace its earlier ones",
+            "slots are added up",
+            "a task's counts are added over epochs",
+            "a task's distribution goes on over epochs",
+            "a task's rate does not grow with the number of epochs",
+            "a task's gauge is its last one",
+            "a task and a slot may have one name, if a user gives it as uid",
+            "a report without metrics forgets none",
+        ],
+    )
+    def test_totals(self, reports: list[TaskReport], expected: MetricValues) -> None:
         accumulators = Accumulators()
         for report in reports:
             accumulators.add(report)
-        return accumulators.metrics()
-
-    def test_a_slots_values_take_the_place_of_its_earlier_ones(self) -> None:
-        assert self.total(of_slot(1, "p-1[0]", counted(5)), of_slot(2, "p-1[0]", counted(7))) == counted(7)
-
-    def test_slots_are_added_up(self) -> None:
-        reports = [of_slot(1, f"p-1[{subtask}]", counted(5 + subtask)) for subtask in range(3)]
-        assert self.total(*reports) == counted(18)
-
-    def test_a_spark_tasks_counts_are_added_over_epochs(self) -> None:
-        assert self.total(of_task(1, "rdd[0]", counted(5)), of_task(2, "rdd[0]", counted(7))) == counted(12)
-
-    def test_a_spark_tasks_distribution_goes_on_over_epochs(self) -> None:
-        sizes = [{"d": MetricValue("distribution", 1, 0.0, n, n, n)} for n in (4, 8)]
-        total = self.total(of_task(1, "rdd[0]", sizes[0]), of_task(2, "rdd[0]", sizes[1]))["d"]
-        assert total == MetricValue("distribution", 2, 0.0, 12, 4, 8)
-
-    def test_a_spark_tasks_rate_does_not_grow_with_the_number_of_epochs(self) -> None:
-        reports = [of_task(epoch, "rdd[0]", {"m": MetricValue("meter", 10, 5.0)}) for epoch in range(1, 9)]
-        total = self.total(*reports)["m"]
-        assert (total.count, total.rate) == (80, 5.0)
-
-    def test_a_spark_tasks_gauge_is_what_it_stands_at(self) -> None:
-        gauges = [{"g": MetricValue("gauge", 1, 0.0, n, n, n)} for n in (9, 4)]
-        total = self.total(of_task(1, "rdd[0]", gauges[0]), of_task(2, "rdd[0]", gauges[1]))["g"]
-        assert (total.minimum, total.maximum, total.mean) == (4, 4, 4.0)
-
-    def test_a_task_and_a_slot_of_one_name_do_not_get_into_each_others_way(self) -> None:
-        """A user may well give an operator its name as uid."""
-        reports = [
-            of_slot(1, "count[0]", counted(5)),
-            of_task(1, "count[0]", {"y": MetricValue("counter", 1)}),
-            of_slot(2, "count[0]", counted(7)),
-            of_task(2, "count[0]", {"y": MetricValue("counter", 1)}),
-        ]
-        assert self.total(*reports) == {**counted(7), "y": MetricValue("counter", 2)}
-
-    def test_a_report_without_metrics_forgets_none(self) -> None:
-        silent = TaskReport(0, 2, "p-1[0]", {"p.records_in": 3})
-        assert self.total(of_slot(1, "p-1[0]", counted(5)), silent) == counted(5)
+        assert accumulators.metrics() == expected
 
     def test_after_a_restart_a_slot_begins_anew(self) -> None:
         accumulators = Accumulators()
@@ -390,17 +338,13 @@ class TestTasks:
         assert (report.epoch, report.attempt, report.is_slot, report.error) == (3, 0, False, None)
         assert report.metrics["measure.own.seen"] == MetricValue("counter", 2)
         assert report.metrics["measure.own.sizes"] == MetricValue("distribution", 2, 0.0, 12, 4, 8)
+        assert report.metrics["measure.own.is_open"].total == 1, "it is asked before the function is closed"
 
     def test_a_route_task_does_too(self, driver: Driver, link: TaskLink) -> None:
         router = Router("count", str, PICKLED, 1, 128)
         list(RouteTask(chain(link, Measured()), "count-1", router)(0, [1, 2, 3]))
         (report,) = reports(driver)
         assert report.metrics["measure.own.seen"].count == 3
-
-    def test_a_gauge_is_asked_before_the_function_is_closed(self, driver: Driver, link: TaskLink) -> None:
-        list(SinkTask(chain(link, Measured()), "sink", FrameWriter())(0, iter([1])))
-        (report,) = reports(driver)
-        assert report.metrics["measure.own.is_open"].total == 1
 
     def test_a_gauge_that_raises_is_the_functions_error(self, driver: Driver, link: TaskLink) -> None:
         task = SinkTask(chain(link, BadGauge()), "sink", FrameWriter())
@@ -478,31 +422,19 @@ class TestSlots:
 
 
 @pytest.mark.usefixtures("forked_slots")
-class TestWholeJob:
-    def test_a_result_has_the_metrics_of_tasks_and_slots(self) -> None:
-        seen: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        mapped = ChainNode(numbers(10), "map", Measured(), "measure", None)
-        keyed = StatefulNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
-        keyed.uid = "count"
-        end = ChainNode(keyed, "map", Measured(), "after", None)
-        run = JobRun(end, DriverSink(lambda _, values: seen.put(list(values))), parallelism=2)
-        metrics = run.run().result().metrics
-        assert metrics["measure.own.seen"].count == 10
-        assert metrics["measure.own.sizes"] == MetricValue("distribution", 10, 0.0, 45, 0, 9)
-        assert metrics["count.seen"].count == 10
-        assert metrics["count.own.answer"] == MetricValue("gauge", 2, 0.0, 84, 42, 42)
-        assert metrics["after.own.seen"].count == 10
-
-    def test_they_add_up_over_epochs(self, storage: Any) -> None:
-        mapped = ChainNode(numbers(10, 3), "map", Measured(), "measure", None)
-        keyed = StatefulNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
-        keyed.uid = "count"
-        end = ChainNode(keyed, "map", Measured(), "after", None)
-        run = JobRun(end, DriverSink(lambda _, values: None), storage)
-        metrics = run.run().result().metrics
-        assert len(run.heard.epochs) == 4
-        assert {name: value.count for name, value in metrics.items() if name.endswith("seen")} == {
-            "measure.own.seen": 10,
-            "count.seen": 10,
-            "after.own.seen": 10,
-        }
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_a_whole_job_adds_up_the_metrics_of_tasks_and_slots(epochs: int, storage: Any) -> None:
+    mapped = ChainNode(numbers(10, *[3] * (epochs > 1)), "map", Measured(), "measure", None)
+    keyed = StatefulNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
+    keyed.uid = "count"
+    end = ChainNode(keyed, "map", Measured(), "after", None)
+    run = JobRun(end, DriverSink(lambda _, values: None), storage if epochs > 1 else None, parallelism=2)
+    metrics = run.run().result().metrics
+    assert len(run.heard.epochs) == epochs
+    assert {name: value.count for name, value in metrics.items() if name.endswith("seen")} == {
+        "measure.own.seen": 10,
+        "count.seen": 10,
+        "after.own.seen": 10,
+    }
+    assert metrics["measure.own.sizes"] == MetricValue("distribution", 10, 0.0, 45, 0, 9)
+    assert metrics["count.own.answer"] == MetricValue("gauge", 2, 0.0, 84, 42, 42)

@@ -13,138 +13,133 @@ from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK, ChannelEvent,
 OPEN, RECORDS, CLOSE, CLOSE_EMPTY = ChannelEvent
 
 
-def merger(watermark: int = NO_WATERMARK, *frames: FrameTime) -> WatermarkMerger:
-    made = WatermarkMerger(watermark)
-    for frame in frames:
-        made.advance(frame)
-    return made
+def opened(*channels: tuple[int, int, int], idle: tuple[int, ...] = ()) -> list[FrameTime]:
+    """Frames with which channels open, as branch, number and watermark; alone they advance nothing."""
+    return [FrameTime(branch, channel, at, OPEN, branch in idle) for branch, channel, at in channels]
 
 
-def opened(*channels: tuple[int, int, int], idle: frozenset[int] = frozenset()) -> WatermarkMerger:
-    """A merger whose channels, as branch, number and watermark, have opened."""
-    return merger(
+#: The watermark at the beginning, the frames that open, and steps: a frame, ``open``, ``begin_epoch`` or a
+#: watermark to advance to; whether that is an advance; the watermark after it.
+STORIES: dict[str, tuple[int, list[FrameTime], list[tuple[FrameTime | str | int, bool, int]]]] = {
+    "a branch that is behind may be the last to open": (
+        5,
+        opened((0, 0, 10), (1, 0, 5)),
+        [(FrameTime(1, 0, 7), True, 7)],
+    ),
+    "what all branches opened with counts from the first other frame on": (
         NO_WATERMARK,
-        *(FrameTime(branch, channel, at, OPEN, branch in idle) for branch, channel, at in channels),
-    )
+        opened((0, 0, 10), (1, 0, 8)),
+        [(FrameTime(0, 0, 10), True, 8)],
+    ),
+    "it opens with the least that a branch opens with": (
+        NO_WATERMARK,
+        opened((0, 0, 10), (0, 1, 8), (1, 0, 9)),
+        [("open", True, 8), ("open", False, 8)],
+    ),
+    "openings take nothing back, also if one is idle": (
+        7,
+        opened((0, 0, 10), (1, 0, 5), idle=(1,)),
+        [("open", False, 7)],
+    ),
+    "without branches nothing opens": (NO_WATERMARK, [], [("open", False, NO_WATERMARK)]),
+    "the least channel counts": (
+        NO_WATERMARK,
+        opened((0, 0, NO_WATERMARK), (0, 1, NO_WATERMARK)),
+        [
+            (FrameTime(0, 0, 20), False, NO_WATERMARK),
+            (FrameTime(0, 1, 10), True, 10),
+            (FrameTime(0, 1, 30), True, 20),
+        ],
+    ),
+    "the least branch counts": (
+        NO_WATERMARK,
+        opened((0, 0, NO_WATERMARK), (1, 0, NO_WATERMARK)),
+        [(FrameTime(0, 0, 20), False, NO_WATERMARK), (FrameTime(1, 0, 10, CLOSE), True, 10)],
+    ),
+    "a channel without records holds nobody back": (
+        NO_WATERMARK,
+        opened((0, 0, NO_WATERMARK), (0, 1, NO_WATERMARK)),
+        [
+            (FrameTime(0, 0, 20, CLOSE), False, NO_WATERMARK),
+            (FrameTime(0, 1, NO_WATERMARK, CLOSE_EMPTY), True, 20),
+        ],
+    ),
+    "a branch whose channels all had no records stays where it opened": (
+        NO_WATERMARK,
+        opened((0, 0, 5), (0, 1, 5), (1, 0, 5)),
+        [
+            (FrameTime(0, 0, 5, CLOSE_EMPTY), True, 5),
+            (FrameTime(0, 1, 5, CLOSE_EMPTY), False, 5),
+            (FrameTime(1, 0, 30, CLOSE), False, 5),
+        ],
+    ),
+    "a channel that has ended counts also without records": (
+        NO_WATERMARK,
+        opened((0, 0, 5), (0, 1, 5)),
+        [
+            (FrameTime(0, 0, MAX_WATERMARK, CLOSE_EMPTY), True, 5),
+            (FrameTime(0, 1, MAX_WATERMARK, CLOSE_EMPTY), True, MAX_WATERMARK),
+        ],
+    ),
+    "an idle branch holds nobody back": (
+        NO_WATERMARK,
+        opened((0, 0, 5), (1, 0, 0), idle=(1,)),
+        [(FrameTime(0, 0, 20), True, 20)],
+    ),
+    "a branch is idle until its first record, and what was reached is not taken back": (
+        NO_WATERMARK,
+        opened((0, 0, 5), (1, 0, 0), (1, 1, 0), idle=(1,)),
+        [
+            (FrameTime(0, 0, 20), True, 20),
+            (FrameTime(1, 1, 22), False, 20),
+            (FrameTime(0, 0, 30), False, 20),
+            (FrameTime(1, 0, 25, CLOSE_EMPTY, is_idle=True), True, 22),
+        ],
+    ),
+    "idle branches alone advance nothing": (
+        NO_WATERMARK,
+        opened((0, 0, 5), (1, 0, 9), idle=(0, 1)),
+        [(FrameTime(0, 0, 20, is_idle=True), False, NO_WATERMARK)],
+    ),
+    "it never goes back": (
+        50,
+        opened((0, 0, 10)),
+        [(FrameTime(0, 0, 40), False, 50), (49, False, 50), (50, False, 50), (51, True, 51)],
+    ),
+    "channels last as long as an epoch": (
+        NO_WATERMARK,
+        opened((0, 0, 1), (0, 1, 1)),
+        [
+            (FrameTime(0, 0, 10), True, 1),
+            ("begin_epoch", False, 1),
+            (FrameTime(0, 7, 1, OPEN), False, 1),
+            (FrameTime(0, 7, 12), True, 12),
+        ],
+    ),
+}
 
 
-def test_openings_alone_advance_nothing() -> None:
-    """A branch that is behind may be the last to open."""
-    made = WatermarkMerger(5)
-    assert not made.advance(FrameTime(0, 0, 10, OPEN))
-    assert not made.advance(FrameTime(1, 0, 5, OPEN))
-    assert made.watermark == 5
-    assert made.advance(FrameTime(1, 0, 7))
-    assert made.watermark == 7
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name: str) -> None:
+    start, openings, steps = STORIES[name]
+    made = WatermarkMerger(start)
+    assert [made.advance(frame) for frame in openings] == [False] * len(openings)
+    for step, advances, watermark in steps:
+        if isinstance(step, str):
+            has_advanced = getattr(made, step)()
+        else:
+            has_advanced = made.advance(step) if isinstance(step, FrameTime) else made.advance_to(step)
+        assert (bool(has_advanced), made.watermark) == (advances, watermark)
 
 
-def test_what_all_branches_opened_with_counts_from_the_first_other_frame_on() -> None:
-    made = opened((0, 0, 10), (1, 0, 8))
-    assert made.advance(FrameTime(0, 0, 10))
-    assert made.watermark == 8
-
-
-def test_it_opens_with_the_least_that_a_branch_opens_with() -> None:
-    made = opened((0, 0, 10), (0, 1, 8), (1, 0, 9))
-    assert made.open()
-    assert made.watermark == 8
-    assert not made.open()
-
-
-def test_what_branches_open_with_takes_nothing_back_also_if_one_is_idle() -> None:
-    made = merger(7, FrameTime(0, 0, 10, OPEN), FrameTime(1, 0, 5, OPEN, is_idle=True))
-    assert not made.open()
-    assert made.watermark == 7
-
-
-def test_without_branches_nothing_opens() -> None:
-    assert not WatermarkMerger().open()
-
-
-def test_the_least_channel_counts() -> None:
-    made = opened((0, 0, NO_WATERMARK), (0, 1, NO_WATERMARK))
-    assert not made.advance(FrameTime(0, 0, 20))
-    assert made.advance(FrameTime(0, 1, 10))
-    assert made.watermark == 10
-    assert made.advance(FrameTime(0, 1, 30))
-    assert made.watermark == 20
-
-
-def test_the_least_branch_counts() -> None:
-    made = opened((0, 0, NO_WATERMARK), (1, 0, NO_WATERMARK))
-    assert not made.advance(FrameTime(0, 0, 20))
-    assert made.advance(FrameTime(1, 0, 10, CLOSE))
-    assert made.watermark == 10
-
-
-def test_a_channel_without_records_holds_nobody_back() -> None:
-    made = opened((0, 0, NO_WATERMARK), (0, 1, NO_WATERMARK))
-    made.advance(FrameTime(0, 0, 20, CLOSE))
-    assert made.watermark == NO_WATERMARK
-    assert made.advance(FrameTime(0, 1, NO_WATERMARK, CLOSE_EMPTY))
-    assert made.watermark == 20
-
-
-def test_a_branch_whose_channels_all_had_no_records_stays_where_it_opened() -> None:
-    made = opened((0, 0, 5), (0, 1, 5), (1, 0, 5))
-    made.advance(FrameTime(0, 0, 5, CLOSE_EMPTY))
-    made.advance(FrameTime(0, 1, 5, CLOSE_EMPTY))
-    made.advance(FrameTime(1, 0, 30, CLOSE))
-    assert made.watermark == 5
-
-
-def test_a_channel_that_has_ended_counts_also_without_records() -> None:
-    made = opened((0, 0, 5), (0, 1, 5))
-    assert made.advance(FrameTime(0, 0, MAX_WATERMARK, CLOSE_EMPTY))
-    assert made.watermark == 5, "the other one has not ended"
-    assert made.advance(FrameTime(0, 1, MAX_WATERMARK, CLOSE_EMPTY))
-    assert made.watermark == MAX_WATERMARK
-
-
-def test_an_idle_branch_holds_nobody_back() -> None:
-    made = opened((0, 0, 5), (1, 0, 0), idle=frozenset({1}))
-    assert not made.is_idle
-    assert made.advance(FrameTime(0, 0, 20))
-    assert made.watermark == 20
-
-
-def test_a_branch_is_idle_until_its_first_record() -> None:
-    made = opened((0, 0, 5), (1, 0, 0), (1, 1, 0), idle=frozenset({1}))
-    made.advance(FrameTime(0, 0, 20))
-    assert not made.advance(FrameTime(1, 1, 22))
-    assert not made.advance(FrameTime(0, 0, 30)), "20 was reached, and is not taken back"
-    assert made.advance(FrameTime(1, 0, 25, CLOSE_EMPTY, is_idle=True))
-    assert made.watermark == 22, "its other partition holds back nobody"
-
-
-def test_idle_branches_alone_advance_nothing() -> None:
-    made = opened((0, 0, 5), (1, 0, 9), idle=frozenset({0, 1}))
-    assert made.is_idle
-    assert not made.advance(FrameTime(0, 0, 20, is_idle=True))
-    assert made.watermark == NO_WATERMARK
-
-
-def test_without_branches_nothing_is_idle() -> None:
-    assert not WatermarkMerger().is_idle
-
-
-def test_it_never_goes_back() -> None:
-    made = merger(50, FrameTime(0, 0, 10, OPEN), FrameTime(0, 0, 40))
-    assert made.watermark == 50
-    assert not made.advance_to(49)
-    assert not made.advance_to(50)
-    assert made.advance_to(51)
-    assert made.watermark == 51
-
-
-def test_channels_last_as_long_as_an_epoch() -> None:
-    made = opened((0, 0, 1), (0, 1, 1))
-    made.advance(FrameTime(0, 0, 10))
+@pytest.mark.parametrize(("idle", "is_idle"), [((), False), ((1,), False), ((0, 1), True)])
+def test_it_is_idle_if_every_branch_of_the_epoch_is(idle: tuple[int, ...], is_idle: bool) -> None:
+    made = WatermarkMerger()
+    for frame in opened((0, 0, 5), (1, 0, 9), idle=idle):
+        made.advance(frame)
+    assert made.is_idle == is_idle
     made.begin_epoch()
     assert not made.is_idle
-    made.advance(FrameTime(0, 7, 1, OPEN))
-    assert made.advance(FrameTime(0, 7, 12))
-    assert made.watermark == 12, "channel 1 is forgotten"
 
 
 # --- against brute force -----------------------------------------------------------------------------

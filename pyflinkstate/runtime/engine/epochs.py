@@ -1,18 +1,49 @@
-"""The interface between the job master and the engine: requests to run an epoch, and their results."""
+"""The interface between the job master and the engine: requests to run an epoch, code, and results."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.api.values import Reported
+from pyflinkstate.api.values import Reported, SparkObject, UserFunction
 from pyflinkstate.errors import PyFlinkStateError
-from pyflinkstate.runtime.engine.shipping import CodeBook
-from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage
+from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage, functions_of
 from pyflinkstate.runtime.sources import Epoch, EpochSet, InitialRows, RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import EventTimeSettings, TaskLink
-from pyflinkstate.runtime.wire import Address, CheckpointTrigger, EventTimeProgress, SlotId
+from pyflinkstate.runtime.wire import (
+    Address,
+    CheckpointTrigger,
+    EventTimeProgress,
+    ShippedFunction,
+    SlotId,
+    pickled,
+)
+
+
+class CodeBook:
+    """The pickled functions of a plan that run inside Spark tasks.
+
+    Raises:
+        ConfigurationError: one of them cannot be pickled.
+    """
+
+    def __init__(self, plan: JobPlan) -> None:
+        #: The pickles by digest.
+        self.codes: dict[str, bytes] = {}
+        #: Functions and the digests of their pickles, by the ids of the functions.
+        self._functions: dict[int, tuple[UserFunction, str]] = {}
+        for name, function in functions_of(plan):
+            data = pickled(name, function)
+            digest = hashlib.sha256(data).hexdigest()
+            self.codes[digest] = data
+            self._functions[id(function)] = function, digest
+
+    def shipped(self, function: UserFunction, codes: SparkObject) -> UserFunction:
+        """Return the object to send in place of ``function``: itself, if it is not part of the plan."""
+        _, digest = self._functions.get(id(function), (None, None))
+        return function if digest is None else ShippedFunction(digest, codes)
 
 
 @attrs.frozen

@@ -1,26 +1,28 @@
 """The master of a job, in the driver: its life, its epochs and checkpoints, and what it tells others."""
 
 from pyflinkstate.runtime.master.actions import JobParts
-from pyflinkstate.runtime.master.deployment import Deployments, RestorePoint, fit
+from pyflinkstate.runtime.master.deployment import Deployments, JobSettings, RestorePoint, fit
 from pyflinkstate.runtime.master.epochs import SavepointRequest
-from pyflinkstate.runtime.master.job_settings import JobSettings
 from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointPart, CheckpointStats
-from pyflinkstate.runtime.master.reports.description import JobDescription, JobEdge, JobVertex
-from pyflinkstate.runtime.master.reports.monitoring import (
+from pyflinkstate.runtime.master.monitoring import (
     LOOPBACK,
     MonitorOfProgram,
+    ProgressLine,
     WebPageSettings,
     load_monitor,
 )
-from pyflinkstate.runtime.master.reports.observe import (
+from pyflinkstate.runtime.master.observe import (
+    CheckpointPart,
+    CheckpointStats,
     EpochReport,
     EpochStats,
+    JobDescription,
+    JobEdge,
     JobExecutionResult,
     JobListener,
     JobObserver,
+    JobVertex,
 )
-from pyflinkstate.runtime.master.reports.progress import ProgressLine
 
 __all__ = [
     "LOOPBACK",

@@ -23,9 +23,16 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime import sources
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles
+from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles, RunClaim
 from pyflinkstate.runtime.master.checkpoints import Checkpoints
-from pyflinkstate.runtime.master.deployment import ControlFactory, Deployments, JobSlots, RestorePoint, fit
+from pyflinkstate.runtime.master.deployment import (
+    ControlFactory,
+    Deployments,
+    JobSettings,
+    JobSlots,
+    RestorePoint,
+    fit,
+)
 from pyflinkstate.runtime.master.epochs import Epoch, Results
 from pyflinkstate.runtime.master.instructions import (
     AlignBarrier,
@@ -50,12 +57,10 @@ from pyflinkstate.runtime.master.instructions import (
     StartSlots,
     TakeOver,
 )
-from pyflinkstate.runtime.master.job_settings import JobSettings
+from pyflinkstate.runtime.master.job_reporter import JobReporter
 from pyflinkstate.runtime.master.machine import JobFacts
+from pyflinkstate.runtime.master.observe import outline
 from pyflinkstate.runtime.master.planner import Input, Step
-from pyflinkstate.runtime.master.reports.description import outline
-from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
-from pyflinkstate.runtime.master.run_claim import RunClaim
 from pyflinkstate.runtime.master.takeover import Takeover
 from pyflinkstate.runtime.plan import JobPlan, SinkNode
 from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, errors_of_sink, open_sink

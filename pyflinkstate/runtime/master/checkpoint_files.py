@@ -1,17 +1,260 @@
-"""The files of a job's checkpoints: which may be deleted, and by whom."""
+"""The files of a job's checkpoints: which may be deleted, and by whom.
+
+:class:`RunClaim` says which of several drivers may change anything, :class:`SharedStateRegistry` which files
+several checkpoints share, and :class:`CheckpointFiles` deletes those that nobody needs.
+
+Two programs can end up running the same job, because a supervisor restarts a program that it believes dead.
+Each program writes a file, named by the id of its run, into the folder ``runs`` of the job. Ids are ordered,
+and a new run takes one that is greater than all that it sees, so listing the folder shows whether a newer run
+has begun. A driver lists it before it publishes a checkpoint, commits to sinks, or deletes or moves anything,
+and now and then while it waits. If there is a newer run, the driver ends and leaves everything as it is.
+
+A driver may be suspended between its check and its action, and resume long after another one has taken over.
+Its action must then be harmless, which three rules ensure:
+
+* A new driver first claims the job, then finds out which checkpoint ids are in use, and takes others. If it
+  did not see a checkpoint of the older driver, that one had not begun yet, and its driver checks the claims
+  again before it publishes it.
+* A driver that cleans up first lists files, then checks the claims, and deletes only what was listed, so it
+  deletes nothing of a newer run.
+* A checkpoint knows the runs that led to it, and a new driver adds its own run when it takes over. A
+  checkpoint outside that history cannot be the "latest" one.
+
+As its last act, a driver that another one has followed deletes the state files that its own subtasks wrote
+for checkpoints which it never published. The names of these files begin with the token of the driver, and
+nobody else needs them. The other driver may have ended before they were written.
+
+A claim needs no compare-and-set, which not all file systems and object stores offer. It only needs listings
+that show everything written before, which all of them offer.
+
+With incremental checkpoints a subtask writes what changed since the last completed checkpoint. The state then
+consists of that checkpoint's files and the new one: a *chain* of a full file and increments. The files are in
+``shared/`` and belong to all checkpoints whose chains contain them (Flink: ``SharedStateRegistry``). Now and
+then a subtask writes all of its state in the background (Flink: *materialization*), which starts a new chain.
+"""
 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
-from pyflinkstate.backends.format import OperatorSubtaskState, written_at, written_by
-from pyflinkstate.errors import CheckpointError, JobSupersededError
-from pyflinkstate.runtime.master.run_claim import RunClaim
-from pyflinkstate.runtime.master.shared_state import SharedStateRegistry, shared_files
-from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory
-from pyflinkstate.runtime.wire import CheckpointAck
+import attrs
+
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
+    CheckpointMetadata,
+    KeyGroupsStateHandle,
+    OperatorSubtaskState,
+    written_at,
+    written_by,
+)
+from pyflinkstate.errors import CheckpointError, CheckpointStorageError, JobSupersededError
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, newest_run, run_id_after
+from pyflinkstate.runtime.wire import CheckpointAck, Clock, SlotId
+
+#: How often a waiting job checks the claims.
+CHECK_INTERVAL_MS = 5_000
+
+
+class RunClaim:
+    """The claim of one driver.
+
+    Args:
+        job_id: the id of the job.
+        job_name: the name that the program gave it.
+        storage: where the job's checkpoints are.
+    """
+
+    def __init__(self, job_id: str, job_name: str, storage: CheckpointFolders, clock: Clock) -> None:
+        self._job_id = job_id
+        self._job_name = job_name
+        self._storage = storage
+        self._clock = clock
+        self._looked_ms = 0
+        self._successor: str | None = None
+        #: The id of the run; None before the job is claimed.
+        self.run: str | None = None
+        #: Eight random digits, the same in the ids of all runs of this driver; empty before the first.
+        self.token = ""
+
+    def make(self, past: RunHistory) -> str:
+        """Claim the job for a new run and return its id.
+
+        The id is also newer than those of all runs in ``past``.
+
+        Raises:
+            JobSupersededError: another driver claims the job at the same moment and has the newer id.
+        """
+        known = [run for run, _ in past.runs] + ([] if self.run is None else [self.run])
+        self.token = self.token or uuid.uuid4().hex[:8]
+        run = run_id_after([*self._storage.runs(self._job_id), *known], self.token)
+        self._storage.write_run(self._job_id, run)
+        self.run = run
+        self.check()
+        return run
+
+    def take_over(self, line: RunHistory, last_checkpoint_id: int) -> None:
+        """Write down the history with which the job goes on, and which checkpoint ids are used up.
+
+        Claims of older runs are then meaningless and are deleted, which keeps listings short.
+        """
+        assert self.run is not None
+        self.check()
+        self._storage.write_run(self._job_id, self.run, line, last_checkpoint_id)
+        self._storage.forget_runs(self._job_id, before=self.run)
+
+    def check(self) -> None:
+        """Check that the job still belongs to this run.
+
+        Raises:
+            JobSupersededError: there is a newer run.
+            CheckpointStorageError: the runs cannot be listed.
+        """
+        if self.run is None:
+            return
+        if self._successor is None:
+            self._looked_ms = self._clock.monotonic_ms()
+            newest = newest_run([*self._storage.runs(self._job_id), self.run])
+            self._successor = newest if newest != self.run else None
+        if self._successor is not None:
+            raise JobSupersededError(
+                f"job {self._job_name!r} ({self._job_id}): another driver has taken the job over, with run "
+                f"{self._successor}; this one, of run {self.run}, ends, and neither commits nor deletes "
+                f"anything any more. Run only one program at a time for a job",
+                job_id=self._job_id,
+                run=self.run,
+                newer_run=self._successor,
+            )
+
+    def check_now_and_then(self) -> None:
+        """Call :meth:`check`, unless that was done a moment ago.
+
+        If the storage fails, the check is repeated later, as nothing is about to be changed.
+        """
+        if not 0 <= self._clock.monotonic_ms() - self._looked_ms < CHECK_INTERVAL_MS:
+            with suppress(CheckpointStorageError):
+                self.check()
+
+
+def shared_files(states: Iterable[OperatorSubtaskState]) -> set[str]:
+    """Return the paths of all shared files of ``states``."""
+    handles = (state.managed_keyed for state in states)
+    return {
+        file.path
+        for handle in handles
+        if handle is not None
+        for file in handle.files()
+        if file.path.startswith(SHARED_PREFIX)
+    }
+
+
+class SharedStateRegistry:
+    """The chains of the retained and the pending checkpoints."""
+
+    def __init__(self) -> None:
+        #: By completed checkpoint of the current attempt: the state of each subtask.
+        self._chains: dict[int, dict[SlotId, OperatorSubtaskState]] = {}
+        self._files: dict[int, set[str]] = {}
+        #: The files of checkpoints that were set aside.
+        self._superseded: set[str] = set()
+        self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
+        #: Files that subtasks have reported. Some of them are in no chain, as a newer file overtook them.
+        self._reported: set[str] = set()
+
+    def begin_attempt(self) -> None:
+        """Begin an attempt: new slots know no checkpoint, so their first one starts a new chain."""
+        self._chains.clear()
+        self._materialized.clear()
+        self._reported.clear()
+
+    def materialized(self, slot: SlotId, handle: KeyGroupsStateHandle) -> None:
+        """Register that a subtask has written all of its state as of ``handle.checkpoint_id``."""
+        self._reported |= shared_files([OperatorSubtaskState(handle)])
+        known = self._materialized.get(slot)
+        if known is None or _written(known) < _written(handle):
+            self._materialized[slot] = handle
+
+    def whole(self, ack: CheckpointAck) -> OperatorSubtaskState:
+        """Return the state of the acknowledging subtask, with the chain that its increment extends.
+
+        Raises:
+            CheckpointError: the increment extends a checkpoint that is no longer known.
+        """
+        self._reported |= shared_files([ack.state])
+        if ack.base_id is None:
+            return ack.state
+        # What changed since the base includes what changed since any later checkpoint.
+        bases = [known for known in self._chains if ack.base_id <= known < ack.checkpoint_id]
+        if not bases:
+            raise CheckpointError(
+                f"{ack.slot} wrote what changed since checkpoint {ack.base_id}, which no longer exists"
+            )
+        base = self._chains[max(bases)][ack.slot].managed_keyed
+        added = () if ack.state.managed_keyed is None else (ack.state.managed_keyed,)
+        return attrs.evolve(ack.state, managed_keyed=self._chain(ack, base, added))
+
+    def _chain(
+        self,
+        ack: CheckpointAck,
+        base: KeyGroupsStateHandle | None,
+        added: tuple[KeyGroupsStateHandle, ...],
+    ) -> KeyGroupsStateHandle | None:
+        if base is None:  # the subtask had no state yet, so its first increment has everything
+            return added[0] if added else None
+        increments = (*base.increments, *added)
+        full = self._materialized.get(ack.slot)
+        if full is None or not _written(base) < _written(full) <= ack.checkpoint_id:
+            return attrs.evolve(base, increments=increments)
+        newer = (handle for handle in increments if _written(handle) > _written(full))
+        return attrs.evolve(full, increments=tuple(newer))
+
+    def register(self, checkpoint_id: int, states: dict[SlotId, OperatorSubtaskState]) -> None:
+        """Register a completed checkpoint of this attempt."""
+        self._chains[checkpoint_id] = states
+        self._files[checkpoint_id] = shared_files(states.values())
+
+    def register_restored(self, metadata: CheckpointMetadata) -> None:
+        """Register a checkpoint of an earlier run: its files are needed, but no chain continues from it."""
+        self._files[metadata.checkpoint_id] = _files_of(metadata)
+
+    def keep_superseded(self, metadata: CheckpointMetadata) -> None:
+        """Register a checkpoint that was set aside: its files are needed, as the user may go back to it."""
+        self._superseded |= _files_of(metadata)
+
+    def forget_superseded(self) -> None:
+        """Forget the checkpoints that were set aside, which are deleted."""
+        self._superseded.clear()
+
+    def keep(self, checkpoint_id: int, states: Iterable[OperatorSubtaskState]) -> None:
+        """Keep the files of an aborted checkpoint that could not be deleted."""
+        self._files.setdefault(checkpoint_id, set()).update(shared_files(states))
+
+    def unregister(self, checkpoint_id: int) -> set[str]:
+        """Unregister a deleted checkpoint and return its shared files that no other checkpoint needs."""
+        self._chains.pop(checkpoint_id, None)
+        candidates = self._files.pop(checkpoint_id, set()) | self._reported
+        needed = self.needed()
+        self._reported &= needed
+        return candidates - needed
+
+    def needed(self) -> set[str]:
+        """Return the shared files that must stay."""
+        on_the_way = shared_files(map(OperatorSubtaskState, self._materialized.values()))
+        return on_the_way.union(self._superseded, *self._files.values())
+
+
+def _files_of(metadata: CheckpointMetadata) -> set[str]:
+    return shared_files(subtask for operator in metadata.operators for subtask in operator.subtasks)
+
+
+def _written(handle: KeyGroupsStateHandle) -> int:
+    """Return the checkpoint at which a file in ``shared/`` was written."""
+    assert handle.checkpoint_id is not None
+    return handle.checkpoint_id
+
 
 _log = logging.getLogger("pyflinkstate.checkpoints")
 
@@ -74,10 +317,10 @@ class CheckpointFiles:
         uri = self.uri_of(checkpoint_id)
         # If the folder stays, so does the checkpoint, and with it the files that it needs.
         if self.quietly(lambda: self.delete(uri)):
-            self._discard_shared(self._unneeded(self.registry.unregister(checkpoint_id)))
+            self.discard_shared(self._unneeded(self.registry.unregister(checkpoint_id)))
 
     def give_up(self, checkpoint_id: int, uri: str | None, acks: Collection[CheckpointAck]) -> None:
-        """Delete a checkpoint that is not complete.
+        """Delete a checkpoint that is not complete, or what came too late for it.
 
         Args:
             checkpoint_id: its id.
@@ -90,23 +333,13 @@ class CheckpointFiles:
                 self.registry.keep(checkpoint_id, map(self._whole, acks))
             else:
                 self._unpublished.append(uri)
-        self._discard_shared(shared_files(ack.state for ack in acks) - self.registry.needed())
+        self.discard_shared(shared_files(ack.state for ack in acks) - self.registry.needed())
 
     def _whole(self, ack: CheckpointAck) -> OperatorSubtaskState:
         try:
             return self.registry.whole(ack)
         except CheckpointError:
             return ack.state
-
-    def discard_late(self, ack: CheckpointAck, uri: str) -> None:
-        """Delete what a subtask has written too late for the checkpoint in a folder."""
-        if not self.quietly(lambda: self.storage.discard(uri)) and ack.checkpoint_id not in self.tried:
-            self._unpublished.append(uri)
-        self._discard_shared(shared_files([ack.state]) - self.registry.needed())
-
-    def discard_materialized(self, state: OperatorSubtaskState) -> None:
-        """Delete what a slot of an earlier attempt has written in the background."""
-        self._discard_shared(shared_files([state]))
 
     def _unneeded(self, paths: set[str]) -> set[str]:
         """Return which shared files may be deleted, of those that no checkpoint is known to need.
@@ -117,7 +350,8 @@ class CheckpointFiles:
             return paths
         return {path for path in paths if written_at(path) > self.last_id_before_run}
 
-    def _discard_shared(self, paths: set[str]) -> None:
+    def discard_shared(self, paths: set[str]) -> None:
+        """Delete files that no checkpoint needs."""
         if paths:
             self.quietly(lambda: self.storage.discard_shared(self.job_id, sorted(paths)))
 
@@ -169,7 +403,7 @@ class CheckpointFiles:
         if all(self.quietly(lambda uri=uri: self.delete(uri)) for uri in superseded):  # type: ignore[misc]
             self.registry.forget_superseded()
         self.registry.begin_attempt()
-        self._discard_shared(self._unneeded(shared - self.registry.needed()))
+        self.discard_shared(self._unneeded(shared - self.registry.needed()))
 
     # --- where epochs end, for sinks that rely on their numbers ------------------------------------
 

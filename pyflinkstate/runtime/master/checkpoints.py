@@ -14,34 +14,25 @@ import attrs
 
 from pyflinkstate.backends.format import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, PyFlinkStateError, assert_never
-from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles
+from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles, shared_files
 from pyflinkstate.runtime.master.coordinator import (
     AbandonCheckpoint,
-    BarrierAligned,
     CheckpointCoordinator,
     DiscardCheckpoint,
     DiscardState,
-    EpochCommitted,
-    Event,
     FailJob,
     Instruction,
-    MetadataNotPublished,
-    MetadataPublished,
     NotifyComplete,
-    PendingAborted,
     PendingCheckpoint,
-    RunEnded,
     SavepointTarget,
-    TimePassed,
     WriteMetadata,
 )
 from pyflinkstate.runtime.master.deployment import JobSlots, RestorePoint
 from pyflinkstate.runtime.master.epochs import Epoch, SavepointRequest
 from pyflinkstate.runtime.master.instructions import CheckpointCompleted, Failed, Outcome
-from pyflinkstate.runtime.master.reports.checkpoint_log import CheckpointLog
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointPart, CheckpointStats
-from pyflinkstate.runtime.master.reports.job_reporter import JobReporter
-from pyflinkstate.runtime.master.shared_state import shared_files
+from pyflinkstate.runtime.master.job_log import CheckpointLog
+from pyflinkstate.runtime.master.job_reporter import JobReporter
+from pyflinkstate.runtime.master.observe import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.wire import (
@@ -141,11 +132,11 @@ class Checkpoints:
 
     def abort_pending(self, error: PyFlinkStateError) -> None:
         """Abort what is pending: the attempt or the job is over."""
-        self._tell(PendingAborted(error))
+        self._carry_out(self.coordinator.abort_pending(error))
 
     def end_run(self) -> None:
         """Delete the completed checkpoints beyond the number to be kept."""
-        self._tell(RunEnded())
+        self._carry_out(self.coordinator.discard_surplus())
 
     # --- barriers ----------------------------------------------------------------------------------
 
@@ -155,12 +146,14 @@ class Checkpoints:
         ``now_ms`` is monotonic.
         """
         timestamp_ms = self._clock.now_ms()
-        pending = self.coordinator.trigger(now_ms, epoch.number, self._subtasks(), timestamp_ms=timestamp_ms)
+        pending = self.coordinator.trigger(
+            now_ms, epoch.number, self._slots.deployments.slots(), timestamp_ms=timestamp_ms
+        )
         checkpoint_id, is_incremental = pending.checkpoint_id, self.settings.incremental
         try:
             uri = self._files.storage.begin(self._files.job_id, checkpoint_id, is_incremental)
         except CheckpointError as error:
-            return self._tell(MetadataNotPublished(checkpoint_id, error))
+            return self._carry_out(self.coordinator.failed(checkpoint_id, error))
         self._begun[checkpoint_id] = _Begun(epoch, uri)
         base_id = self.coordinator.latest_completed if is_incremental else None
         self._increments_since_full += base_id is not None
@@ -200,16 +193,11 @@ class Checkpoints:
     ) -> CheckpointTrigger:
         target = SavepointTarget(uri, request.stops_job, checkpoint_id)
         timestamp_ms = self._clock.now_ms()
-        pending = self.coordinator.trigger(now_ms, epoch.number, self._subtasks(), target, timestamp_ms)
+        pending = self.coordinator.trigger(
+            now_ms, epoch.number, self._slots.deployments.slots(), target, timestamp_ms
+        )
         self._begun[pending.checkpoint_id] = _Begun(epoch, uri, request)
         return CheckpointTrigger(pending.checkpoint_id, timestamp_ms, uri, writer=self._files.claim.token)
-
-    def _subtasks(self) -> list[SlotId]:
-        return [
-            SlotId(operator.operator_id, subtask)
-            for operator in self._plan.operators
-            for subtask in range(operator.parallelism)
-        ]
 
     def barrier_aligned(self, epoch: Epoch, counters: dict[str, int]) -> list[Outcome]:
         """Go on after every subtask has reached the barrier of an epoch, and its output is prepared."""
@@ -218,7 +206,8 @@ class Checkpoints:
         for trigger in reversed(triggers):  # a savepoint waits for its checkpoint
             if trigger.checkpoint_id in self._begun:
                 self._begun[trigger.checkpoint_id].counters = counters
-            outcomes += self._tell(BarrierAligned(trigger.checkpoint_id, self._clock.monotonic_ms()))
+            now_ms = self._clock.monotonic_ms()
+            outcomes += self._carry_out(self.coordinator.aligned(trigger.checkpoint_id, now_ms))
         return outcomes
 
     # --- messages ----------------------------------------------------------------------------------
@@ -227,9 +216,12 @@ class Checkpoints:
         """Handle a slot's message about checkpoints; ignore any other."""
         if isinstance(message, StateMaterialized):
             self._materialized(message)
-        if isinstance(message, CheckpointAck):
+        elif isinstance(message, CheckpointAck):
             self._note_barrier(message)
-        return self._tell(message) if isinstance(message, (CheckpointAck, CheckpointDecline)) else []
+            return self._carry_out(self.coordinator.acknowledged(message))
+        elif isinstance(message, CheckpointDecline):
+            return self._carry_out(self.coordinator.failed(message.checkpoint_id, message.error))
+        return []
 
     def _note_barrier(self, ack: CheckpointAck) -> None:
         """Note when a subtask reached its barrier: its parts had this time before its message came.
@@ -239,22 +231,20 @@ class Checkpoints:
         reached_ms = self._clock.monotonic_ms() - math.ceil(ack.sync_ms + ack.async_ms)
         for pending in self.coordinator.pending:
             if pending.checkpoint_id == ack.checkpoint_id:
-                pending.reached_barrier(reached_ms)
+                known_ms = reached_ms if pending.barrier_ms is None else pending.barrier_ms
+                pending.barrier_ms = min(known_ms, reached_ms)
 
     def _materialized(self, message: StateMaterialized) -> None:
         """Register the state that a slot has written in the background; ignore that of an earlier attempt."""
         if message.checkpoint_id > self._last_id_before:
             self._files.registry.materialized(message.slot, message.handle)
         else:
-            self._files.discard_materialized(OperatorSubtaskState(message.handle))
+            self._files.discard_shared(shared_files([OperatorSubtaskState(message.handle)]))
 
     def tick(self) -> list[Outcome]:
         """Let checkpoints expire whose time has passed."""
         self._files.claim.check_now_and_then()
-        return self._tell(TimePassed(self._clock.monotonic_ms()))
-
-    def _tell(self, event: Event) -> list[Outcome]:
-        return self._carry_out(self.coordinator.handle(event))
+        return self._carry_out(self.coordinator.time_passed(self._clock.monotonic_ms()))
 
     def _carry_out(self, instructions: list[Instruction]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -267,7 +257,9 @@ class Checkpoints:
                 case DiscardCheckpoint(checkpoint_id):
                     self._files.discard(checkpoint_id)
                 case DiscardState(ack):
-                    self._discard_late(ack)
+                    own = self._files.uri_of(ack.checkpoint_id)
+                    uri = self._failed_savepoints.get(ack.checkpoint_id, own)
+                    self._files.give_up(ack.checkpoint_id, uri, [ack])
                 case NotifyComplete(checkpoint_id):
                     self._slots.tell_all(NotifyCheckpointComplete(checkpoint_id))
                 case FailJob(error):
@@ -289,10 +281,10 @@ class Checkpoints:
             files.tried.add(checkpoint_id)
             files.storage.complete(metadata, begun.uri, bool(shared_files(states.values())))
         except CheckpointError as error:
-            return self._tell(MetadataNotPublished(checkpoint_id, error))
+            return self._carry_out(self.coordinator.failed(checkpoint_id, error))
         files.tried.discard(checkpoint_id)
         del self._begun[checkpoint_id]
-        follows = self.coordinator.handle(MetadataPublished(checkpoint_id, self._clock.monotonic_ms()))
+        follows = self.coordinator.published(checkpoint_id, self._clock.monotonic_ms())
         self._unconfirmed[checkpoint_id] = _Unconfirmed(pending, states, begun, follows)
         if begun.request is None:
             files.registry.register(checkpoint_id, states)
@@ -320,7 +312,7 @@ class Checkpoints:
         outcomes = self._carry_out(done.follows)
         self._tell_of(done)
         if done.begun.request is None and error is None:
-            outcomes += self._tell(EpochCommitted(done.pending.epoch))
+            outcomes += self._carry_out(self.coordinator.committed(done.pending.epoch))
         return outcomes
 
     def _metadata(self, pending: PendingCheckpoint, states: States, begun: _Begun) -> CheckpointMetadata:
@@ -402,11 +394,6 @@ class Checkpoints:
         )
         self._note(stats)
         (self._log.failed if instruction.is_failure else self._log.given_up)(stats)
-
-    def _discard_late(self, ack: CheckpointAck) -> None:
-        own = self._files.uri_of(ack.checkpoint_id)
-        uri = self._failed_savepoints.get(ack.checkpoint_id, own)
-        self._files.discard_late(ack, uri)
 
 
 def _not_committed(uri: str, cause: PyFlinkStateError | None) -> CheckpointError:

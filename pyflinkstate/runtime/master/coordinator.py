@@ -1,12 +1,13 @@
 """The checkpoint coordinator: a state machine, events in and instructions out, no I/O and no clock.
 
-The times in its events are monotonic, so changes of the clock do not matter.
+Each event is a call of a method, which returns the resulting instructions in order. The times that it is told
+are monotonic, so changes of the clock do not matter.
 
 A checkpoint goes through these states::
 
-    TRIGGERED --BarrierAligned, all acknowledge--> COMPLETING --MetadataPublished--> (completed)
-        |                                               |
-        +------- decline, timeout, abort ---------------+---- MetadataNotPublished ---> (aborted)
+    TRIGGERED --aligned, all acknowledged--> COMPLETING --published--> (completed)
+        |                                        |
+        +-- failed, timeout, abort_pending ------+-- the same -------> (aborted)
 
 A subtask may acknowledge before or after the epoch's job is known to have ended (its barrier aligned); the
 checkpoint is complete only after both. An event about a checkpoint that is neither pending nor known changes
@@ -28,8 +29,7 @@ savepoint.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import attrs
 
@@ -41,7 +41,7 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.settings import CheckpointSettings
-from pyflinkstate.runtime.wire import CheckpointAck, CheckpointDecline, SlotId
+from pyflinkstate.runtime.wire import CheckpointAck, SlotId
 
 
 class _State(enum.Enum):
@@ -83,10 +83,6 @@ class PendingCheckpoint:
     acks: dict[SlotId, CheckpointAck] = attrs.Factory(dict)
     #: When the first subtask reached the barrier, as far as acknowledgements tell.
     barrier_ms: int | None = None
-
-    def reached_barrier(self, at_ms: int) -> None:
-        """Note when a subtask reached the barrier."""
-        self.barrier_ms = at_ms if self.barrier_ms is None else min(self.barrier_ms, at_ms)
 
     @property
     def epoch_ended_ms(self) -> int:
@@ -149,72 +145,6 @@ class FailJob:
 Instruction = WriteMetadata | AbandonCheckpoint | DiscardCheckpoint | DiscardState | NotifyComplete | FailJob
 
 
-@attrs.frozen
-class BarrierAligned:
-    """Event: every subtask has reached the barrier, and the epoch's output is prepared."""
-
-    checkpoint_id: int
-    now_ms: int
-
-
-@attrs.frozen
-class TimePassed:
-    """Event: the time is ``now_ms``."""
-
-    now_ms: int
-
-
-@attrs.frozen
-class MetadataPublished:
-    """Event: the metadata was published, so the checkpoint exists."""
-
-    checkpoint_id: int
-    now_ms: int
-
-
-@attrs.frozen
-class MetadataNotPublished:
-    """Event: the metadata could not be published."""
-
-    checkpoint_id: int
-    error: PyFlinkStateError
-
-
-@attrs.frozen
-class EpochCommitted:
-    """Event: the sinks have committed what a completed checkpoint covers, up to ``epoch``."""
-
-    epoch: int
-
-
-@attrs.frozen
-class PendingAborted:
-    """Event: the attempt or the job is over, which aborts pending checkpoints.
-
-    They do not count as failures.
-    """
-
-    error: PyFlinkStateError
-
-
-@attrs.frozen
-class RunEnded:
-    """Event: the run is over; the configured number of checkpoints stays."""
-
-
-Event = (
-    BarrierAligned
-    | CheckpointAck
-    | CheckpointDecline
-    | TimePassed
-    | MetadataPublished
-    | MetadataNotPublished
-    | EpochCommitted
-    | PendingAborted
-    | RunEnded
-)
-
-
 class CheckpointCoordinator:
     """Decides when checkpoints begin, are complete, fail, and are deleted.
 
@@ -226,7 +156,8 @@ class CheckpointCoordinator:
 
     def __init__(self, settings: CheckpointSettings, last_id: int = 0, completed: Iterable[int] = ()) -> None:
         self._settings = settings
-        self._last_id = last_id
+        #: The highest id used so far.
+        self.last_id = last_id
         self._completed = list(completed)
         self._savepoints: set[int] = set()
         self._pending: dict[int, PendingCheckpoint] = {}
@@ -234,19 +165,6 @@ class CheckpointCoordinator:
         self._last_completion_ms: int | None = None
         self._committed_epoch = 0
         self._failures = 0
-
-    def handle(self, event: Event) -> list[Instruction]:
-        """Process an event and return the resulting instructions in order.
-
-        Raises:
-            ImpossibleEventError: a checkpoint was published that is not pending.
-        """
-        return _HANDLERS[type(event)](self, event)
-
-    @property
-    def last_id(self) -> int:
-        """The highest id used so far."""
-        return self._last_id
 
     @property
     def latest_completed(self) -> int | None:
@@ -290,25 +208,26 @@ class CheckpointCoordinator:
         timestamp_ms: int = 0,
     ) -> PendingCheckpoint:
         """Begin a checkpoint or a savepoint at the barrier of ``epoch``; ``timestamp_ms`` is kept with it."""
-        self._last_id += 1
+        self.last_id += 1
         if savepoint is None:
             self._last_trigger_ms = now_ms
-        pending = PendingCheckpoint(self._last_id, epoch, now_ms, set(subtasks), savepoint)
+        pending = PendingCheckpoint(self.last_id, epoch, now_ms, set(subtasks), savepoint)
         pending.timestamp_ms = timestamp_ms
-        self._pending[self._last_id] = pending
+        self._pending[self.last_id] = pending
         return pending
 
-    def _barrier_aligned(self, event: BarrierAligned) -> list[Instruction]:
-        pending = self._pending.get(event.checkpoint_id)
+    def aligned(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
+        """Every subtask has reached the barrier, and the epoch's output is prepared."""
+        pending = self._pending.get(checkpoint_id)
         if pending is None:
             return []
         if pending.aligned_ms is None:
-            pending.aligned_ms = event.now_ms
+            pending.aligned_ms = now_ms
             if pending.savepoint is None:
-                self._last_trigger_ms = event.now_ms
+                self._last_trigger_ms = now_ms
         return self._try_to_complete(pending)
 
-    def _acknowledged(self, ack: CheckpointAck) -> list[Instruction]:
+    def acknowledged(self, ack: CheckpointAck) -> list[Instruction]:
         """A subtask has written its part."""
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
@@ -319,36 +238,36 @@ class CheckpointCoordinator:
             pending.acks[ack.slot] = ack
         return self._try_to_complete(pending)
 
-    def _declined(self, message: CheckpointDecline) -> list[Instruction]:
-        """A subtask could not write its part."""
-        return self._fail(message.checkpoint_id, message.error)
-
-    def _time_passed(self, event: TimePassed) -> list[Instruction]:
+    def time_passed(self, now_ms: int) -> list[Instruction]:
+        """Let checkpoints expire whose barrier was aligned too long ago."""
         instructions: list[Instruction] = []
         for pending in self.pending:
-            if pending.aligned_ms is None or event.now_ms - pending.aligned_ms < self._settings.timeout_ms:
+            if pending.aligned_ms is None or now_ms - pending.aligned_ms < self._settings.timeout_ms:
                 continue
             missing = ", ".join(sorted(map(str, pending.missing))) or "the checkpoint that is taken with it"
             error = CheckpointStorageError(
                 f"checkpoint {pending.checkpoint_id} expired after {self._settings.timeout_ms} ms, "
                 f"waiting for {missing}"
             )
-            instructions += self._fail(pending.checkpoint_id, error)
+            instructions += self.failed(pending.checkpoint_id, error)
         return instructions
 
-    def _published(self, event: MetadataPublished) -> list[Instruction]:
-        """Complete the checkpoint, which subsumes older ones."""
-        checkpoint_id = event.checkpoint_id
+    def published(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
+        """The checkpoint exists: it is complete, and subsumes older ones.
+
+        Raises:
+            ImpossibleEventError: it is not pending.
+        """
         done = self._pending.pop(checkpoint_id, None)
         if done is None:
             raise ImpossibleEventError(f"checkpoint {checkpoint_id} was published, but is not pending")
         self._failures = 0
-        self._last_completion_ms = event.now_ms
+        self._last_completion_ms = now_ms
         if done.savepoint is not None:
             self._savepoints.add(checkpoint_id)
             return [NotifyComplete(checkpoint_id)] if done.savepoint.stops_job else []
         self._completed.append(checkpoint_id)
-        surplus = self._subsumed()
+        surplus = self.discard_surplus()
         older = [
             pending
             for pending in self.pending
@@ -363,79 +282,53 @@ class CheckpointCoordinator:
             NotifyComplete(checkpoint_id),
         ]
 
-    def _committed(self, event: EpochCommitted) -> list[Instruction]:
-        self._committed_epoch = event.epoch
+    def committed(self, epoch: int) -> list[Instruction]:
+        """The sinks have committed what a completed checkpoint covers, up to ``epoch``."""
+        self._committed_epoch = epoch
         instructions: list[Instruction] = []
         for pending in self.pending:
             instructions += self._try_to_complete(pending)
         return instructions
 
-    def _subsumed(self, _: RunEnded | None = None) -> list[Instruction]:
+    def discard_surplus(self) -> list[Instruction]:
         """Delete the oldest completed checkpoints beyond the number to be kept."""
         surplus = self._completed[: -self._settings.num_retained]
         self._completed = self._completed[-self._settings.num_retained :]
         return [DiscardCheckpoint(old) for old in surplus]
 
-    def _not_published(self, event: MetadataNotPublished) -> list[Instruction]:
-        return self._fail(event.checkpoint_id, event.error)
-
-    def _aborted(self, event: PendingAborted) -> list[Instruction]:
+    def abort_pending(self, error: PyFlinkStateError) -> list[Instruction]:
+        """The attempt or the job is over; what is pending does not count as failed."""
         pending, self._pending = self._pending, {}
-        return [AbandonCheckpoint(checkpoint, event.error, False) for checkpoint in pending.values()]
+        return [AbandonCheckpoint(checkpoint, error, False) for checkpoint in pending.values()]
 
     def _try_to_complete(self, pending: PendingCheckpoint) -> list[Instruction]:
         if pending.missing or pending.aligned_ms is None or pending.state is not _State.TRIGGERED:
             return []
-        if not self._may_complete(pending):
+        # A savepoint may complete only when the job cannot go back to before it.
+        is_alone = pending.savepoint is None or pending.savepoint.checkpoint_id is None
+        if not is_alone and pending.epoch > self._committed_epoch:
             return []
         pending.state = _State.COMPLETING
         return [WriteMetadata(pending)]
 
-    def _may_complete(self, pending: PendingCheckpoint) -> bool:
-        """Return whether it may complete: a savepoint only when the job cannot go back to before it."""
-        is_alone = pending.savepoint is None or pending.savepoint.checkpoint_id is None
-        return is_alone or pending.epoch <= self._committed_epoch
-
-    def _savepoints_with(self, checkpoint_id: int) -> list[PendingCheckpoint]:
-        return [
-            pending
-            for pending in self.pending
-            if pending.savepoint is not None and pending.savepoint.checkpoint_id == checkpoint_id
-        ]
-
-    def _fail(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
+    def failed(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
+        """A subtask could not write its part, or the metadata could not be published."""
         pending = self._pending.pop(checkpoint_id, None)
         if pending is None:
             return []
         instructions: list[Instruction] = [AbandonCheckpoint(pending, error)]
         if pending.savepoint is not None:
             return instructions
-        for savepoint in self._savepoints_with(checkpoint_id):
-            del self._pending[savepoint.checkpoint_id]
-            instructions.append(AbandonCheckpoint(savepoint, error))
+        for other in self.pending:
+            if other.savepoint is not None and other.savepoint.checkpoint_id == checkpoint_id:
+                del self._pending[other.checkpoint_id]
+                instructions.append(AbandonCheckpoint(other, error))
         self._failures += 1
         if self._failures > self._settings.tolerable_failures:
-            instructions.append(FailJob(_too_many(self._failures, self._settings, error)))
+            exceeded = CheckpointFailuresExceededError(
+                f"exceeded checkpoint tolerable failure threshold: {self._failures} in a row failed, "
+                f"tolerated are {self._settings.tolerable_failures}; the last one: {error}"
+            )
+            instructions.append(FailJob(exceeded))
             self._failures = 0  # the restarted job counts from 0 again
         return instructions
-
-
-#: The handler of each event.
-_HANDLERS: dict[type, Callable[[CheckpointCoordinator, Any], list[Instruction]]] = {
-    BarrierAligned: CheckpointCoordinator._barrier_aligned,
-    CheckpointAck: CheckpointCoordinator._acknowledged,
-    CheckpointDecline: CheckpointCoordinator._declined,
-    TimePassed: CheckpointCoordinator._time_passed,
-    MetadataPublished: CheckpointCoordinator._published,
-    MetadataNotPublished: CheckpointCoordinator._not_published,
-    EpochCommitted: CheckpointCoordinator._committed,
-    PendingAborted: CheckpointCoordinator._aborted,
-    RunEnded: CheckpointCoordinator._subsumed,
-}
-
-
-def _too_many(failures: int, settings: CheckpointSettings, error: PyFlinkStateError) -> CheckpointError:
-    return CheckpointFailuresExceededError(
-        f"exceeded checkpoint tolerable failure threshold: {failures} in a row failed, tolerated are "
-        f"{settings.tolerable_failures}; the last one: {error}"
-    )

@@ -1,4 +1,4 @@
-"""The slots of a job: what they run and restore, the driver's end of them, whether a checkpoint fits."""
+"""The settings of a job, and its slots: what they run and restore, and whether a checkpoint fits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import check_parallelism, hash_has_changed, key_group_range
 from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.errors import IncompatibleCheckpointError
+from pyflinkstate.runtime.master.observe import JobListener
 from pyflinkstate.runtime.plan import JobPlan, SettledOperator
 from pyflinkstate.runtime.queries import LiveSlots
+from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, RestartStrategy
 from pyflinkstate.runtime.slots import Control, SlotRegistry
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import DriverLink
@@ -26,6 +28,29 @@ from pyflinkstate.runtime.wire import (
     new_secret,
     pickled,
 )
+
+
+@attrs.frozen(kw_only=True)
+class JobSettings:
+    """The settings that the user made in the environment."""
+
+    name: str
+    checkpoints: CheckpointSettings
+    restart: RestartStrategy
+    listeners: tuple[JobListener, ...] = ()
+    state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
+    retention: ExternalizedCheckpointRetention | None = None
+    allow_non_restored_state: bool = False
+    fall_back: bool = False
+    slot_memory_bytes: int | None = None
+    job_parameters: dict[str, str] = attrs.Factory(dict)
+    #: How many epochs may be read and shuffled before their turn: one or none.
+    epochs_ahead: int = 1
+    #: Whether connections over TCP are encrypted.
+    is_encrypted: bool = False
+    #: The address of the web page, without its token; None if there is none.
+    page: str | None = None
+
 
 #: How long the engine may take to end the tasks of a failed attempt before their slots are cut off.
 CUT_OFF_MS = 2_000
@@ -82,6 +107,7 @@ class Deployments:
         self, operator: SettledOperator, attempt: int, epoch: int, restore: RestorePoint | None
     ) -> list[DeploySlot]:
         state = None if restore is None else restore.metadata.operator(operator.operator_id)
+        watermarks = {} if restore is None else restore.metadata.watermarks
         assignments = [StateAssignment()] * operator.parallelism
         if state is not None:
             assignments = assign_state(
@@ -106,7 +132,7 @@ class Deployments:
                 state=assignment,
                 incremental=self._incremental,
                 memory_bytes=self._memory_bytes,
-                watermark=_watermark_of(operator, restore),
+                watermark=watermarks.get(operator.operator_id, NO_WATERMARK),
                 job_parameters=self._job_parameters,
             )
             for subtask, assignment in enumerate(assignments)
@@ -181,14 +207,6 @@ class JobSlots:
         if at_ms is not None and not (if_due and self._clock.monotonic_ms() < at_ms):
             self._cut_off_at_ms = None
             self.registry.end()
-
-
-def _watermark_of(operator: SettledOperator, restore: RestorePoint | None) -> int:
-    return (
-        NO_WATERMARK
-        if restore is None
-        else restore.metadata.watermarks.get(operator.operator_id, NO_WATERMARK)
-    )
 
 
 def fit(

@@ -47,9 +47,9 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
     Wait,
 )
+from pyflinkstate.runtime.master.job_log import told_to_end_by
 from pyflinkstate.runtime.master.machine import JobMachine, Phase, Script
-from pyflinkstate.runtime.master.reports.job_log import told_to_end_by
-from pyflinkstate.runtime.master.reports.observe import JobExecutionResult
+from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
 from pyflinkstate.runtime.slots import SlotLost

@@ -508,7 +508,22 @@ def _is_cancellation(error: PyFlinkStateError) -> bool:
 def take(job: JobMachine, event: Event) -> Script[None]:
     """Do what an event leads to, in whatever phase it comes."""
     job.course.take(event)
-    yield from _HANDLERS[type(event)](job, event)
+    match event:
+        case EpochEnded():
+            _epoch_ended(job, event)
+        case ShuffledAhead():
+            yield from _shuffled_ahead(job, event)
+        case CheckpointCompleted():
+            yield from _checkpoint_completed(job, event)
+        case TaskReport():
+            yield from _task_reported(job, event)
+        case SavepointRequest():
+            _savepoint_requested(job, event)
+        case CancelJob():
+            by = event.by and f" by {event.by}"
+            raise JobCancelledError(f"job {job.facts.name!r} was cancelled{by}", by=event.by)
+        case Failed() | SlotLost():
+            _failed(job, event)
 
 
 def take_all(job: JobMachine, outcomes: list[Outcome]) -> Script[None]:
@@ -534,19 +549,23 @@ def shuffle_ahead(job: JobMachine) -> Script[None]:
 # --- what an event leads to --------------------------------------------------------------------------
 
 
-def _epoch_ended(job: JobMachine, event: EpochEnded) -> Iterable[Instruction]:
+def _epoch_ended(job: JobMachine, event: EpochEnded) -> None:
     epoch = job.flight.end(event.run)
     if epoch is not None and event.error is not None:
         raise event.error
     if epoch is not None:
         epoch.results = event.results or []
-    return ()
 
 
-def _shuffled_ahead(job: JobMachine, event: ShuffledAhead) -> Iterable[Instruction]:
+def _shuffled_ahead(job: JobMachine, event: ShuffledAhead) -> Script[None]:
     if job.flight.ahead is not None and job.flight.ahead.number == event.number:
         job.flight.ahead = None
-    return shuffle_ahead(job)
+    yield from shuffle_ahead(job)
+
+
+def _failed(job: JobMachine, event: Failed | SlotLost) -> None:
+    if isinstance(event, Failed) or event.attempt == job.attempt:
+        raise event.error
 
 
 def _checkpoint_completed(job: JobMachine, done: CheckpointCompleted) -> Script[None]:
@@ -582,18 +601,7 @@ def _task_reported(job: JobMachine, report: TaskReport) -> Script[None]:
     yield CountReport(report)
 
 
-def _slot_lost(job: JobMachine, event: SlotLost) -> Iterable[Instruction]:
-    if event.attempt == job.attempt:
-        raise event.error
-    return ()
-
-
-def _cancelled(job: JobMachine, event: CancelJob) -> Iterable[Instruction]:
-    by = event.by and f" by {event.by}"
-    raise JobCancelledError(f"job {job.facts.name!r} was cancelled{by}", by=event.by)
-
-
-def _savepoint_requested(job: JobMachine, request: SavepointRequest) -> Iterable[Instruction]:
+def _savepoint_requested(job: JobMachine, request: SavepointRequest) -> None:
     if not job.facts.has_checkpoints:
         why = "a savepoint needs enable_checkpointing(), as it is taken with a checkpoint"
         request.fail(ConfigurationError(why))
@@ -602,23 +610,7 @@ def _savepoint_requested(job: JobMachine, request: SavepointRequest) -> Iterable
         request.fail(CheckpointError(why))
     else:
         job.savepoints.append(request)
-    return ()
 
-
-def _failed(_: JobMachine, event: Failed) -> Iterable[Instruction]:
-    raise event.error
-
-
-_HANDLERS: dict[type, Callable[[JobMachine, Any], Iterable[Instruction]]] = {
-    CancelJob: _cancelled,
-    CheckpointCompleted: _checkpoint_completed,
-    EpochEnded: _epoch_ended,
-    Failed: _failed,
-    SavepointRequest: _savepoint_requested,
-    ShuffledAhead: _shuffled_ahead,
-    SlotLost: _slot_lost,
-    TaskReport: _task_reported,
-}
 
 _SAME_AGAIN = (
     "\nThe same error came with the same record as before the restart, so the job does not try again. To "

@@ -135,6 +135,7 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
         return self.keyed_backend(descriptor).get_partitioned_state(descriptor)
 
 
+@attrs.frozen(eq=False)
 class KeylessTimerService(TimerService):
     """The timer service of a stream without keys: it has the time and no timers, as in Flink.
 
@@ -143,9 +144,8 @@ class KeylessTimerService(TimerService):
         now_ms: returns the processing time in ms since 1970.
     """
 
-    def __init__(self, time: TaskTime | SubtaskTime, now_ms: Callable[[], int]) -> None:
-        self._time = time
-        self._now_ms = now_ms
+    _time: TaskTime | SubtaskTime
+    _now_ms: Callable[[], int]
 
     def current_processing_time(self) -> int:
         return self._now_ms()

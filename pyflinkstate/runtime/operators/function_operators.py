@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, cast
 
+import attrs
+
 from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener, TimeDomain, TimerService
 from pyflinkstate.api.functions import (
     CoFlatMapFunction,
@@ -289,12 +291,12 @@ class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerC
         return _ReadOnlyView(state_descriptor.name, self._state_of(state_descriptor))
 
 
+@attrs.frozen(eq=False)
 class _ReadOnlyView(ReadOnlyBroadcastState):
     """A read-only broadcast state, for records of the other input."""
 
-    def __init__(self, name: str, state: BroadcastState) -> None:
-        self._name = name
-        self._state = state
+    _name: str
+    _state: BroadcastState
 
     def get(self, key: StateValue) -> StateValue:
         return self._state.get(key)

@@ -105,60 +105,52 @@ class BatchReduce(RollingReduce):
         self._state.clear()
 
 
-def _check_field(position: object) -> None:
-    """Raise ``ConfigurationError`` unless ``position`` is the index or the name of a field."""
-    if isinstance(position, bool) or not isinstance(position, (int, str)):
-        raise ConfigurationError(
-            f"min, max, min_by, max_by and sum take the index (an int) or the name (a str) of a field, not "
-            f"{position!r}"
-        )
-
-
-class FieldReduce(ReduceFunction):
-    """Combines one field of two records; the other fields are those of the first record.
+class _FieldFunction(ReduceFunction):
+    """Combines two records by one of their fields.
 
     Args:
         position: the index or name of the field; 0 is the record itself if it has no fields.
-        combine: combines two values of the field.
+        combine: called with both values of the field.
+
+    Raises:
+        ConfigurationError: ``position`` is neither.
     """
 
     def __init__(self, position: int | str, combine: Callable[[Any, Any], object]) -> None:
-        _check_field(position)
+        if isinstance(position, bool) or not isinstance(position, (int, str)):
+            raise ConfigurationError(
+                f"min, max, min_by, max_by and sum take the index (an int) or the name (a str) of a field, "
+                f"not {position!r}"
+            )
         self._position = position
         self._combine = combine
-
-    def reduce(self, value1: Any, value2: Any) -> Record:
-        if not has_fields(value1):
-            _check_whole(self._position, value1)
-            return self._combine(value1, value2)
-        combined = self._combine(value1[self._position], value2[self._position])
-        return _replaced(value1, self._position, combined)
-
-
-class RecordChoice(ReduceFunction):
-    """Chooses one of two records by one of their fields; the first one if the fields are equal."""
-
-    def __init__(self, position: int | str, prefers_second: Callable[[Any, Any], bool]) -> None:
-        _check_field(position)
-        self._position = position
-        self._prefers_second = prefers_second
-
-    def reduce(self, value1: Record, value2: Record) -> Record:
-        first, second = self._field(value1), self._field(value2)
-        return value2 if self._prefers_second(first, second) else value1
 
     def _field(self, record: Any) -> Record:
         if has_fields(record):
             return record[self._position]
-        _check_whole(self._position, record)
+        if self._position != 0:
+            raise BadRecordError(
+                f"the plain value {safe_repr(record)} has no field {self._position!r}; it is itself field 0"
+            )
         return record
 
 
-def _check_whole(position: int | str, record: Record) -> None:
-    if position != 0:
-        raise BadRecordError(
-            f"the plain value {safe_repr(record)} has no field {position!r}; it is itself field 0"
-        )
+class FieldReduce(_FieldFunction):
+    """Replaces the field by what ``combine`` returns; the other fields are those of the first record."""
+
+    def reduce(self, value1: Any, value2: Any) -> Record:
+        if not has_fields(value1):
+            return self._combine(self._field(value1), value2)
+        combined = self._combine(value1[self._position], value2[self._position])
+        return _replaced(value1, self._position, combined)
+
+
+class RecordChoice(_FieldFunction):
+    """Chooses the second record if ``combine`` returns True, otherwise the first one."""
+
+    def reduce(self, value1: Record, value2: Record) -> Record:
+        prefers_second = self._combine(self._field(value1), self._field(value2))
+        return value2 if prefers_second else value1
 
 
 def has_fields(record: Record) -> bool:

@@ -11,8 +11,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from pyflinkstate.api.functions import FlatMapFunction
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import FlatMapFunction, Record
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ParallelismError
 from pyflinkstate.runtime.plan.nodes import (
@@ -173,16 +172,10 @@ class Exchanges:
         self._keyed = keyed
         #: The number of partitions of a node's results; None if the source decides.
         self._partitions: dict[Node, int | None] = {**keyed}
-        self._made: list[Exchange] = []
-        self._rebalanced: set[tuple[Node, Edge]] = set()
-
-    def made(self) -> tuple[Exchange, ...]:
-        """Return the exchanges of all nodes that were processed."""
-        return tuple(self._made)
-
-    def rebalanced(self) -> frozenset[tuple[Node, Edge]]:
-        """Return which operators with state are sent records in turn, for having another parallelism."""
-        return frozenset(self._rebalanced)
+        #: The exchanges of all nodes that were processed.
+        self.made: list[Exchange] = []
+        #: The operators with state that are sent records in turn, for having another parallelism.
+        self.rebalanced: set[tuple[Node, Edge]] = set()
 
     def settle(self, node: Node) -> None:
         """Process a node; those before it must have been processed already.
@@ -194,18 +187,19 @@ class Exchanges:
             self._check_forward(node, edge)
         exchange = self._exchange(node) if isinstance(node, (ChainNode, SinkNode)) else None
         if exchange is not None:
-            self._made.append(exchange)
+            self.made.append(exchange)
         if isinstance(node, StatefulNode):
-            self._rebalanced.update((node, edge) for edge in self._unequal(node))
+            self.rebalanced.update((node, edge) for edge in self._unequal(node))
         if node not in self._keyed:
             self._partitions[node] = self._before(node) if exchange is None else exchange.parallelism
 
     def _exchange(self, node: ChainNode | SinkNode) -> Exchange | None:
         edges = self._edges.of(node.parent)
         parallelism = node.parallelism
-        if parallelism is None and all(_keeps_partitions(edge) for edge in edges):
-            return None
         if parallelism is None:
+            partitions = [edge.partition for edge in edges if edge.partition is not None]
+            if all(one.partitioning is Partitioning.FORWARD for one in partitions):
+                return None
             parallelism = self._parallelism
         upper = node.max_parallelism or self._max_parallelism
         check_parallelism(parallelism, upper or default_max_parallelism(parallelism))
@@ -215,7 +209,7 @@ class Exchanges:
         if len(inputs) == 1 and inputs[0][1] is Partitioning.FORWARD:
             return None
         how = "/".join(dict.fromkeys(how.value for _, how, _ in inputs))
-        number = len(self._made) + 1
+        number = len(self.made) + 1
         return Exchange(node, f"{how}-{number}", f"{how} -> {node.name}", inputs, parallelism)
 
     def _partitioning(self, edge: Edge, parallelism: int) -> Partitioning:
@@ -258,10 +252,6 @@ class Exchanges:
         for edge in edges:
             if edge.partition is not None and edge.partition.partitioning is Partitioning.FORWARD:
                 yield edge
-
-
-def _keeps_partitions(edge: Edge) -> bool:
-    return edge.partition is None or edge.partition.partitioning is Partitioning.FORWARD
 
 
 S = TypeVar("S", bound=Hashable)

@@ -8,8 +8,7 @@ from functools import cached_property
 
 import attrs
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.values import Offset, UserFunction
+from pyflinkstate.api import KeyedProcessFunction, Offset, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import StatefulOperator
@@ -198,7 +197,7 @@ class JobPlan:
                 for way in self._ways_of(edge, copies, Input(edge.node, how), 0, head.parallelism)
             ]
         own = head.operators(has_side_outputs=head in self._tagged) if isinstance(head, ChainNode) else []
-        return list(self._ways_before(head, tuple(own)))
+        return [way for before, chain in self._read(head, tuple(own)) for way in self._ways(before, chain)]
 
     def _ways_to_state(self, head: StatefulNode) -> Iterator[Branch]:
         parallelism = self.operator_of(head).parallelism
@@ -215,12 +214,6 @@ class JobPlan:
         last = edge.partition.operators(parallelism) if is_custom else []  # type: ignore[union-attr]
         for branch in self._ways(edge.node, (*copying(copies), *last)):
             yield attrs.evolve(branch, input=one, input_number=number)
-
-    def _ways_before(
-        self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
-    ) -> Iterator[Branch]:
-        for before, operators in self._read(node, after):
-            yield from self._ways(before, operators)
 
     def _read(
         self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
@@ -322,20 +315,15 @@ def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
 
     An operator that is reached on many ways is part of many branches.
     """
-    found: set[int] = set()
-    for name, function in _functions_of_branches(plan):
-        if id(function) not in found:
-            found.add(id(function))
-            yield name, function
-
-
-def _functions_of_branches(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
+    found: dict[int, tuple[str, UserFunction]] = {}
     for head in plan.heads():
         for branch in plan.branches(head):
-            for operator in branch.operators:
-                yield operator.name, operator.function
+            named = [(operator.name, operator.function) for operator in branch.operators]
             if branch.input is not None and branch.input.partitioning is Partitioning.KEY:
-                yield f"key_by before {head.name}", branch.input.select_key
+                named.append((f"key_by before {head.name}", branch.input.select_key))
+            for name, function in named:
+                found.setdefault(id(function), (name, function))
+    yield from found.values()
 
 
 def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | None) -> JobPlan:
@@ -367,8 +355,8 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
         operators,
         sources,
         shared,
-        exchanges.made(),
-        exchanges.rebalanced(),
+        tuple(exchanges.made),
+        frozenset(exchanges.rebalanced),
     )
 
 

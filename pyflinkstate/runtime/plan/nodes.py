@@ -10,10 +10,16 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.functions import KeySelector
-from pyflinkstate.api.time import TimestampAssigner, WatermarkAlignment
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Record, SelectKey, UserFunction
+from pyflinkstate.api import (
+    KeySelector,
+    PickledBytesTypeInfo,
+    Record,
+    SelectKey,
+    TimestampAssigner,
+    TypeInformation,
+    UserFunction,
+    WatermarkAlignment,
+)
 from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.plan.partitioners import CustomPartition

@@ -14,10 +14,15 @@ from itertools import cycle, islice
 
 import attrs
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeySelector, MapFunction, Partitioner
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api import (
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    Record,
+    RuntimeContext,
+    UserFunction,
+    safe_repr,
+)
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.operators import close_functions, open_function
 

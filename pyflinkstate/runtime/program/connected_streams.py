@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    K,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeySelector,
+    L,
+    MapStateDescriptor,
+    OutputType,
+    R,
+    T,
+    TypeInformation,
+    UserFunction,
 )
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.types import OutputType, TypeInformation
-from pyflinkstate.api.values import K, L, R, T, UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator, TwoInputOperator
 from pyflinkstate.runtime.plan import Input, Partitioning

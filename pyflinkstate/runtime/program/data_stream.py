@@ -8,22 +8,34 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import attrs
 
-from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
-from pyflinkstate.api.checks import check_text, positive
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    AsyncFunctionDescriptor,
     FilterFunction,
     FlatMapFunction,
+    K,
     KeySelector,
     MapFunction,
+    MapStateDescriptor,
+    OutputTag,
+    OutputType,
     Partitioner,
     ProcessFunction,
+    Record,
+    SparkObject,
+    SparkSchema,
+    T,
+    T_co,
+    TypeInformation,
+    Types,
+    UserFunction,
+    W,
+    WatermarkStrategy,
+    WindowAssigner,
+    check_text,
+    check_type,
+    declared_type,
+    positive,
 )
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import OutputType, TypeInformation, Types, check_type, declared_type
-from pyflinkstate.api.values import K, Record, SparkObject, SparkSchema, T, T_co, UserFunction, W
-from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.operators import OneInputOperator, Projection, lives_in_slot
@@ -57,7 +69,7 @@ from pyflinkstate.runtime.program.user_functions import (
     check_function,
     check_same_type,
     name_of,
-    refuse_checkpointed,
+    refuse_checkpointed_in_tasks,
     type_of,
 )
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
@@ -270,9 +282,11 @@ class DataStream(Generic[T_co]):
     def async_wait(self, descriptor: AsyncFunctionDescriptor, output_type: OutputType | None) -> DataStream:
         """Append an async function. ``AsyncDataStream`` calls it."""
         function = descriptor.async_function
-        refuse_checkpointed(function, "async functions")
+        refuse_checkpointed_in_tasks(function, "async functions")
         output_type = declared_type("output_type", output_type)
-        return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
+        return DataStream(
+            self._env, ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type)
+        )
 
     def key_by(
         self,
@@ -291,7 +305,7 @@ class DataStream(Generic[T_co]):
 
         check_function("key_by()", key_selector, (KeySelector,), arguments=1)
         check_type("key_type", key_type)
-        refuse_checkpointed(key_selector, _ROUTING)
+        refuse_checkpointed_in_tasks(key_selector, _ROUTING)
         return KeyedStream(self._env, self._node, key_selector, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
@@ -305,10 +319,7 @@ class DataStream(Generic[T_co]):
         if lives_in_slot(func):
             operator, keeps_type = OneInputOperator(kind, func), kind == "filter"
             return self.stateful((self.as_input(),), operator, name, output_type, keeps_type=keeps_type)
-        return self._append(ChainNode(self._node, kind, func, name, output_type))
-
-    def _append(self, node: Node) -> DataStream:
-        return DataStream(self._env, node)
+        return DataStream(self._env, ChainNode(self._node, kind, func, name, output_type))
 
     # --- names and numbers ---------------------------------------------------------------------
 
@@ -453,11 +464,11 @@ class DataStream(Generic[T_co]):
         check_function("partition_custom()", partitioner, (Partitioner,), arguments=2)
         check_function("partition_custom()", key_selector, (KeySelector,), arguments=1)
         for function in (partitioner, key_selector):
-            refuse_checkpointed(function, _ROUTING)
+            refuse_checkpointed_in_tasks(function, _ROUTING)
         return self._partitioned(Partitioning.CUSTOM, partitioner, key_selector)
 
     def _partitioned(self, partitioning: Partitioning, *functions: UserFunction) -> DataStream:
-        return self._append(PartitionNode(self._node, partitioning, partitioning.value, *functions))
+        return DataStream(self._env, PartitionNode(self._node, partitioning, partitioning.value, *functions))
 
     # --- chaining ----------------------------------------------------------------------------------------
 

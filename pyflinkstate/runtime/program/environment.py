@@ -6,14 +6,23 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from pyflinkstate.api.checks import check_dataframe, check_text, positive
-from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.api.metrics import MetricReporter
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state_backend import CheckpointStorage, StateBackend
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import TypeInformation, check_type
-from pyflinkstate.api.values import Offset, SparkObject, T, TypedValue
+from pyflinkstate.api import (
+    CheckpointStorage,
+    Configuration,
+    MetricReporter,
+    Offset,
+    SparkObject,
+    StateBackend,
+    T,
+    TypedValue,
+    TypeInformation,
+    WatermarkStrategy,
+    check_dataframe,
+    check_text,
+    check_type,
+    positive,
+    safe_repr,
+)
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
     JobExecutionResult,
@@ -35,8 +44,7 @@ from pyflinkstate.runtime.program.environment_sources import (
     query_source,
 )
 from pyflinkstate.runtime.program.job_client import JobClient, run_to_end
-from pyflinkstate.runtime.program.jobs import Jobs
-from pyflinkstate.runtime.program.start_points import LATEST
+from pyflinkstate.runtime.program.jobs import LATEST, Jobs
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
@@ -672,7 +680,7 @@ class StreamExecutionEnvironment:
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
-        return self.jobs.execute_async(job_name)
+        return JobClient(self.jobs.job_of_sinks(job_name), self._settings.savepoint_directory)
 
 
 def _mode_and_storage(

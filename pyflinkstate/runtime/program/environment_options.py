@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import attrs
 
-from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api import Configuration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.settings import (

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from pyflinkstate.api.checks import positive
-from pyflinkstate.api.configuration import Configuration, as_text
-from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, StateBackend
-from pyflinkstate.api.values import Setting as Value
+from pyflinkstate.api import (
+    Configuration,
+    EmbeddedRocksDBStateBackend,
+    Setting as Value,
+    StateBackend,
+    as_text,
+    positive,
+)
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError

@@ -7,10 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pyflinkstate.api.checks import check_dataframe, positive
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation, check_type
-from pyflinkstate.api.values import SparkObject, TypedValue
+from pyflinkstate.api import (
+    SparkObject,
+    TypedValue,
+    TypeInformation,
+    check_dataframe,
+    check_type,
+    positive,
+    safe_repr,
+)
 from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.jobs import Jobs

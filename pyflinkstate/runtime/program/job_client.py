@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from pyflinkstate import notebook
-from pyflinkstate.api.values import JobID, Key, Namespace, T, TypedValue
+from pyflinkstate.api import JobID, Key, Namespace, T, TypedValue
 from pyflinkstate.errors import CheckpointError, ConfigurationError, ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.master import Job, JobExecutionResult, SavepointRequest
 from pyflinkstate.runtime.queries import StateAnswer, state_reader

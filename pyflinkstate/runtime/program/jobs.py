@@ -1,18 +1,19 @@
-"""The jobs of an environment: made of its streams, run, monitored, and turned into results."""
+"""The jobs of an environment: made of its streams, started, monitored, and turned into results."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import uuid
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from pyflinkstate.api.checks import check_text
-from pyflinkstate.api.metrics import MetricReporter
-from pyflinkstate.api.values import Record, SparkObject, SparkSchema
+from pyflinkstate.api import MetricReporter, Record, SparkObject, SparkSchema, check_text
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
@@ -22,17 +23,17 @@ from pyflinkstate.runtime.master import (
     JobSettings,
     MonitorOfProgram,
     ProgressLine,
+    RestorePoint,
     WebPageSettings,
     load_monitor,
 )
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.program.job_client import CloseableIterator, JobClient, run_to_end
-from pyflinkstate.runtime.program.start_points import StartPoints, streaming_source_of
+from pyflinkstate.runtime.program.job_client import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
-from pyflinkstate.runtime.sources import CachedRecords, CachedSource
+from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
 from pyflinkstate.runtime.spark import (
     epoch_rdds,
     epoch_runner,
@@ -41,11 +42,114 @@ from pyflinkstate.runtime.spark import (
     row_schema,
     sessions,
 )
+from pyflinkstate.runtime.storage import (
+    CheckpointFolders,
+    FileSystemCheckpointStorage,
+    load_checkpoint,
+    temporary_folder,
+)
 from pyflinkstate.runtime.wire import SystemClock
 
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
+
+
+#: The word for the newest completed checkpoint in the checkpoint directory.
+LATEST = "latest"
+
+_log = logging.getLogger("pyflinkstate.configuration")
+
+
+@attrs.define(eq=False)
+class StartPoints:
+    """Finds the storage of an environment's jobs, and the checkpoint that each starts from.
+
+    Attributes:
+        settings: the settings of the environment.
+        is_local: whether Spark runs on this machine.
+    """
+
+    settings: EnvironmentSettings
+    is_local: bool
+    _temporary_storage: Path | None = None
+
+    def storage(self) -> CheckpointFolders | None:
+        """Return the directory of checkpoints, or None if there is none."""
+        where = self.settings.checkpoints.checkpoint_directory()
+        if not self.settings.checkpoints.is_checkpointing_enabled():
+            if where is None:
+                return None
+            _log.warning(
+                "a directory for checkpoints is set, but no interval: no checkpoints are taken until the "
+                "input ends, and output becomes visible only then, or with a savepoint. Call "
+                "enable_checkpointing()"
+            )
+        storage = CheckpointFolders(where or self._storage_of_this_run())
+        storage.check_writable()
+        return storage
+
+    def _storage_of_this_run(self) -> FileSystemCheckpointStorage:
+        """Return a directory that is deleted with the program; Flink uses the job manager's memory."""
+        if not self.is_local:
+            raise ConfigurationError(
+                "checkpoints need a directory that driver and executors can reach: pass it to "
+                "enable_checkpointing() or get_checkpoint_config().set_checkpoint_storage()"
+            )
+        if self._temporary_storage is None:
+            self._temporary_storage = temporary_folder(self, "pyflinkstate-")
+        return FileSystemCheckpointStorage(str(self._temporary_storage))
+
+    def restore_point(
+        self, plan: JobPlan, storage: CheckpointFolders | None, job_name: str
+    ) -> RestorePoint | None:
+        """Return what a job starts from, or None if it starts from the beginning."""
+        path = self.settings.restore_path
+        streaming = streaming_source_of(plan)
+        if storage is None:
+            if path is not None or plan.source.source.commits_every_epoch:
+                raise ConfigurationError(
+                    "restore_from() and from_streaming() need enable_checkpointing(): "
+                    "restored state is kept on"
+                )
+            return None
+        if streaming is not None:
+            return restore_streaming(streaming, storage, job_name, path)
+        if path is None:
+            return None
+        if path == LATEST:
+            metadata = storage.load_latest(job_name, self.settings.checkpoints.is_fall_back_enabled())
+            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+            return RestorePoint(metadata, uri, is_latest=True)
+        return RestorePoint(*load_checkpoint(path))
+
+
+def restore_streaming(
+    source: StreamingSource, storage: CheckpointFolders, job_name: str, path: str | None
+) -> RestorePoint | None:
+    """Choose the checkpoint that fits the position of the query; check that a given savepoint fits.
+
+    If it is the newest one, an older driver that still runs may complete another one before it is excluded.
+    """
+    if path is None or path == LATEST:
+        retained = iter(storage.load_retained(job_name))
+        newest = next(retained, None)
+        metadata = source.choose(chain(filter(None, [newest]), retained))
+        if metadata is None:
+            if path == LATEST:
+                storage.load_latest(job_name)  # raises an error that there is none
+            return None
+        uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+        return RestorePoint(metadata, uri, is_latest=metadata is newest)
+    named = RestorePoint(*load_checkpoint(path))
+    source.choose([named.metadata])
+    return named
+
+
+def streaming_source_of(plan: JobPlan) -> StreamingSource | None:
+    """Return the source that reads a streaming query, if there is one: it has no other beside it."""
+    sources = (node.source for node in plan.sources)
+    return next((source for source in sources if isinstance(source, StreamingSource)), None)
 
 
 @attrs.define(eq=False)
@@ -157,10 +261,6 @@ class Jobs:
     def add_sink_node(self, node: SinkNode) -> None:
         """Add a sink to the next job."""
         self._sinks.append(node)
-
-    def execute_async(self, job_name: str | None) -> JobClient:
-        """Run everything that leads to a sink, in the background."""
-        return JobClient(self.job_of_sinks(job_name), self._settings.savepoint_directory)
 
     def job_of_sinks(self, job_name: str | None, *own: SinkNode) -> Job:
         """Make a job of the sinks that were added since the last one, and of the caller's ``own`` sinks.

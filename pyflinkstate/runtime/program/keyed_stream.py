@@ -7,27 +7,35 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, overload
 
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    ACC,
     AggregateFunction,
     AllWindowFunction,
-    Function,
-    KeyedProcessFunction,
-    KeySelector,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    ReduceFunction,
-    WindowFunction,
-)
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.triggers import Trigger
-from pyflinkstate.api.types import OutputType, TypeInformation
-from pyflinkstate.api.values import ACC, K, K_co, R, Record, T, T_co, UserFunction, V, W
-from pyflinkstate.api.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
+    CountWindow,
+    Function,
+    K,
+    K_co,
+    KeyedProcessFunction,
+    KeySelector,
+    OutputTag,
+    OutputType,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    R,
+    Record,
+    ReduceFunction,
+    T,
+    T_co,
+    Trigger,
+    TypeInformation,
+    UserFunction,
+    V,
+    W,
     WindowAssigner,
+    WindowFunction,
 )
-from pyflinkstate.api.windows import CountWindow
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
     BatchReduce,
@@ -43,7 +51,7 @@ from pyflinkstate.runtime.program.user_functions import (
     check_callable,
     check_function,
     name_of,
-    refuse_checkpointed_contents,
+    refuse_checkpointed,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +113,11 @@ class _Windows(Generic[T, K, W]):
             check_function("a window", function, _WINDOW_FUNCTIONS)
         if contents is not list:
             check_function("a window", contents, (ReduceFunction, AggregateFunction), arguments=2)
-            refuse_checkpointed_contents(contents)
+            refuse_checkpointed(
+                contents,
+                "the reduce or aggregate function of a window is not notified of checkpoints: make the "
+                "window function one, which is called with the combined value",
+            )
         operator = window_operator(
             self._assigner,
             self._trigger,
@@ -296,7 +308,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
             ConfigurationError: ``func`` is not a KeyedProcessFunction.
         """
         check_function("process() on a keyed stream", func, (KeyedProcessFunction,))
-        return self._keyed_operator(func, name_of(func, "process"), output_type)
+        return self.stateful((self.as_input(),), func, name_of(func, "process"), output_type)
 
     def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
         """Combine all records of a key so far; every record emits the result up to then.
@@ -351,8 +363,3 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         function, keeps_type = OneInputOperator(kind, func, is_keyed=True), kind == "filter"
         name = name_of(func, kind)
         return self.stateful((self.as_input(),), function, name, output_type, keeps_type=keeps_type)
-
-    def _keyed_operator(
-        self, func: KeyedProcessFunction, name: str, output_type: OutputType | None
-    ) -> DataStream:
-        return self.stateful((self.as_input(),), func, name, output_type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
     AggregateFunction,
     AllWindowFunction,
     BroadcastProcessFunction,
@@ -23,12 +23,16 @@ from pyflinkstate.api.functions import (
     ProcessAllWindowFunction,
     ProcessFunction,
     ProcessWindowFunction,
+    Record,
     ReduceFunction,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    Types,
+    UserFunction,
     WindowFunction,
+    safe_repr,
 )
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import BadRecordError, ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.operators import KINDS, Projection, awaits, called, lives_in_slot
@@ -58,9 +62,8 @@ _CALLED: dict[type, tuple[str, ...]] = {
 
 def name_of(func: UserFunction, kind: str) -> str:
     """Return the default name of an operator."""
-    if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
-        return type(func).__name__
-    if isinstance(func, KeyedProcessFunction):
+    rich = (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction, KeyedProcessFunction)
+    if isinstance(func, rich):
         return type(func).__name__
     name = getattr(func, "__name__", kind)
     return kind if name == "<lambda>" else name
@@ -153,29 +156,26 @@ def refuse_async(func: UserFunction) -> None:
         )
 
 
-def refuse_checkpointed(func: UserFunction, what: str) -> None:
-    """Raise ``UnsupportedFeatureError`` for a function that takes part in checkpoints.
+def refuse_checkpointed(func: UserFunction, why: str) -> None:
+    """Raise ``UnsupportedFeatureError`` for a function that takes part in checkpoints; ``why`` says more."""
+    if lives_in_slot(func):
+        raise UnsupportedFeatureError(
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but {why}"
+        )
+
+
+def refuse_checkpointed_in_tasks(func: UserFunction, what: str) -> None:
+    """Raise ``UnsupportedFeatureError`` if a function that lives no longer than an epoch is checkpointed.
 
     Args:
         func: the function.
-        what: the functions that live no longer than the task of an epoch, of which it is one.
+        what: the functions of its kind, in the plural.
     """
-    if lives_in_slot(func):
-        raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but {what} live in "
-            f"Spark tasks, no longer than an epoch: keep the state in map(), flat_map(), filter() or "
-            f"process()"
-        )
-
-
-def refuse_checkpointed_contents(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` if the reduce or aggregate function of a window is checkpointed."""
-    if lives_in_slot(func):
-        raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but the reduce or "
-            f"aggregate function of a window is not notified of checkpoints: make the window function one, "
-            f"which is called with the combined value"
-        )
+    refuse_checkpointed(
+        func,
+        f"{what} live in Spark tasks, no longer than an epoch: keep the state in map(), flat_map(), filter() "
+        f"or process()",
+    )
 
 
 #: Stateless operators that pass records on unchanged.

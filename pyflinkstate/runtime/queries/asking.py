@@ -3,33 +3,46 @@
 All slots stand after the same epoch between two epochs, and at no other time. A question therefore names the
 epoch: the one after which the slots stand, or else the one that they process. Each slot answers at the end of
 that epoch only. A slot that has gone on already says so, and the question is asked again for the next one. So
-neither the job nor its slots have to wait for each other, and all answers are of the same epoch.
+neither the job nor its slots have to wait for each other, and all answers are of the same epoch. Record
+batches are then read as they come, from all slots at once.
 
 The state after an epoch may not be committed yet: after a failure, the job goes back to its last checkpoint.
+
+``pyflinkstate.state_access`` makes tables of the answers. As no room above is imported from here, it is
+loaded by its name when somebody asks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Protocol
 
 import attrs
+import pyarrow as pa
 
-from pyflinkstate.api.values import Key, Namespace
+from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace
+from pyflinkstate.backends.format import StateCodec
 from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import (
     ConfigurationError,
+    PyFlinkStateError,
     StateQueryError,
     StateQueryTimeoutError,
     UnknownOperatorError,
     UnknownStateError,
 )
 from pyflinkstate.runtime.plan import SettledOperator
-from pyflinkstate.runtime.queries.live_entries import LiveEntries, close_all
 from pyflinkstate.runtime.wire import (
     Address,
+    AnswerEnded,
     AskState,
     Channel,
     HandshakeLimits,
@@ -39,6 +52,149 @@ from pyflinkstate.runtime.wire import (
     StateFrozen,
     connect,
 )
+
+
+@attrs.define(eq=False, slots=False)
+class LiveEntries:
+    """The entries of one state after one epoch, as the slots send them. They can be read once.
+
+    The slots keep what they have frozen until it is read, or :meth:`close` is called, or nobody refers to
+    this object any more.
+
+    Attributes:
+        operator: the operator.
+        meta: describes the state.
+        epoch: the epoch after which the state was frozen.
+        now_ms: the job's time when it was frozen, in ms since 1970.
+    """
+
+    operator: SettledOperator
+    meta: RegisteredStateMeta
+    epoch: int
+    now_ms: int
+    _channels: Sequence[Channel] = attrs.field(repr=False)
+    _timeout_s: float = attrs.field(repr=False)
+    _on_close: Callable[[], None] = attrs.field(repr=False)
+    #: Idempotent, and called by the garbage collector if nobody else does.
+    close: Callable[[], None] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Close the connections when this object is collected."""
+        self.close = weakref.finalize(self, _closed, self._channels, self._on_close)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of ``key``, ``namespace`` if there is one, and ``value``, in no particular order.
+
+        Raises:
+            StateQueryError: a slot has died, or has cut the answer off because it was read too slowly.
+        """
+        schema = StateCodec(self.operator.node.key_type, self.meta, None).schema
+        try:
+            for data in self._messages():
+                yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        except (EOFError, OSError) as error:
+            if isinstance(error, PyFlinkStateError):
+                raise
+            raise StateQueryError(
+                f"a slot of operator {self.operator.operator_id!r} ended or cut off its answer: the job "
+                f"restarts or ends, or the answer was read too slowly; ask again",
+                operator=self.operator.operator_id,
+            ) from error
+        finally:
+            self.close()
+
+    def _messages(self) -> Iterator[bytes]:
+        waiting = list(self._channels)
+        while waiting:
+            for channel in self._ready(waiting):
+                if data := channel.recv_bytes():
+                    yield data
+                    continue
+                ended = channel.recv()
+                assert isinstance(ended, AnswerEnded)
+                if ended.error is not None:
+                    raise ended.error
+                waiting.remove(channel)
+
+    def _ready(self, waiting: list[Channel]) -> list[Channel]:
+        """Return the channels that have data to read."""
+        ready = [channel for channel in waiting if channel.poll()]  # an encrypted one may have read ahead
+        if ready:
+            return ready
+        sockets = select.poll()
+        for channel in waiting:
+            channel.watch(sockets, select.POLLIN)
+        descriptors = {descriptor for descriptor, _ in sockets.poll(self._timeout_s * 1000)}
+        if not descriptors:
+            raise StateQueryTimeoutError(
+                f"no slot of operator {self.operator.operator_id!r} has sent anything for "
+                f"{self._timeout_s:g} s",
+                operator=self.operator.operator_id,
+            )
+        return [channel for channel in waiting if channel.fileno() in descriptors]
+
+
+def _closed(channels: Sequence[Channel], on_close: Callable[[], None]) -> None:
+    close_all(channels)
+    on_close()
+
+
+def close_all(channels: Sequence[Channel]) -> None:
+    """Close connections; the slots release what they have frozen for them."""
+    for channel in channels:
+        with contextlib.suppress(OSError):
+            channel.close()
+
+
+_READER = "pyflinkstate.state_access.live"
+
+
+class StateAnswer(Protocol):
+    """The interface of :class:`pyflinkstate.state_access.live.LiveTable`."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch after which the state was frozen."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield record batches as they come."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return Arrow's reader of the batches."""
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as an Arrow table."""
+
+    def to_pandas(self) -> ArrowObject:
+        """Return all rows as a pandas ``DataFrame``."""
+
+    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+        """Return a DuckDB relation of all rows."""
+
+    def rows(self) -> Iterator[JsonObject]:
+        """Yield each row as a dict of Python values."""
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        """Yield each row as a dict of Python values."""
+
+    def close(self) -> None:
+        """Release the state that slots still keep for this answer."""
+
+    def __enter__(self) -> StateAnswer:
+        """Return the answer, which is closed at the end of the ``with`` block."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+
+
+def state_reader() -> ModuleType:
+    """Return the module whose ``query`` and ``query_value`` ask a job's ``StateQueries``."""
+    return importlib.import_module(_READER)
+
 
 #: Maximum number of open questions to one job: each may make the slots copy what changes meanwhile.
 MOST_AT_ONCE = 16

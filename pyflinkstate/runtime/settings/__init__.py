@@ -5,26 +5,26 @@ from pyflinkstate.runtime.settings.checkpoint_config import (
     ExternalizedCheckpointRetention,
     deletes_checkpoints,
 )
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.idle_settings import (
+from pyflinkstate.runtime.settings.checkpoint_settings import (
     CheckpointingMode,
+    CheckpointSettings,
     IdleCheckpointSettings,
     IdleExecutionSettings,
     IdleStreamSettings,
 )
-from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.option_names import why_without_effect
-from pyflinkstate.runtime.settings.reading import Reader
 from pyflinkstate.runtime.settings.restart import (
     RESTART_PARTS,
     DefaultRestart,
     FallbackRestart,
+    JobStatus,
     RestartStrategies,
     RestartStrategy,
     RestartTracker,
     read_restart_strategy,
 )
 from pyflinkstate.runtime.settings.setting import (
+    Reader,
     Setting,
     SettingsGroup,
     a_switch,

@@ -11,11 +11,13 @@ import attrs
 from pyflinkstate.api.state_backend import CheckpointStorage
 from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
-from pyflinkstate.runtime.settings.idle_settings import CheckpointingMode, IdleCheckpointSettings
-from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.settings.reading import Reader
-from pyflinkstate.runtime.settings.setting import Setting, a_value_of, check_set, choice_of, rows_of
+from pyflinkstate.runtime.settings.checkpoint_settings import (
+    CheckpointingMode,
+    CheckpointSettings,
+    IdleCheckpointSettings,
+)
+from pyflinkstate.runtime.settings.restart import JobStatus
+from pyflinkstate.runtime.settings.setting import Reader, Setting, a_value_of, check_set, choice_of, rows_of
 from pyflinkstate.runtime.storage import (
     INLINE_THRESHOLD_BYTES,
     WRITE_BUFFER_BYTES,

@@ -1,4 +1,4 @@
-"""Restart strategies: whether a failed job tries again, and when.
+"""The status of a job, and restart strategies: whether a failed job tries again, and when.
 
 A strategy is a value that the user chooses; each job makes its own tracker from it (Flink:
 ``RestartBackoffTimeStrategy``). Defaults are Flink's.
@@ -6,6 +6,7 @@ A strategy is a value that the user chooses; each job makes its own tracker from
 
 from __future__ import annotations
 
+import enum
 import random
 from abc import ABC, abstractmethod
 from collections import deque
@@ -14,8 +15,34 @@ from datetime import timedelta
 import attrs
 
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.settings.reading import Reader
-from pyflinkstate.runtime.settings.setting import Setting, rows_of
+from pyflinkstate.runtime.settings.setting import Reader, Setting, rows_of
+
+
+class JobStatus(enum.Enum):
+    """The status of a job (``pyflink.common.JobStatus``).
+
+    A job never reports ``FAILING``, ``CANCELLING``, ``SUSPENDED`` or ``RECONCILING``; these exist because
+    PyFlink has them.
+    """
+
+    CREATED = 0
+    RUNNING = 1
+    FAILING = 2
+    FAILED = 3
+    CANCELLING = 4
+    CANCELED = 5
+    FINISHED = 6
+    RESTARTING = 7
+    SUSPENDED = 8
+    RECONCILING = 9
+
+    def is_globally_terminal_state(self) -> bool:
+        """Return whether the job has ended, for good."""
+        return self in {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
+
+    def is_terminal_state(self) -> bool:
+        """Return whether nobody runs the job any more; of a suspended one somebody else may."""
+        return self is JobStatus.SUSPENDED or self.is_globally_terminal_state()
 
 
 class RestartTracker(ABC):
@@ -70,12 +97,8 @@ class NoRestart(RestartStrategy):
 
 
 @attrs.frozen
-class FallbackRestart(RestartStrategy):
+class FallbackRestart(NoRestart):
     """What is the default where nothing is set: 3 restarts with checkpoints, none without."""
-
-    def tracker(self) -> RestartTracker:
-        """See :class:`RestartStrategy`; an environment takes the default in its place."""
-        return NoRestart().tracker()
 
     def get_description(self) -> str:
         """See :class:`RestartStrategy`."""
@@ -124,10 +147,10 @@ class FixedDelayRestart(RestartStrategy):
         return f"Restart with fixed delay ({self.delay_ms} ms). #{self.attempts} restart attempts."
 
 
+@attrs.define
 class _FixedDelay(RestartTracker):
-    def __init__(self, strategy: FixedDelayRestart) -> None:
-        self._strategy = strategy
-        self._failures = 0
+    _strategy: FixedDelayRestart
+    _failures: int = 0
 
     def notify_failure(self, now_ms: int) -> int | None:
         self._failures += 1
@@ -150,6 +173,7 @@ class DefaultRestart(FixedDelayRestart):
         return _Default(self)
 
 
+@attrs.define
 class _Default(_FixedDelay):
     _last: str | None = None
 
@@ -216,10 +240,10 @@ class FailureRateRestart(RestartStrategy):
         )
 
 
+@attrs.define
 class _FailureRate(RestartTracker):
-    def __init__(self, strategy: FailureRateRestart) -> None:
-        self._strategy = strategy
-        self._failed_ms: deque[int] = deque()
+    _strategy: FailureRateRestart
+    _failed_ms: deque[int] = attrs.Factory(deque)
 
     def notify_failure(self, now_ms: int) -> int | None:
         self._failed_ms.append(now_ms)

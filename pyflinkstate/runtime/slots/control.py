@@ -60,9 +60,8 @@ class Deploys(Protocol):
 class Control(Protocol):
     """The driver's end of all connections of one job."""
 
-    @property
-    def address(self) -> Address:
-        """The address to which tasks and slots connect."""
+    #: The address to which tasks and slots connect.
+    address: Address
 
     def new_attempt(self, attempt: int) -> SlotRegistry:
         """End the slots of the previous attempt, and return a registry for the new one."""
@@ -198,12 +197,8 @@ class SlotRegistry:
             slot.pid = message.pid
             return True
 
-    def deployed(self, slot_id: SlotId) -> None:
-        """Record that the slot was sent what it runs: its silence counts from now on."""
-        self._slots[slot_id].last_message_s = self._now_s()
-
-    def message_came(self, slot_id: SlotId) -> None:
-        """Record that the slot is alive, as a message from it came."""
+    def heard(self, slot_id: SlotId) -> None:
+        """Record that the slot was sent what it runs, or that a message from it came: its silence begins."""
         self._slots[slot_id].last_message_s = self._now_s()
 
     def beat(self, timeout_s: float) -> list[SlotId]:
@@ -319,17 +314,12 @@ class ControlServer:
                 f"the driver cannot listen on {endpoint.bind_host}, port {endpoint.port}: {error}; set "
                 f"spark.driver.bindAddress, spark.driver.host or spark.pyflinkstate.port"
             ) from error
-        self._address = Address(endpoint.host, listener.getsockname()[1])
-        self._server = Server([listener], self._address, DRIVER, secret, self._serve)
+        self.address = Address(endpoint.host, listener.getsockname()[1])
+        self._server = Server([listener], self.address, DRIVER, secret, self._serve)
         self._server.start()
         self._closed = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
-
-    @property
-    def address(self) -> Address:
-        """See :class:`Control`."""
-        return self._address
 
     def is_alive(self) -> bool:
         """See :class:`Control`."""
@@ -394,7 +384,7 @@ class ControlServer:
             connection.send(
                 attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
             )
-            registry.deployed(slot_id)
+            registry.heard(slot_id)
             while self._handle_slot_message(registry, message, connection.recv()):
                 pass
         except UntrustedConnectionError as error:
@@ -434,7 +424,7 @@ class ControlServer:
 
     def _handle_slot_message(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
         """Handle one message of a slot; return whether more may come."""
-        registry.message_came(slot.slot)
+        registry.heard(slot.slot)
         if isinstance(message, SlotReady):
             registry.ready(slot.slot, slot.address)
         elif isinstance(message, SlotFailed):

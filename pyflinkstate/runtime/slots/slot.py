@@ -31,12 +31,10 @@ import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
-from pyflinkstate.runtime.slots.brought_path import put_on_path_of_slot
 from pyflinkstate.runtime.slots.memory import MemoryGuard
+from pyflinkstate.runtime.slots.process import OutputForwarder, put_on_path_of_slot, watchdog
 from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.slots.stdout import OutputForwarder
-from pyflinkstate.runtime.slots.watchdog import watchdog
 from pyflinkstate.runtime.wire import (
     DRIVER,
     Address,
@@ -111,9 +109,9 @@ class StateSlot:
         self._watchdog.feed(DEPLOYMENT_TIMEOUT_S * 1000)
         self._heartbeat_timeout_ms = DEPLOYMENT_TIMEOUT_S * 1000
         self._driver = connect(bootstrap.driver, DRIVER, bootstrap.secret)
-        host = SlotHost(self._tell_driver, _in_a_thread, wall_clock_ms)
+        host = SlotHost(self._driver.send, _in_a_thread, wall_clock_ms)
         self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
-        self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
+        self._output = OutputForwarder(lambda lines: self._driver.send(SlotOutput(bootstrap.slot, lines)))
         self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._listening = threading.Thread(target=self._listen_to_driver, daemon=True)
         self._unix_path: str | None = None
@@ -131,17 +129,17 @@ class StateSlot:
             failure = self._service.deploy(deployment)
             if failure is not None:
                 self._output.flush()
-                self._tell_driver(SlotFailed(failure))
+                self._driver.send(SlotFailed(failure))
             else:
                 gc.collect()
                 gc.freeze()
                 server.start()
                 self._take_streams()
-                self._tell_driver(SlotReady())
+                self._driver.send(SlotReady())
                 self._hear_until_asked_to_close()
                 closed = self._service.close()
                 self._output.flush()
-                self._tell_driver(closed)
+                self._driver.send(closed)
         except (EOFError, OSError):
             pass  # the driver is gone, and so is the job
         except BaseException:  # noqa: BLE001 - the process ends, and prints the reason
@@ -162,7 +160,7 @@ class StateSlot:
         try:
             error = guard.watch()
             self._output.flush()
-            self._tell_driver(SlotFailed(error))
+            self._driver.send(SlotFailed(error))
         finally:
             self._exit()
 
@@ -186,7 +184,7 @@ class StateSlot:
             listeners.append(unix)
         address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
         slot, attempt = self._bootstrap.slot, self._bootstrap.attempt
-        self._tell_driver(RegisterSlot(attempt, slot, os.getpid(), address))
+        self._driver.send(RegisterSlot(attempt, slot, os.getpid(), address))
         name = ServerName.of_slot(slot, attempt)
         return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
 
@@ -196,17 +194,14 @@ class StateSlot:
         Something else may come before it, as other threads of the driver do not wait for the one that sends
         it. A heartbeat is answered, but does not feed the watchdog: a slot that gets no deployment must end.
         """
-        while not isinstance(message := self._first_message(), DeploySlot):
+        while self._driver.poll(DEPLOYMENT_TIMEOUT_S):
+            message = self._driver.recv()
+            if isinstance(message, DeploySlot):
+                self._heartbeat_timeout_ms = message.heartbeat_timeout_ms
+                self._watchdog.feed(self._heartbeat_timeout_ms)
+                return message
             self._take(message)
-        self._heartbeat_timeout_ms = message.heartbeat_timeout_ms
-        self._watchdog.feed(self._heartbeat_timeout_ms)
-        return message
-
-    def _first_message(self) -> object:
-        if not self._driver.poll(DEPLOYMENT_TIMEOUT_S):
-            raise EOFError("the driver did not send a deployment")
-        message: object = self._driver.recv()
-        return message
+        raise EOFError("the driver did not send a deployment")
 
     def _listen_to_driver(self) -> None:
         try:
@@ -219,13 +214,10 @@ class StateSlot:
 
     def _take(self, message: object) -> None:
         if isinstance(message, Heartbeat):
-            self._tell_driver(message)
+            self._driver.send(message)
         else:
             # The main thread handles it: user code may be slow, and the end of the driver must be noticed.
             self._mail.put(message)
-
-    def _tell_driver(self, message: object) -> None:
-        self._driver.send(message)
 
     def _exit(self, code: int = 0) -> NoReturn:
         """End at once: user code may be busy, or may have left threads that keep the process alive."""

@@ -36,9 +36,8 @@ from pyflinkstate.runtime.operators import (
     SubtaskSnapshot,
     closed_at_end,
 )
-from pyflinkstate.runtime.slots.frozen_state import freeze
 from pyflinkstate.runtime.slots.memory import resident_bytes
-from pyflinkstate.runtime.slots.questions import Outcome, Question
+from pyflinkstate.runtime.slots.questions import Outcome, Question, freeze
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointFolders, open_folder
 from pyflinkstate.runtime.wire import (
@@ -73,8 +72,6 @@ from pyflinkstate.runtime.wire import (
     user_failure,
 )
 
-Spawn = Callable[[Callable[[], None]], None]
-
 
 @attrs.frozen
 class SlotHost:
@@ -91,7 +88,7 @@ class SlotHost:
     """
 
     tell: Callable[[object], None]
-    spawn: Spawn
+    spawn: Callable[[Callable[[], None]], None]
     now_ms: Callable[[], int]
     open_storage: Callable[..., CheckpointFolders] = CheckpointFolders
     open_folder: Callable[[str], StateReader] = open_folder

@@ -297,12 +297,13 @@ _listeners: WeakSet[ResultQueries] = WeakSet()
 
 
 def _end_listening() -> None:
-    for queries in list(_listeners):
+    ended = list(_listeners)
+    for queries in ended:
         queries.release()
         queries.forget()
+    for session in {queries._session for queries in ended}:
         with suppress(*_SESSION_ENDED, AttributeError):
-            bus = queries._session.sparkContext._jsc.sc().listenerBus()
-            bus.waitUntilEmpty(_TOLD_TIMEOUT_MS)
+            session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_TOLD_TIMEOUT_MS)
 
 
 def _ends_by_itself(query: SparkObject) -> bool:

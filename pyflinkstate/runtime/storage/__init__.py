@@ -1,18 +1,28 @@
 """Checkpoint storage: URIs, file systems, the folders of a job, and writes that survive a power cut."""
 
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders, history_of, load_checkpoint
-from pyflinkstate.runtime.storage.durable import OBJECT_STORES, flush_file, flush_folder, make_folder
-from pyflinkstate.runtime.storage.own_folders import ForeignFileError, below, is_local, read_note
-from pyflinkstate.runtime.storage.refusals import reason_of
+from pyflinkstate.runtime.storage.own_folders import (
+    OBJECT_STORES,
+    ForeignFileError,
+    below,
+    flush_file,
+    flush_folder,
+    is_local,
+    make_folder,
+    read_note,
+    reason_of,
+    temporary_folder,
+)
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
-from pyflinkstate.runtime.storage.settings import (
+from pyflinkstate.runtime.storage.streams import (
     INLINE_THRESHOLD_BYTES,
+    METADATA,
     WRITE_BUFFER_BYTES,
+    CheckpointFolder,
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
+    open_folder,
 )
-from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, open_folder
-from pyflinkstate.runtime.storage.temporary import temporary_folder
 from pyflinkstate.runtime.storage.uris import (
     AnyPath,
     absolute,

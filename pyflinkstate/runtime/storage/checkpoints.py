@@ -36,17 +36,23 @@ from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
 )
-from pyflinkstate.runtime.storage.durable import (
+from pyflinkstate.runtime.storage.own_folders import (
+    MOST_NOTE_BYTES,
     OBJECT_STORES,
+    below,
     flush_folder,
     make_folder,
+    read_note,
     remove_empty,
     write_whole,
 )
-from pyflinkstate.runtime.storage.own_folders import MOST_NOTE_BYTES, below, read_note
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
-from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
-from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, storage_errors
+from pyflinkstate.runtime.storage.streams import (
+    METADATA,
+    CheckpointFolder,
+    FileSystemCheckpointStorage,
+    storage_errors,
+)
 from pyflinkstate.runtime.storage.uris import absolute, child_uri, is_uri, open_file_system, split_options
 
 SHARED_FOLDER = "shared"
@@ -208,17 +214,12 @@ class CheckpointFolders:
 
     def shared_paths(self, job_id: str) -> set[str]:
         """Return the paths of all shared files of a job, as in their handles."""
-        folder = f"{self._root}/{job_id}/{SHARED_FOLDER}"
-        with storage_errors(f"list {folder}"):
-            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
+        found = self._list(f"{self._root}/{job_id}/{SHARED_FOLDER}")
+        return {f"{SHARED_PREFIX}{info.base_name}" for info in found if is_file_name(info.base_name)}
 
     def write_history(self, job_id: str, history: list[JsonObject]) -> None:
         """Write the statistics of the job's checkpoints as JSON, for people and tools."""
-        with storage_errors(f"write {HISTORY}"):
-            folder = f"{self._root}/{job_id}"
-            make_folder(self._fs, folder)
-            write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
+        self._write_note(f"{self._root}/{job_id}", HISTORY, json.dumps(history, indent=1).encode())
 
     def write_planned(self, job_id: str, epoch: int, end: Offset) -> None:
         """Write down where an epoch ends before it runs, so that it is cut the same way if it must run again.
@@ -226,10 +227,7 @@ class CheckpointFolders:
         Once this returns, the note survives a power cut.
         """
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
-        with storage_errors(f"write {folder}/{epoch}"):
-            make_folder(self._fs, folder)
-            write_whole(self._fs, f"{folder}/{epoch}", json.dumps(end).encode() + _END_OF_PLAN)
-            flush_folder(self._fs, folder)
+        self._write_note(folder, str(epoch), json.dumps(end).encode() + _END_OF_PLAN, is_flushed=True)
 
     def read_planned(self, job_id: str) -> dict[int, Offset]:
         """Return the ends of epochs that :meth:`write_planned` has written.
@@ -254,10 +252,8 @@ class CheckpointFolders:
                     self._fs.delete_file(f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{number}")
 
     def _planned_epochs(self, job_id: str) -> list[int]:
-        folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
-        with storage_errors(f"list {folder}"):
-            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        return sorted(int(info.base_name) for info in infos if info.base_name.isdecimal())
+        found = self._list(f"{self._root}/{job_id}/{OFFSETS_FOLDER}")
+        return sorted(int(info.base_name) for info in found if info.base_name.isdecimal())
 
     def checkpoint_ids(self, job_id: str) -> list[int]:
         """Return the ids of all checkpoint folders of a job, completed or not, in order."""
@@ -408,10 +404,8 @@ class CheckpointFolders:
 
     def runs(self, job_id: str) -> list[str]:
         """Return the ids of the runs that have claimed a job, in any order."""
-        folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
-        with storage_errors(f"list {folder}"):
-            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        return [info.base_name for info in infos if is_run_id(info.base_name)]
+        found = self._list(f"{self._root}/{job_id}/{RUNS_FOLDER}")
+        return [info.base_name for info in found if is_run_id(info.base_name)]
 
     def write_run(
         self, job_id: str, run: str, line: RunHistory | None = None, last_checkpoint_id: int = 0
@@ -419,10 +413,7 @@ class CheckpointFolders:
         """Write a run's claim or, with ``line``, that it has taken the job over with that history."""
         folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
         content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
-        with storage_errors(f"write {folder}/{run}"):
-            make_folder(self._fs, folder)
-            write_whole(self._fs, f"{folder}/{run}", json.dumps(content).encode())
-            flush_folder(self._fs, folder)
+        self._write_note(folder, run, json.dumps(content).encode(), is_flushed=True)
 
     def forget_runs(self, job_id: str, before: str) -> None:
         """Delete the claims of runs that are older than one that has taken the job over.
@@ -491,11 +482,20 @@ class CheckpointFolders:
 
     # --- locations ------------------------------------------------------------------------------
 
-    def _names(self, folder: str) -> list[str]:
+    def _write_note(self, folder: str, name: str, data: bytes, is_flushed: bool = False) -> None:
+        """Write a small file whole; ``is_flushed``: it survives a power cut."""
+        with storage_errors(f"write {folder}/{name}"):
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{name}", data)
+            if is_flushed:
+                flush_folder(self._fs, folder)
+
+    def _list(self, folder: str) -> list[fs.FileInfo]:
         with storage_errors(f"list {folder}"):
-            selector = fs.FileSelector(folder, allow_not_found=True)
-            infos = self._fs.get_file_info(selector)
-        return [info.base_name for info in infos if info.type == fs.FileType.Directory]
+            return list(self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True)))
+
+    def _names(self, folder: str) -> list[str]:
+        return [info.base_name for info in self._list(folder) if info.type == fs.FileType.Directory]
 
     def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
         """Return the file system and path of a URI, which is usually below this storage's own."""

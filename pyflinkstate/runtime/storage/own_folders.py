@@ -1,9 +1,17 @@
-"""The folders that belong to a job or a sink on a local disk, reached without following links.
+"""Files and folders that survive a power cut, and that nobody else can replace by something else.
+
+A file system may keep written data in memory for a while, and may write a rename to the disk before the bytes
+of the renamed file. After a power cut such a file exists but is empty or truncated. So every important file
+is written in four steps: write it under another name, flush it (``fsync``), rename it, flush its folder. A
+new folder is durable once the folder above it has been flushed too. This concerns local file systems, and
+file systems in Python whose handler has a method ``fsync(path)``. An object store has an object once it says
+so, and HDFS relies on its own replication.
 
 Whoever can write into a checkpoint directory could put a link, a pipe or a huge file where a job or a reader
 expects a folder or a file of its own. So everything below the directory is opened step by step, each folder
-relative to the open one above it, and no step follows a link. A file is opened only if it is a regular file.
-The directory itself, and the folders above it, are the user's own: links there are followed.
+relative to the open one above it, and no step follows a link (:class:`OwnFolders`). A file is opened only if
+it is a regular file. The directory itself, and the folders above it, are the user's own: links there are
+followed.
 """
 
 from __future__ import annotations
@@ -11,16 +19,170 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import pwd
+import shutil
+import socket
 import stat
+import tempfile
+import uuid
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import attrs
 import pyarrow as pa
 from pyarrow import fs
 
 from pyflinkstate.api.values import ArrowObject
-from pyflinkstate.runtime.storage.durable import fsync
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the message of an error and, if it is about permissions, the refused user and host."""
+    if not isinstance(error, PermissionError):
+        return str(error)
+    return f"{error} (refused to user {_user()} on host {socket.gethostname()})"
+
+
+def _user() -> str:
+    """Return the name of the user that this process has now, whatever its environment says."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())  # in a container, a user may have no name
+
+
+def temporary_folder(owner: object, prefix: str) -> Path:
+    """Make a folder that lasts as long as ``owner``.
+
+    ``tempfile.TemporaryDirectory`` does the same, but warns of each folder that nobody closes, and what is
+    kept for as long as a program may need it is closed by nobody.
+
+    Args:
+        owner: an object that can be referred to weakly; a class or function lasts as long as the program.
+        prefix: what the folder's name begins with.
+    """
+    folder = tempfile.mkdtemp(prefix=prefix)
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+#: On these ``pyarrow.fs`` file systems a file appears only when it is complete, and a rename is a copy.
+OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+#: The errors of file systems that have nothing to flush, such as some network file systems.
+_NOTHING_TO_FLUSH = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
+
+
+def fsync(descriptor: int) -> None:
+    """Wait until an open file or folder is on the disk; raise ``OSError`` if it could not be flushed."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NOTHING_TO_FLUSH:
+            raise
+
+
+def fsync_path(path: str, flags: int) -> None:
+    """Wait until a local file or folder, opened with ``flags``, is on the disk."""
+    descriptor = os.open(path, flags)
+    try:
+        fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_file(file_system: fs.FileSystem, path: str) -> None:
+    """Wait until a file is on the disk, if the file system supports it; raise ``OSError`` if that fails."""
+    if isinstance(file_system, fs.LocalFileSystem):
+        fsync_path(path, os.O_RDONLY)
+    elif (handler := _handler_of(file_system)) is not None:
+        handler.fsync(path)
+
+
+def flush_folder(file_system: fs.FileSystem, path: str) -> None:
+    """Wait until the names in a folder are on the disk, after files were created, renamed or deleted.
+
+    Raises:
+        OSError: they could not be flushed.
+    """
+    if isinstance(file_system, fs.LocalFileSystem):
+        fsync_path(path or "/", os.O_RDONLY | os.O_DIRECTORY)
+    elif (handler := _handler_of(file_system)) is not None:
+        handler.fsync(path)
+
+
+def _handler_of(file_system: fs.FileSystem) -> ArrowObject:
+    handler = file_system.handler if isinstance(file_system, fs.PyFileSystem) else None
+    return handler if hasattr(handler, "fsync") else None
+
+
+def make_folder(file_system: fs.FileSystem, path: str) -> None:
+    """Create a folder and those above it durably; raise ``OSError`` if that fails.
+
+    One that could not be flushed is removed again. Otherwise the next attempt would find it, and take it for
+    durable.
+    """
+    for folder in reversed(_missing(file_system, path.rstrip("/"))):
+        file_system.create_dir(folder, recursive=False)
+        try:
+            flush_folder(file_system, posixpath.dirname(folder))
+        except OSError:
+            remove_empty(file_system, folder)
+            raise
+    file_system.create_dir(path, recursive=True)
+
+
+def remove_empty(file_system: fs.FileSystem, folder: str) -> None:
+    """Remove a folder if nobody has put anything into it; if that fails, it stays."""
+    remove = getattr(_handler_of(file_system), "remove_empty", None)
+    with suppress(OSError):
+        if isinstance(file_system, fs.LocalFileSystem):
+            os.rmdir(folder)
+        elif remove is not None:
+            remove(folder)
+        elif not file_system.get_file_info(fs.FileSelector(folder)):
+            file_system.delete_dir(folder)
+
+
+def _missing(file_system: fs.FileSystem, path: str) -> list[str]:
+    """Return which folders must be created, the lowest first; none if durability is not needed."""
+    if not isinstance(file_system, fs.LocalFileSystem) and _handler_of(file_system) is None:
+        return []
+    missing = []
+    while path and file_system.get_file_info(path).type == fs.FileType.NotFound:
+        missing.append(path)
+        path = posixpath.dirname(path)
+    return missing
+
+
+def write_whole(file_system: fs.FileSystem, path: str, data: bytes) -> None:
+    """Write a file completely or not at all, whatever happens.
+
+    An existing file is replaced. The folder is not flushed: after a power cut the file may be missing, or
+    have its old content.
+
+    Raises:
+        OSError, pa.ArrowException: the file could not be written; no part of it is left.
+    """
+    if file_system.type_name in OBJECT_STORES:
+        _write(file_system, path, data)
+        return
+    folder, name = posixpath.split(path)
+    unfinished = f"{folder}/.{name}.inprogress.{uuid.uuid4().hex}"
+    try:
+        _write(file_system, unfinished, data)
+        flush_file(file_system, unfinished)
+        file_system.move(unfinished, path)
+    except (OSError, pa.ArrowException):
+        with suppress(OSError, pa.ArrowException):
+            file_system.delete_file(unfinished)  # it may have taken up the last free space
+        raise
+
+
+def _write(file_system: fs.FileSystem, path: str, data: bytes) -> None:
+    with file_system.open_output_stream(path) as stream:
+        stream.write(data)
+
 
 #: The greatest file of notes that is read (JSON of runs, epochs, lists of files): far more than jobs write.
 MOST_NOTE_BYTES = 1 << 26

@@ -43,7 +43,6 @@ from pyflinkstate.runtime.wire import (
     NO_WATERMARK,
     TASK_ENDS,
     ColumnBatch,
-    MetricValues,
     OperatorMetrics,
     SystemClock,
     TaskTime,
@@ -72,7 +71,8 @@ class TaskInfo:
     parallelism: int
     attempt: int
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
-    report: Callable[[MetricValues], None] = lambda values: None
+    #: Reports the content that it is given by name: metrics, watermarks.
+    report: Callable[..., None] = lambda **content: None
     #: Creates the event loop of async functions; None for asyncio's own.
     new_event_loop: event_loops.NewEventLoop | None = None
     job_parameters: dict[str, str] = attrs.field(eq=False, factory=dict)
@@ -82,16 +82,14 @@ class TaskInfo:
         with failures_of("metrics", "in a gauge", TASK_ENDS):
             values = self.metrics.values()
         if values:
-            self.report(values)
+            self.report(metrics=values)
 
 
+@attrs.define
 class Aside:
     """Takes the place of a result that has gone to a side output, among those of the main output."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Record) -> None:
-        self.value = value
+    value: Record
 
 
 class Chain:
@@ -99,7 +97,7 @@ class Chain:
 
     Args:
         operators: from the first to the last.
-        info: as what they run.
+        info: the subtask that they run as; gets the watermarks at the end if assigners had records.
         counts: gains ``"<name>.records_dropped"`` for each filter.
         watermarks: where the watermarks of the assigners stood when the epoch began, by their ids.
     """
@@ -136,15 +134,12 @@ class Chain:
             if operator.kind == WATERMARKS:
                 started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
                 self.time = link.time_after = TaskTime(None, started_at)
-            if operator.kind == ASYNC:
-                self._add_time_behind(link)
+            elif operator.kind == ASYNC:
+                link.time_after = TaskTime(None, self.time.watermark)
+                if self.time is self._times_of_source[-1]:
+                    self._times_of_source.append(link.time_after)
+                self.time = link.time_after
             self._links.append(link)
-
-    def _add_time_behind(self, link: _Link) -> None:
-        link.time_after = TaskTime(None, self.time.watermark)
-        if self.time is self._times_of_source[-1]:
-            self._times_of_source.append(link.time_after)
-        self.time = link.time_after
 
     def take_side(self) -> SideOutputs:
         """Return the results for side outputs since the last call, and count them."""
@@ -161,76 +156,65 @@ class Chain:
             time.watermark, time.is_idle = watermark, is_idle
 
     @contextmanager
-    def opened(self, end: Callable[[], None] | None = None) -> Iterator[None]:
-        """Open the functions for a block, and close them after it.
-
-        Args:
-            end: called at the end if assigners had records.
-        """
+    def opened(self, reports_watermarks: bool = True) -> Iterator[None]:
+        """Open the functions for a block, and close them after it."""
         with closed_at_end(self.close):
             self.open()
             yield
             self._info.report_metrics()
-        if end is not None and self.watermarks:
-            end()
+        if reports_watermarks:
+            self._report_watermarks()
 
-    def run(
-        self, records: Records, number: int | None = None, end: Callable[[], None] | None = None
-    ) -> Iterator[Record]:
+    def _report_watermarks(self) -> None:
+        if self.watermarks:
+            self._info.report(watermarks=dict(self.watermarks))
+
+    def run(self, records: Records, number: int | None = None) -> Iterator[Record]:
         """Yield what comes out of the last operator when ``records`` go into the first.
 
         Args:
             records: go into the first operator.
-            number: how many of the operators process records; all are opened and closed.
-            end: called at the end if assigners had records.
+            number: how many of the operators process records, if not all; all are opened and closed.
         """
-        with self.opened(end):
+        with self.opened(number is None):
             yield from self.through(records, number)
 
     def run_parts(
-        self,
-        records: Records | FramedRecords,
-        number: int | None = None,
-        end: Callable[[], None] | None = None,
+        self, records: Records | FramedRecords, number: int | None = None
     ) -> Iterator[Iterator[Record]]:
         """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
         parts = records.parts() if isinstance(records, FramedRecords) else (records,)
-        with self.opened(end):
+        with self.opened(number is None):
             for part in parts:
                 yield self.through(part, number)
 
     def run_timed(
-        self,
-        records: Records | BatchedRecords | FramedRecords,
-        have_timestamps: bool,
-        end: Callable[[], None],
+        self, records: Records | BatchedRecords | FramedRecords, have_timestamps: bool
     ) -> TimedRecords:
         """Return the results of the last operator, with timestamps.
 
         Args:
             records: what goes into the first operator; batches if that is an assigner and the last one too.
             have_timestamps: whether the source's time tells timestamps.
-            end: called at the end if assigners had records.
         """
         last = len(self._operators) - 1
         if isinstance(records, BatchedRecords):
             batches = cast("Iterator[ColumnBatch]", self.run(records.batches, last))
-            return self._assigned(last, BatchedRecords(batches), end)
+            return self._assigned(last, BatchedRecords(batches))
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self.run_parts(records, end=end), self.time)
+            return FollowedRecords(self.run_parts(records), self.time)
         time = self._links[last].time
         before = None if time is self.source_time and not have_timestamps else time
-        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before), end)
+        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before))
 
-    def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
+    def _assigned(self, last: int, records: TimedRecords) -> TimedRecords:
         """Return the results of the last operator, an assigner, for ``records``."""
         operator, link = self._operators[last], self._links[last]
 
         def close(watermark: int | None) -> None:
             if watermark is not None:
                 self.watermarks[operator.assigner_id] = watermark
-            if self.watermarks:
-                end()
+            self._report_watermarks()
 
         return AssignedRecords(
             operator.name,

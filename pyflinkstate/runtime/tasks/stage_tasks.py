@@ -207,7 +207,7 @@ class _RunningStage:
     def open(self, opened: ExitStack) -> None:
         """Open the functions; they are closed with the stack."""
         for running in self._inputs:
-            opened.enter_context(running.opened())
+            opened.enter_context(running.chain.opened())
 
     def frames(self, read: Mapping[int | None, Sequence[bytes]], is_last: bool) -> Iterable[bytes]:
         """Yield the results for further frames.

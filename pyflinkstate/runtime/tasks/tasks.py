@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -40,10 +40,7 @@ from pyflinkstate.runtime.wire import (
     EpochDone,
     FrameKey,
     InputFrame,
-    MetricValues,
-    OperatorMetrics,
     SlotId,
-    SystemClock,
     TaskReport,
     ValuesFrame,
     WatermarkMerger,
@@ -247,9 +244,7 @@ class ChainTask:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, self.info(partition), counts, watermarks)
-        if not self.decodes:
-            return RunningChain(self, partition, made, self._read(stream))
-        return RunningChain(self, partition, made, self.framed(stream, made))
+        return RunningChain(self, made, self.framed(stream, made) if self.decodes else self._read(stream))
 
     def framed(self, frames: Iterable[bytes], made: Chain) -> FramedRecords:
         """Return the records of frames; the time of a chain follows them."""
@@ -257,15 +252,13 @@ class ChainTask:
 
     def info(self, partition: int) -> TaskInfo:
         """Return the context in which a partition's functions run."""
-        metrics = OperatorMetrics(SystemClock().now_ms)
-
-        def report(values: MetricValues) -> None:
-            self.link.report(f"{self.stage}[{partition}]", metrics=values)
-
         driver = self.link.driver
-        parameters = driver.job_parameters
         return TaskInfo(
-            partition, self.parallelism, driver.attempt, metrics, report, job_parameters=parameters
+            partition,
+            self.parallelism,
+            driver.attempt,
+            report=partial(self.link.report, f"{self.stage}[{partition}]"),
+            job_parameters=driver.job_parameters,
         )
 
     def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords:
@@ -280,31 +273,22 @@ class RunningChain:
     """A chain over one partition."""
 
     task: ChainTask
-    partition: int
     chain: Chain
     records: Iterator[Record] | BatchedRecords | FramedRecords
 
     def run(self) -> Iterator[Record]:
-        """Return the results of the chain; report the watermarks of its assigners at the end."""
+        """Return the results of the chain; the watermarks of its assigners are reported at the end."""
         records = self.records
         single = chain.from_iterable(records.batches) if isinstance(records, BatchedRecords) else records
-        return self.chain.run(single, end=self._report_watermarks)
+        return self.chain.run(single)
 
     def run_timed(self) -> TimedRecords:
         """Return the results of the chain with their timestamps; the report at the end is the same."""
-        return self.chain.run_timed(self.records, self.task.decodes, self._report_watermarks)
-
-    def opened(self) -> AbstractContextManager[None]:
-        """Open the chain's functions for a block of :meth:`through`; the report at the end is the same."""
-        return self.chain.opened(self._report_watermarks)
+        return self.chain.run_timed(self.records, self.task.decodes)
 
     def through(self, frames: Iterable[bytes]) -> Iterator[Record]:
         """Return the results for further frames of the partition."""
         return self.chain.through(self.task.framed(frames, self.chain))
-
-    def _report_watermarks(self) -> None:
-        task = f"{self.task.stage}[{self.partition}]"
-        self.task.link.report(task, watermarks=dict(self.chain.watermarks))
 
     @property
     def is_final(self) -> bool:

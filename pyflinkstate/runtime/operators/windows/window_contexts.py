@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
 from pyflinkstate.api.functions import ProcessAllWindowFunction, ProcessWindowFunction
 from pyflinkstate.api.metrics import MetricGroup
@@ -18,13 +20,13 @@ from pyflinkstate.runtime.operators.context import CheckedStateStore
 _MERGEABLE = frozenset({StateKind.LIST, StateKind.REDUCING, StateKind.AGGREGATING})
 
 
+@attrs.define(eq=False)
 class NamespacedStates:
     """Provides state by window; a descriptor that was seen before costs one lookup."""
 
-    def __init__(self, backend: HeapKeyedStateBackend, window_type: TypeInformation) -> None:
-        self._backend = backend
-        self._window_type = window_type
-        self._known: dict[str, tuple[StateDescriptor, AnyState]] = {}
+    _backend: HeapKeyedStateBackend
+    _window_type: TypeInformation
+    _known: dict[str, tuple[StateDescriptor, AnyState]] = attrs.field(init=False, factory=dict)
 
     def get(self, descriptor: StateDescriptor) -> AnyState:
         """Return the state of ``descriptor``; its window stays as it was."""
@@ -42,13 +44,13 @@ class NamespacedStates:
         return state
 
 
+@attrs.define(eq=False)
 class AssignerContext(WindowAssigner.WindowAssignerContext):
     """See :class:`~pyflinkstate.api.window_assigners.WindowAssigner.WindowAssignerContext`."""
 
-    def __init__(self, timers: InternalTimerService, runtime_context: RuntimeContext) -> None:
-        self._timers = timers
-        self._runtime_context = runtime_context
-        self._now_ms: int | None = None
+    _timers: InternalTimerService
+    _runtime_context: RuntimeContext
+    _now_ms: int | None = attrs.field(init=False, default=None)
 
     def next_element(self) -> None:
         """Read the clock again when the time is next asked for."""
@@ -63,22 +65,16 @@ class AssignerContext(WindowAssigner.WindowAssignerContext):
         return self._runtime_context
 
 
+@attrs.define(eq=False)
 class OperatorTriggerContext(Trigger.OnMergeContext):
     """The context of a trigger; one object, whose ``window`` is set before each call."""
 
-    def __init__(
-        self,
-        trigger: Trigger,
-        timers: InternalTimerService,
-        states: NamespacedStates,
-        metrics: MetricGroup,
-    ) -> None:
-        self._trigger = trigger
-        self._timers = timers
-        self._states = states
-        self._metrics = metrics
-        self._merged_windows: list[Window] = []
-        self.window: AnyWindow = None
+    _trigger: Trigger
+    _timers: InternalTimerService
+    _states: NamespacedStates
+    _metrics: MetricGroup
+    _merged_windows: list[Window] = attrs.field(init=False, factory=list)
+    window: AnyWindow = attrs.field(init=False, default=None)
 
     def get_current_processing_time(self) -> int:
         return self._timers.current_processing_time()
@@ -144,13 +140,13 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
         return result
 
 
+@attrs.define(eq=False)
 class _WindowStateStore(CheckedStateStore):
     """State of one window."""
 
-    def __init__(self, states: NamespacedStates, may_merge: bool) -> None:
-        self._states = states
-        self._may_merge = may_merge
-        self.window: AnyWindow = None
+    _states: NamespacedStates
+    _may_merge: bool
+    window: AnyWindow = attrs.field(init=False, default=None)
 
     def _place(self) -> str:
         return "window_state()"

@@ -181,10 +181,18 @@ class WindowOperator(StatefulOperator):
     ) -> None:
         """Process an element whose windows are known."""
         merging_windows = self.running.merging_windows()
-        if merging_windows is None:
-            is_skipped = self._add_to_windows(windows, value, timestamp, output)
-        else:
-            is_skipped = self._add_to_merging(merging_windows, windows, value, timestamp, output)
+        is_skipped = True
+        for assigned in windows:
+            window = state_window = assigned
+            if merging_windows is not None:
+                window = merging_windows.add_window(assigned, self._merge)
+                state_window = merging_windows.get_state_window(window)
+            if not self._is_window_late(window):
+                is_skipped = False
+                self._add(window, state_window, value, timestamp, output)
+            elif merging_windows is not None:
+                merging_windows.retire_window(window)
+        if merging_windows is not None:
             merging_windows.persist()
         if is_skipped and self._is_element_late(timestamp):
             self.refuse_late(value, timestamp, output)
@@ -195,37 +203,6 @@ class WindowOperator(StatefulOperator):
             self.running.late_records_dropped.inc()
         else:
             output.collect_side(self.late_tag, isolated(value), timestamp)
-
-    def _add_to_windows(
-        self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
-    ) -> bool:
-        """Add an element to its windows; return whether all of them are late."""
-        is_skipped = True
-        for window in windows:
-            if not self._is_window_late(window):
-                is_skipped = False
-                self._add(window, window, value, timestamp, output)
-        return is_skipped
-
-    def _add_to_merging(
-        self,
-        merging_windows: MergingWindowSet,
-        windows: Collection[AnyWindow],
-        value: Record,
-        timestamp: int | None,
-        output: Output,
-    ) -> bool:
-        """Do as :meth:`_add_to_windows`, after merging the windows with those in flight."""
-        is_skipped = True
-        for assigned in windows:
-            window = merging_windows.add_window(assigned, self._merge)
-            if self._is_window_late(window):
-                merging_windows.retire_window(window)
-            else:
-                is_skipped = False
-                state_window = merging_windows.get_state_window(window)
-                self._add(window, state_window, value, timestamp, output)
-        return is_skipped
 
     def _add(
         self, window: AnyWindow, state_window: AnyWindow, value: Record, timestamp: int | None, output: Output

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import attrs
 
-from pyflinkstate.api.checks import check_dataframe, check_text
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
     AggregateFunction,
     KeyedProcessFunction,
+    OutputTag,
     ProcessWindowFunction,
     ReduceFunction,
+    SparkObject,
+    SparkSchema,
+    TypeInformation,
+    WatermarkStrategy,
+    WindowAssigner,
     WindowFunction,
+    check_dataframe,
+    check_text,
 )
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.time import WatermarkStrategy
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import SparkObject, SparkSchema
-from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import JobListener
 from pyflinkstate.runtime.plan import Input

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, overload
 import attrs
 from pyarrow.fs import FileSelector
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import ValueStateDescriptor
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import ArrowObject, SparkSchema
+from pyflinkstate.api import (
+    OutputTag,
+    SparkSchema,
+    StateTtlConfig,
+    TypeInformation,
+    Types,
+    ValueStateDescriptor,
+    safe_repr,
+)
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.master import CheckpointStats, JobExecutionResult, JobListener
 from pyflinkstate.runtime.operators import KeyedMap, MapKey
@@ -297,7 +300,7 @@ def _streaming(
         folder = folders[tag_id]
         empty = df.sparkSession.createDataFrame([], schema)
         rows, columns = env.jobs.rows_for_files(node, schema)
-        made_by = _arrow_schema(empty) if columns is None else columns
+        made_by = empty.toArrow().schema if columns is None else columns
         DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by, retention_ms=options.retention_ms))
         file_system, path = open_file_system(folder)
         file_system.create_dir(path, recursive=True)
@@ -356,20 +359,11 @@ def _release(readers: _Readers) -> None:
 def _tell(readers: _Readers, job_name: str, result: Future[JobExecutionResult]) -> None:
     """Have the queries of a job that has failed fail, unless a newer run of the job goes on for them."""
     error = failure_of(result)
-    if error is not None:
-        _fail(readers, job_name, error)
-    _release(readers)
-
-
-def _fail(readers: _Readers, job_name: str, error: BaseException) -> None:
-    why = f"{type(error).__name__}: {error}"
     for output, queries in readers:
-        if _readers.get(output) is queries:
+        if error is not None and _readers.get(output) is queries:
+            why = f"{type(error).__name__}: {error}"
             queries.fail(f"job {job_name!r}, whose results this query reads, has failed: {why}")
-
-
-def _arrow_schema(frame: DataFrame) -> ArrowObject:
-    return frame.toArrow().schema
+        queries.release()
 
 
 @attrs.frozen(kw_only=True)

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.checks import as_int, check_dataframe
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import (
+from pyflinkstate.api import (
     Duration,
+    KeyedProcessFunction,
     LengthOfTime,
+    Record,
+    SelectKey,
+    SparkObject,
     Time,
     TimestampAssigner,
     WatermarkStrategy,
+    as_int,
+    check_dataframe,
     milliseconds_of,
+    safe_repr,
 )
-from pyflinkstate.api.values import Record, SelectKey, SparkObject
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import awaits
 from pyflinkstate.runtime.plan import SourceNode

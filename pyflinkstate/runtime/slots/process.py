@@ -1,20 +1,73 @@
-"""Sends what user code prints and logs in a slot to the driver, line by line.
+"""The process of a slot: the path that it imports from, its output, and its end if the driver is silent.
 
-The streams that a slot inherits lead to the executor that started it, and a slot may outlive its executor.
-So a line is handed over for the driver first, and what an inherited stream raises is ignored.
+*Path.* The folders of a program's files and requirements come before all others, as they do in Flink. The
+packages that this package needs are imported before: a module of the same name among the files must not
+replace one of them, or the slot would not start.
+
+*Output.* What user code prints and logs goes to the driver, line by line. The streams that a slot inherits
+lead to the executor that started it, and a slot may outlive its executor. So a line is handed over for the
+driver first, and what an inherited stream raises is ignored.
+
+*Watchdog.* It ends the process when it has not been fed for a while, no matter what its threads are doing. A
+thread cannot do that: a function that never releases the interpreter lock (a regular expression that
+backtracks for ever) blocks every other thread, and a stopped process runs none. So on Linux the kernel does
+it, with a timer of this process (``timer_create``) that is reset by each feeding and whose signal is
+``SIGKILL``. It needs no interpreter, fires even in a stopped process, takes no signal away from user code
+(``setitimer`` would take ``SIGALRM``), and is not inherited by processes that user code forks. On other
+systems a thread does what a thread can.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import logging
+import os
 import queue
+import signal
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, TextIO
+
+#: Where a worker leaves the folders for the slots that it starts.
+_VARIABLE = "PYFLINKSTATE_PATH"
+#: The modules of other packages that this package imports, some of them only when they are used.
+NEEDED = ("attrs", "cloudpickle", "numpy", "pyarrow")
+
+
+def put_on_path(folders: Sequence[str]) -> None:
+    """Put folders first on the path of this process, and of the slots that it starts."""
+    if not folders or _brought() == [*folders]:
+        return
+    for name in NEEDED:
+        import_module(name)
+    sys.path[:] = [*folders, *(folder for folder in sys.path if folder not in folders)]
+    os.environ[_VARIABLE] = os.pathsep.join(folders)
+
+
+def path_without_brought() -> list[str]:
+    """Return the path on which a slot finds this package and what it needs."""
+    brought = _brought()
+    return [folder for folder in sys.path if folder and folder not in brought]
+
+
+def put_on_path_of_slot() -> None:
+    """Put the folders that the worker has left first on the path of this slot, and of its own children."""
+    folders = _brought()
+    if folders:
+        del os.environ[_VARIABLE]
+        put_on_path(folders)
+        os.environ["PYTHONPATH"] = os.pathsep.join([*folders, os.environ["PYTHONPATH"]])
+
+
+def _brought() -> list[str]:
+    return list(filter(None, os.environ.get(_VARIABLE, "").split(os.pathsep)))
+
 
 #: How long lines wait so that others can be sent with them.
 INTERVAL_S = 0.2
@@ -86,17 +139,13 @@ class OutputForwarder:
             lost = dropped + len(lines)
             if dropped:
                 lines.appendleft((logging.WARNING, f"(lines that were dropped: {dropped})"))
-            if lines:
-                self._send_or_count(tuple(lines), lost)
-
-    def _send_or_count(self, lines: Lines, lost: int) -> None:
-        """Send lines; if that fails, ``lost`` lines are dropped."""
-        try:
-            self._send(lines)
-        except BaseException:
-            with self._lock:
-                self._dropped += lost
-            raise
+            try:
+                if lines:
+                    self._send(tuple(lines))
+            except BaseException:
+                with self._lock:
+                    self._dropped += lost
+                raise
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -187,3 +236,87 @@ class _Handler(logging.Handler):
         self._forwarder.add(record.levelno, line)
         with contextlib.suppress(*STREAM_ERRORS):
             self._stream.write(line + "\n")
+
+
+class _Value(ctypes.Union):
+    _fields_ = (("number", ctypes.c_int), ("pointer", ctypes.c_void_p))
+
+
+class _SignalEvent(ctypes.Structure):
+    _fields_ = (
+        ("value", _Value),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_byte * 64),
+    )
+
+
+class _TimerSpec(ctypes.Structure):
+    _fields_ = (
+        ("interval_s", ctypes.c_long),
+        ("interval_ns", ctypes.c_long),
+        ("value_s", ctypes.c_long),
+        ("value_ns", ctypes.c_long),
+    )
+
+
+#: ``SIGEV_SIGNAL`` of Linux: the timer sends the process a signal.
+_SEND_SIGNAL = 0
+
+
+class KernelWatchdog:
+    """A timer of the kernel. Raises ``OSError`` or ``AttributeError`` if the system has no such timer."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "timer_create"):  # glibc before 2.34
+            library = ctypes.CDLL("librt.so.1", use_errno=True)
+        event = _SignalEvent(signal=signal.SIGKILL, notify=_SEND_SIGNAL)
+        self._timer = ctypes.c_void_p()
+        if library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)) != 0:
+            raise OSError(ctypes.get_errno(), "timer_create failed")
+        self._set_time = library.timer_settime
+
+    def feed(self, timeout_ms: int) -> None:
+        """Let the process live for ``timeout_ms`` from now on."""
+        seconds, milliseconds = divmod(max(1, timeout_ms), 1000)
+        spec = _TimerSpec(0, 0, seconds, milliseconds * 1_000_000)
+        if self._set_time(self._timer, 0, ctypes.byref(spec), None) != 0:
+            raise OSError(ctypes.get_errno(), "timer_settime failed")
+
+
+class ThreadWatchdog:
+    """A thread, which cannot end a process that is stopped or whose interpreter lock is never released."""
+
+    def __init__(
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        end: Callable[[], object] = lambda: os.kill(os.getpid(), signal.SIGKILL),
+    ) -> None:
+        self._now_s = now_s
+        self._end = end
+        self._until_s = float("inf")
+        self._fed = threading.Condition()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def feed(self, timeout_ms: int) -> None:
+        """Let the process live for ``timeout_ms`` from now on."""
+        with self._fed:
+            self._until_s = self._now_s() + timeout_ms / 1000
+            self._fed.notify()
+
+    def _watch(self) -> None:
+        with self._fed:
+            while (left_s := self._until_s - self._now_s()) > 0:
+                self._fed.wait(min(left_s, threading.TIMEOUT_MAX))
+        self._end()
+
+
+def watchdog() -> KernelWatchdog | ThreadWatchdog:
+    """Return the best watchdog that this system offers."""
+    if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
+        try:
+            return KernelWatchdog()
+        except (OSError, AttributeError):
+            pass  # a sandbox without timers
+    return ThreadWatchdog()

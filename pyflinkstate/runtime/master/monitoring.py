@@ -1,15 +1,22 @@
-"""One line of progress on a terminal."""
+"""How a user watches jobs: a line of progress on a terminal, and the monitor, which is loaded by its name.
+
+No room depends on ``pyflinkstate.monitor``, so a program that does not ask for it loads nothing of it."""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.master.reports.observe import EpochStats, JobListener
+import attrs
+
+from pyflinkstate.api.metrics import MetricReporter
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.master.loop import Job
+from pyflinkstate.runtime.master.observe import CheckpointStats, EpochStats, JobListener, JobObserver
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import Clock
 
@@ -115,3 +122,61 @@ def _size(size: float) -> str:
     while size >= 1024 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
     return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
+
+
+LOOPBACK = "127.0.0.1"
+_MOST_PORT = 65_535
+
+
+def _check_ports(_: object, __: object, ports: tuple[int, ...] | range) -> None:
+    checked = (*ports[:1], *ports[-1:]) if isinstance(ports, range) else ports
+    wrong = [port for port in checked if not (isinstance(port, int) and 0 <= port <= _MOST_PORT)]
+    if wrong or not checked:
+        named = wrong[0] if wrong else "none"
+        raise ConfigurationError(f"the web page needs a port from 0 to {_MOST_PORT}, not {named!r}")
+
+
+@attrs.frozen
+class WebPageSettings:
+    """How the web page of a program is served.
+
+    Attributes:
+        ports: the ports to try, in order; 0 is any free one (Flink: ``rest.bind-port``).
+        host: the address to listen on (Flink: ``rest.bind-address``).
+        address: the name under which browsers reach it; None for the host (Flink: ``rest.address``).
+        metrics_without_token: whether ``/metrics`` is for everybody who reaches the port.
+        has_actions: whether jobs can be steered from the page.
+    """
+
+    ports: tuple[int, ...] | range = attrs.field(default=(0,), validator=_check_ports)
+    host: str = LOOPBACK
+    address: str | None = None
+    metrics_without_token: bool = False
+    has_actions: bool = True
+
+
+class MonitorOfProgram(Protocol):
+    """What the runtime asks of :class:`pyflinkstate.monitor.Monitor`."""
+
+    address: str | None
+
+    def observe(self, directory: str | None) -> JobObserver:
+        """Return a listener for one job; its journal is kept in ``directory``, if there is one."""
+
+    def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
+        """Let the page steer the job of an observer."""
+
+    def serve(self, page: WebPageSettings | None) -> None:
+        """Serve the page in another way from now on; None for no longer."""
+
+    def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
+        """Tell a reporter the metrics of all jobs at an interval."""
+
+    def close(self) -> None:
+        """Close the page and all reporters."""
+
+
+def load_monitor() -> MonitorOfProgram:
+    """Return a new monitor, which serves no page yet."""
+    made: MonitorOfProgram = importlib.import_module("pyflinkstate.monitor").Monitor()
+    return made

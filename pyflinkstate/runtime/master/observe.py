@@ -1,23 +1,200 @@
-"""What a job reports about itself while it runs and at its end."""
+"""What listeners and observers are told about a job, and its result: plain values."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 
 from pyflinkstate import notebook
 from pyflinkstate.api.safe_repr import safe_repr, short_repr
 from pyflinkstate.api.values import JobID
+from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import PyFlinkStateError
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointPart, CheckpointStats
-from pyflinkstate.runtime.master.reports.description import JobDescription
+from pyflinkstate.runtime.plan import (
+    CHECK,
+    Branch,
+    ChainNode,
+    Exchange,
+    JobPlan,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+)
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.sources import RejectedRecord
-from pyflinkstate.runtime.wire import MetricValues, SlotOutput, SubtaskStatus, TaskReport, added_up
+from pyflinkstate.runtime.wire import MetricValues, SlotId, SlotOutput, SubtaskStatus
+
+
+@attrs.frozen
+class JobEdge:
+    """Records of one vertex go to another one.
+
+    Attributes:
+        source: the id of the vertex that they come from.
+        target: the id of the vertex that they go to.
+        chain: the names of the operators without state that they pass on the way, in order.
+        side_output: the id of the side output; None for the main output.
+    """
+
+    source: str
+    target: str
+    chain: tuple[str, ...] = ()
+    side_output: str | None = None
+
+
+@attrs.frozen
+class JobVertex:
+    """A stage of a job (Flink: ``JobVertex``).
+
+    Attributes:
+        id: unique in the job. For an operator with state it is the id in checkpoints.
+        name: the name that the program chose, under which records are counted.
+        kind: ``source``, ``exchange``, ``chain``, ``keyed`` or ``sink``. ``keyed`` are all operators that
+            live in state slots.
+        parallelism: the number of its subtasks; None for the number of partitions of its input.
+        max_parallelism: the number of its key groups; None if it has none.
+    """
+
+    id: str
+    name: str
+    kind: str
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+
+
+@attrs.frozen
+class JobDescription:
+    """What a job consists of.
+
+    Attributes:
+        job_id: the id of the job.
+        name: its name.
+        vertices: its stages; each comes after those that it reads.
+        edges: which stage reads which.
+        restored_from: the URI of the checkpoint that it starts from; None if it starts from the beginning.
+    """
+
+    job_id: str
+    name: str
+    vertices: tuple[JobVertex, ...]
+    edges: tuple[JobEdge, ...]
+    restored_from: str | None = None
+
+
+_Vertex = SourceNode | StatefulNode | ChainNode | Exchange | SinkNode
+
+
+def describe(plan: JobPlan, job_id: str, name: str, restored_from: str | None = None) -> JobDescription:
+    """Return what a plan consists of."""
+    nodes: list[_Vertex] = [*plan.stages, *plan.sinks]
+    vertices = {node: _vertex(plan, node) for node in nodes}
+    edges = [
+        JobEdge(vertices[branch.stage].id, vertices[head].id, _names(branch), branch.tag_id)
+        for head in plan.heads()
+        for branch in plan.branches(head)
+        if branch.stage in vertices
+    ]
+    return JobDescription(job_id, name, tuple(vertices.values()), tuple(edges), restored_from)
+
+
+def _vertex(plan: JobPlan, node: _Vertex) -> JobVertex:
+    if isinstance(node, StatefulNode):
+        settled = plan.operator_of(node)
+        return JobVertex(
+            settled.operator_id, settled.name, "keyed", settled.parallelism, settled.max_parallelism
+        )
+    vertex_id = plan.vertex_id(node)
+    if isinstance(node, Exchange):
+        return JobVertex(vertex_id, node.name, "exchange", node.parallelism)
+    kind = {SourceNode: "source", SinkNode: "sink"}.get(type(node), "chain")
+    return JobVertex(vertex_id, node.name, kind, getattr(node, "parallelism", None))
+
+
+def _names(branch: Branch) -> tuple[str, ...]:
+    return tuple(operator.name for operator in branch.operators if operator.kind != CHECK)
+
+
+#: So many operators are named in one line.
+MOST_NAMES = 12
+
+
+def outline(plan: JobPlan, page: str | None) -> str:
+    """Return the names of all that a plan consists of in one line, and where the page of the job is."""
+    names = [one.name for of_kind in (plan.sources, plan.operators, plan.sinks) for one in of_kind]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return " → ".join(names[:MOST_NAMES]) + more + (f"; {page}" if page else "")
+
+
+@attrs.frozen
+class CheckpointStats:
+    """Statistics of one checkpoint or savepoint that has completed or failed.
+
+    Attributes:
+        checkpoint_id: the ``n`` of its folder ``chk-n``.
+        epoch: the last epoch that it covers.
+        sync_ms: the longest synchronous part of any subtask, during which records waited.
+        async_ms: the longest asynchronous part of any subtask, during which records went on.
+        size_bytes: the total size of the state files that a restore from it reads (Flink: full size). With
+            incremental checkpoints, it grows with each increment, and falls when all state is written again.
+        checkpointed_bytes: the total size of the state files that were written for it.
+        triggered_ms: when it was triggered, in ms since 1970.
+        duration_ms: the time from the moment when the first subtask reached its barrier until it completed
+            or was aborted. Both parts of every subtask are in it.
+        is_incremental: whether only changes were written.
+        is_savepoint: whether it is a savepoint.
+        uri: its folder; None if it failed, as the folder is then deleted.
+        failure: why it failed; None if it completed.
+    """
+
+    checkpoint_id: int
+    epoch: int
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+    size_bytes: int = 0
+    checkpointed_bytes: int = 0
+    triggered_ms: int = 0
+    duration_ms: int = 0
+    is_incremental: bool = False
+    is_savepoint: bool = False
+    uri: str | None = None
+    failure: str | None = None
+
+    def _repr_html_(self) -> str:
+        kind = "savepoint" if self.is_savepoint else "checkpoint"
+        return notebook.facts(
+            f"{kind} {self.checkpoint_id}",
+            [
+                ("failure", self.failure),
+                ("epoch", self.epoch),
+                ("size", None if self.failure else notebook.size(self.size_bytes)),
+                ("written", None if self.failure else notebook.size(self.checkpointed_bytes)),
+                ("took", f"{self.duration_ms} ms, records waited {self.sync_ms:.1f} ms"),
+                ("folder", self.uri),
+            ],
+        )
+
+
+@attrs.frozen
+class CheckpointPart:
+    """What one subtask contributed to a completed checkpoint.
+
+    Attributes:
+        slot: the subtask.
+        sync_ms: its synchronous part, during which its records waited.
+        async_ms: its asynchronous part, during which its records went on.
+        checkpointed_bytes: the size of what it wrote for this checkpoint.
+        state: handles of all its state, with what it wrote for earlier checkpoints.
+    """
+
+    slot: SlotId
+    sync_ms: float
+    async_ms: float
+    checkpointed_bytes: int
+    state: OperatorSubtaskState
+
 
 _slots_log = logging.getLogger("pyflinkstate.slots")
 _job_log = logging.getLogger("pyflinkstate.job")
@@ -75,7 +252,7 @@ class EpochReport:
     Attributes:
         stats: its statistics.
         phases_ms: how many milliseconds each phase took; see
-            :mod:`pyflinkstate.runtime.master.reports.timeline`.
+            :mod:`pyflinkstate.runtime.master.job_reporter`.
         counts: by task, the records that it counted in this epoch, by ``"<operator>.<what>"``. The task of a
             state slot is ``"<operator id>[<subtask>]"``.
         totals: the record counts of the whole job up to this epoch, as in :class:`JobExecutionResult`.
@@ -194,75 +371,3 @@ class JobExecutionResult:
     def get_accumulator_result(self, accumulator_name: str) -> int:
         """Return one count, or 0 if nothing was counted."""
         return self.accumulators.get(accumulator_name, 0)
-
-
-class Accumulators:
-    """Record counts by epoch and task, so that a replayed epoch or a retried task replaces itself."""
-
-    def __init__(self) -> None:
-        self._base: Counter[str] = Counter()
-        self._base_epoch = 0
-        self._counts: dict[tuple[int, str], dict[str, int]] = {}
-        self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
-        #: By slot: all its metrics so far. By Spark task: the sums over its runs.
-        self._slot_metrics: dict[str, MetricValues] = {}
-        self._task_metrics: dict[str, MetricValues] = {}
-
-    def metrics(self) -> MetricValues:
-        """Return the metrics summed over all tasks and slots."""
-        return added_up([*self._slot_metrics.values(), *map(dict, list(self._task_metrics.values()))])
-
-    def reset(self, epoch: int, counters: dict[str, int]) -> None:
-        """Go to the end of ``epoch``, where the counts were ``counters``."""
-        self._base, self._base_epoch = Counter(counters), epoch
-        self._counts.clear()
-        self._rejected = {key: rows for key, rows in self._rejected.items() if key[0] <= epoch}
-
-    def add(self, report: TaskReport) -> None:
-        """Add the report of a task of the running attempt."""
-        key = (report.epoch, report.task)
-        if report.metrics and report.is_slot:
-            self._slot_metrics[report.task] = report.metrics
-        elif report.metrics:
-            known = self._task_metrics.setdefault(report.task, {})
-            for name, value in report.metrics.items():
-                known[name] = known[name].then(value) if name in known else value
-        if report.counts:
-            self._counts[key] = report.counts
-        if report.rejected:
-            self._rejected[key] = report.rejected
-
-    def fold(self, epoch: int) -> None:
-        """Fold the counts of ``epoch``, which is final, into one sum."""
-        self._base = self._sum(epoch)
-        self._base_epoch = epoch
-        self._counts = {key: counts for key, counts in self._counts.items() if key[0] > epoch}
-
-    def total(self, epoch: int) -> dict[str, int]:
-        """Return the counts of all epochs up to ``epoch``."""
-        return dict(self._sum(epoch))
-
-    def of_epoch(self, epoch: int, name: str) -> int:
-        """Return one count of one epoch that is not folded yet."""
-        return sum(counts.get(name, 0) for key, counts in self._counts.items() if key[0] == epoch)
-
-    def of_tasks(self, epoch: int) -> dict[str, dict[str, int]]:
-        """Return the counts of each task in an epoch that is not folded yet."""
-        return {task: counts for (number, task), counts in self._counts.items() if number == epoch}
-
-    def metrics_of_tasks(self) -> dict[str, MetricValues]:
-        """Return the metrics of each task and slot."""
-        return {**{task: dict(own) for task, own in self._task_metrics.items()}, **self._slot_metrics}
-
-    def rejected(self, epoch: int) -> tuple[Any, ...]:
-        """Return the rows that were rejected up to ``epoch``, in the order of epochs and tasks."""
-        known = [key for key in list(self._rejected) if key[0] <= epoch]
-        in_order = sorted(known, key=lambda key: (key[0], len(key[1]), key[1]))
-        return tuple(row for key in in_order for row in self._rejected[key])
-
-    def _sum(self, epoch: int) -> Counter[str]:
-        total = Counter(self._base)
-        for (counted_epoch, _), counts in list(self._counts.items()):  # a client may ask meanwhile
-            if self._base_epoch < counted_epoch <= epoch:
-                total.update(counts)
-        return total

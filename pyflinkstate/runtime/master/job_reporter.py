@@ -5,27 +5,169 @@ What only observers hear of is not computed for a job that has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.master.deployment import RestorePoint
-from pyflinkstate.runtime.master.reports.checkpoint_stats import CheckpointPart, CheckpointStats
-from pyflinkstate.runtime.master.reports.description import describe
-from pyflinkstate.runtime.master.reports.job_log import JobLog
-from pyflinkstate.runtime.master.reports.observe import (
-    Accumulators,
+from pyflinkstate.runtime.master.job_log import JobLog
+from pyflinkstate.runtime.master.observe import (
+    CheckpointPart,
+    CheckpointStats,
     EpochReport,
     EpochStats,
     JobExecutionResult,
     JobListener,
     JobObserver,
+    describe,
     log_output,
     tell_each,
 )
-from pyflinkstate.runtime.master.reports.timeline import EpochTimeline
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import JobStatus
-from pyflinkstate.runtime.wire import Clock, SlotOutput, TaskReport
+from pyflinkstate.runtime.tasks import MOST_RECORDS
+from pyflinkstate.runtime.wire import Clock, MetricValues, SlotOutput, SubtaskStatus, TaskReport, added_up
+
+PHASES = ("planning", "reading", "slots", "finishing", "preparing")
+
+
+class EpochTimeline:
+    """Notes when each phase of the running epoch ends; ``now_ms`` is monotonic.
+
+    Args:
+        now_ms: tells the time.
+        sources: the names of the sources.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], sources: Collection[str]) -> None:
+        self._now_ms = now_ms
+        self._sources = frozenset(sources)
+        self._ends = [0] * (len(PHASES) + 1)
+        #: The attempt and the number of the running epoch.
+        self._running = (0, 0)
+        #: By slot: what it knew of itself at its end of the epoch.
+        self.statuses: dict[str, SubtaskStatus] = {}
+        #: By attempt and epoch, and stream: a few records.
+        self._samples: dict[tuple[int, int], dict[str, list[str]]] = {}
+
+    def begin(self) -> None:
+        """The job asks the source for the next epoch."""
+        self._ends = [self._now_ms()] * len(self._ends)
+        self.statuses = {}
+
+    def started(self, attempt: int, number: int) -> None:
+        """The engine starts epoch ``number``."""
+        self._running = (attempt, number)
+        self._samples = {self._running: self.samples}
+        self._note(1)
+
+    def reported(self, report: TaskReport) -> None:
+        """A task has ended. One of a later epoch, which is read ahead, counts only for that epoch."""
+        of_epoch = (report.attempt, report.epoch)
+        for stream, records in report.samples.items():
+            known = self._samples.setdefault(of_epoch, {}).setdefault(stream, [])
+            known.extend(records[: MOST_RECORDS - len(known)])
+        if of_epoch == self._running:
+            self._ended(report)
+
+    @property
+    def samples(self) -> dict[str, list[str]]:
+        """By stream: a few records of the epoch."""
+        return self._samples.get(self._running, {})
+
+    def _ended(self, report: TaskReport) -> None:
+        if report.status is not None:
+            self.statuses[report.task] = report.status
+        if report.is_slot:
+            self._note(3)
+        elif report.task.rpartition("[")[0] in self._sources:
+            self._note(2)
+
+    def ran(self) -> None:
+        """The engine has ended the epoch."""
+        self._note(4)
+
+    def prepared(self) -> dict[str, int]:
+        """Return the milliseconds that each phase took, now that the output is prepared."""
+        self._note(5)
+        return {phase: self._ends[n + 1] - self._ends[n] for n, phase in enumerate(PHASES)}
+
+    def _note(self, phase: int) -> None:
+        """A phase ends now, and so have those before it, at the latest; none after it has begun."""
+        self._ends[phase:] = [self._now_ms()] * (len(self._ends) - phase)
+
+
+class Accumulators:
+    """Record counts by epoch and task, so that a replayed epoch or a retried task replaces itself."""
+
+    def __init__(self) -> None:
+        self._base: Counter[str] = Counter()
+        self._base_epoch = 0
+        self._counts: dict[tuple[int, str], dict[str, int]] = {}
+        self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
+        #: By slot: all its metrics so far. By Spark task: the sums over its runs.
+        self._slot_metrics: dict[str, MetricValues] = {}
+        self._task_metrics: dict[str, MetricValues] = {}
+
+    def metrics(self) -> MetricValues:
+        """Return the metrics summed over all tasks and slots."""
+        return added_up([*self._slot_metrics.values(), *map(dict, list(self._task_metrics.values()))])
+
+    def reset(self, epoch: int, counters: dict[str, int]) -> None:
+        """Go to the end of ``epoch``, where the counts were ``counters``."""
+        self._base, self._base_epoch = Counter(counters), epoch
+        self._counts.clear()
+        self._rejected = {key: rows for key, rows in self._rejected.items() if key[0] <= epoch}
+
+    def add(self, report: TaskReport) -> None:
+        """Add the report of a task of the running attempt."""
+        key = (report.epoch, report.task)
+        if report.metrics and report.is_slot:
+            self._slot_metrics[report.task] = report.metrics
+        elif report.metrics:
+            known = self._task_metrics.setdefault(report.task, {})
+            for name, value in report.metrics.items():
+                known[name] = known[name].then(value) if name in known else value
+        if report.counts:
+            self._counts[key] = report.counts
+        if report.rejected:
+            self._rejected[key] = report.rejected
+
+    def fold(self, epoch: int) -> None:
+        """Fold the counts of ``epoch``, which is final, into one sum."""
+        self._base = self._sum(epoch)
+        self._base_epoch = epoch
+        self._counts = {key: counts for key, counts in self._counts.items() if key[0] > epoch}
+
+    def total(self, epoch: int) -> dict[str, int]:
+        """Return the counts of all epochs up to ``epoch``."""
+        return dict(self._sum(epoch))
+
+    def of_epoch(self, epoch: int, name: str) -> int:
+        """Return one count of one epoch that is not folded yet."""
+        return sum(counts.get(name, 0) for key, counts in self._counts.items() if key[0] == epoch)
+
+    def of_tasks(self, epoch: int) -> dict[str, dict[str, int]]:
+        """Return the counts of each task in an epoch that is not folded yet."""
+        return {task: counts for (number, task), counts in self._counts.items() if number == epoch}
+
+    def metrics_of_tasks(self) -> dict[str, MetricValues]:
+        """Return the metrics of each task and slot."""
+        return {**{task: dict(own) for task, own in self._task_metrics.items()}, **self._slot_metrics}
+
+    def rejected(self, epoch: int) -> tuple[Any, ...]:
+        """Return the rows that were rejected up to ``epoch``, in the order of epochs and tasks."""
+        known = [key for key in list(self._rejected) if key[0] <= epoch]
+        in_order = sorted(known, key=lambda key: (key[0], len(key[1]), key[1]))
+        return tuple(row for key in in_order for row in self._rejected[key])
+
+    def _sum(self, epoch: int) -> Counter[str]:
+        total = Counter(self._base)
+        for (counted_epoch, _), counts in list(self._counts.items()):  # a client may ask meanwhile
+            if self._base_epoch < counted_epoch <= epoch:
+                total.update(counts)
+        return total
 
 
 class JobReporter:

@@ -1,1 +1,0 @@
-"""What a job tells about itself: to listeners and observers, in the log, on a terminal, as its result."""
