@@ -29,13 +29,13 @@ AnyState: TypeAlias = Any
 #: A window of any kind, or None if there is none.
 AnyWindow: TypeAlias = Any
 #: A field of a ``Row``.
-FieldValue: TypeAlias = Any
+FieldValue: TypeAlias = object
 #: A value of a ``Configuration``: text, number or truth value.
 Setting: TypeAlias = Any
 #: A value of a declared type, in the user's form.
-TypedValue: TypeAlias = Any
+TypedValue: TypeAlias = object
 #: A value in the form in which PyFlink hands it to the JVM.
-InternalValue: TypeAlias = Any
+InternalValue: TypeAlias = object
 #: A user function: a rich function of any kind, or a plain callable.
 UserFunction: TypeAlias = Any
 #: The context that a function gets with a record; its type depends on the kind of function.

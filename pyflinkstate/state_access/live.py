@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace, TypedValue
+from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta, sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
@@ -40,7 +41,7 @@ def query(
 
 def query_value(
     queries: StateQueries, uid: str, state: str, key: Key, namespace: Namespace | None, timeout_s: float
-) -> TypedValue:
+) -> Any:
     """Return the value that a key has after an epoch, or None; see ``JobClient.query_value``."""
     entries = queries.ask(_question(queries, uid, state, [key], namespace), timeout_s)
     batches = list(entries.batches())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
+from pyflinkstate.api.values import Key, Namespace, Stored
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_map import (
@@ -257,7 +258,7 @@ def _misfit(meta: RegisteredStateMeta, entry_key: Hashable, error: ValueError) -
     )
 
 
-def _split(entry_keys: list[TypedValue], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
+def _split(entry_keys: list[Any], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
     """Return the keys and namespaces of entry keys; the namespaces are None if there is only the void one."""
     if not meta.is_namespaced:
         return entry_keys, None

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import LocalTimeTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import hashes, texts
 from pyflinkstate.backends.types.codec import (
     Codec,
@@ -99,7 +98,7 @@ def _instant_parts(instant: Instant) -> tuple[int, int]:
     return instant.seconds, instant.nanos
 
 
-def _instant_of(parts: dict[str, TypedValue]) -> Instant:
+def _instant_of(parts: dict[str, int]) -> Instant:
     return Instant(**parts)
 
 

@@ -19,6 +19,7 @@ import numbers
 import struct
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -216,7 +217,7 @@ def java_hash_of_boolean(value: bool) -> int:
 # --- without a declared type -------------------------------------------------------------------
 
 
-def _hash_number(value: TypedValue) -> int:
+def _hash_number(value: Any) -> int:
     refuse_nan(value)
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
         raise ValueError("complex numbers have no stable hash")
@@ -281,7 +282,7 @@ def java_hash(value: TypedValue) -> int:
     )
 
 
-def _compared_fields(value: TypedValue) -> tuple[TypedValue, ...]:
+def _compared_fields(value: Any) -> tuple[TypedValue, ...]:
     """Return the fields by which records of a class are equal, in the form in which they are compared."""
     if attrs.has(type(value)):
         fields = [field for field in attrs.fields(type(value)) if field.eq]
@@ -292,7 +293,7 @@ def _compared_fields(value: TypedValue) -> tuple[TypedValue, ...]:
     )
 
 
-def _is_frozen_record(value: TypedValue) -> bool:
+def _is_frozen_record(value: Any) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)

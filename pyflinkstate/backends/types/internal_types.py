@@ -72,7 +72,7 @@ def dump_pickle(value: TypedValue) -> bytes:
         ) from error
 
 
-def load_pickle(data: bytes | None) -> TypedValue:
+def load_pickle(data: bytes | None) -> Any:
     """Load a pickle of state without a declared type, from the user's own checkpoint.
 
     Raises:

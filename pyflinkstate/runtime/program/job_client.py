@@ -19,12 +19,12 @@ from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from pyflinkstate import notebook
-from pyflinkstate.api import JobID, Key, Namespace, T, TypedValue
+from pyflinkstate.api import JobID, Key, Namespace, T
 from pyflinkstate.errors import CheckpointError, ConfigurationError, ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.master import Job, JobExecutionResult, SavepointRequest
 from pyflinkstate.runtime.queries import StateAnswer, state_reader
@@ -317,7 +317,7 @@ class JobClient:
         namespace: Namespace | None = None,
         *,
         timeout_s: float = 60.0,
-    ) -> TypedValue:
+    ) -> Any:
         """Return the value that ``key`` has in a keyed state after an epoch, or None if it has none.
 
         The value of a list state is a list, that of a map state a dict. See :meth:`query`.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Key, Record, SelectKey, T, TypedValue
+from pyflinkstate.api.values import Key, Record, SelectKey, T
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, operator_index
 from pyflinkstate.backends.types import exact_class
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
@@ -329,7 +329,7 @@ class KeyGroups(dict[Key, int]):
         return keys, groups  # type: ignore[return-value]
 
     def _learn(self, keys: Sequence[Key], groups: Sequence[int | None]) -> None:
-        missing: list[TypedValue] = [key for key, group in zip(keys, groups, strict=True) if group is None]
+        missing: list[Any] = [key for key, group in zip(keys, groups, strict=True) if group is None]
         if self._exact_type is not str or not "".join(missing).isascii():
             self._check_all(missing)
         if len(self) + len(missing) > REMEMBERED_KEYS:
