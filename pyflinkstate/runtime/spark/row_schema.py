@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -30,7 +30,7 @@ from pyflinkstate.api.values import FieldValue, Record, Reduced, SparkSchema
 from pyflinkstate.errors import ConfigurationError, RowError
 
 #: Returns a value as its column takes it; raises ``_MisfitError``.
-_Fit: TypeAlias = Callable[[FieldValue], FieldValue]
+_Fit: TypeAlias = Callable[[Any], Any]
 
 #: Of each type of Spark's what Python type its values have.
 _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
@@ -189,7 +189,7 @@ def _fit_of_type(kind: sql.DataType) -> _Fit:
     return _fit_of_decimal(kind, fit) if isinstance(kind, sql.DecimalType) else fit
 
 
-def _plain(value: FieldValue) -> FieldValue:
+def _plain(value: FieldValue) -> Any:
     """Return a number of numpy's as Python's."""
     return value.item() if isinstance(value, np.generic) else value
 
@@ -204,7 +204,7 @@ def _is_int(value: FieldValue) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _converted(kind: type, value: FieldValue) -> FieldValue:
+def _converted(kind: type, value: Any) -> FieldValue:
     """Return a whole number in the type of its column, if that holds it exactly."""
     if not _is_int(value):
         return value
@@ -346,7 +346,7 @@ def _parts(value: FieldValue, names: list[str]) -> Sequence[FieldValue] | None:
     return tuple(value) if isinstance(value, (Row, tuple, list)) else None
 
 
-def _by_name(value: FieldValue, names: list[str]) -> Mapping[FieldValue, FieldValue] | None:
+def _by_name(value: FieldValue, names: list[str]) -> Mapping[Any, FieldValue] | None:
     """Return the fields of what has them by name; None of what has them by position, or has none."""
     if isinstance(value, Row):
         return value.as_dict() if names_of(value) else None
@@ -370,7 +370,7 @@ def _of_spark(row: sql.Row, names: list[str]) -> Sequence[FieldValue]:
 
 def _attributes(value: FieldValue, names: list[str]) -> dict[str, FieldValue]:
     """Return the attributes of an object that match its columns, and near misses for the error message."""
-    kind: FieldValue = type(value)
+    kind: type = type(value)
     given = getattr(value, "__dict__", {})
     slots = _slots_of(kind)
     own = {name: given[name] for name in given if name in names or _is_public(kind, name)}
