@@ -31,7 +31,7 @@ AnyWindow: TypeAlias = Any
 #: A field of a ``Row``.
 FieldValue: TypeAlias = object
 #: A value of a ``Configuration``: text, number or truth value.
-Setting: TypeAlias = Any
+Setting: TypeAlias = object
 #: A value of a declared type, in the user's form.
 TypedValue: TypeAlias = object
 #: A value in the form in which PyFlink hands it to the JVM.
@@ -39,19 +39,21 @@ InternalValue: TypeAlias = object
 #: A user function: a rich function of any kind, or a plain callable.
 UserFunction: TypeAlias = Any
 #: The context that a function gets with a record; its type depends on the kind of function.
-FunctionContext: TypeAlias = Any
+FunctionContext: TypeAlias = object
 #: A part of a source's input that one task reads.
-Split: TypeAlias = Any
+Split: TypeAlias = object
 #: What a task hands to the driver, such as what a sink has prepared; it is pickled.
 Reported: TypeAlias = object
 #: A position from which a source can continue; checkpoints keep it as JSON.
 Offset: TypeAlias = Any
+#: An offset where it is only passed on.
+Position: TypeAlias = object
 #: An object of PySpark, which ships no complete types.
 SparkObject: TypeAlias = Any
 #: An object of PyArrow, which ships no types.
 ArrowObject: TypeAlias = Any
 #: What ``SparkSession.createDataFrame`` takes for a schema.
-SparkSchema: TypeAlias = Any
+SparkSchema: TypeAlias = object
 #: What ``__reduce__`` returns.
 Reduced: TypeAlias = tuple[object, ...]
 #: A value that JSON can write or has read.

@@ -36,7 +36,7 @@ from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, Stat
 #: Flink's name for the timer service of user functions.
 USER_TIMERS = "user-timers"
 #: The method of a function that is called with a record and a context.
-Process = Callable[[Any, FunctionContext], Iterable[Record] | None]
+Process = Callable[[Any, Any], Iterable[Record] | None]
 #: The kinds of functions with one input, by the names of their operators in a plan.
 KINDS: dict[str, type] = {
     "map": MapFunction,
@@ -109,7 +109,7 @@ class FunctionOperator(StatefulOperator):
         self._first: Process = self._process_first()
         self.on_timer: Process = getattr(self.function, "on_timer", _ignore)
 
-    def _make_context(self, setup: OperatorSetup) -> FunctionContext:
+    def _make_context(self, setup: OperatorSetup) -> Any:
         return KeyedContext(setup, self.timers)
 
     def _process_first(self) -> UserFunction:

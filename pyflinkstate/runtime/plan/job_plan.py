@@ -8,7 +8,7 @@ from functools import cached_property
 
 import attrs
 
-from pyflinkstate.api import KeyedProcessFunction, Offset, UserFunction
+from pyflinkstate.api import KeyedProcessFunction, Position, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import StatefulOperator
@@ -132,7 +132,7 @@ class JobPlan:
             if isinstance(stage, SourceNode) and operator.function.alignment is not None
         }
 
-    def watermarks_of(self, watermarks: Mapping[str, int], position: Offset) -> dict[str, int]:
+    def watermarks_of(self, watermarks: Mapping[str, int], position: Position) -> dict[str, int]:
         """Return a checkpoint's watermarks by the ids that the assigners have now.
 
         A source that has got a uid goes on where it was, and so do its assigners; an only source goes on
@@ -152,7 +152,9 @@ class JobPlan:
                 found[assigner.id] = found.pop(known)
         return found
 
-    def _earlier_ids(self, assigner: Assigner, watermarks: Iterable[str], position: Offset) -> Iterable[str]:
+    def _earlier_ids(
+        self, assigner: Assigner, watermarks: Iterable[str], position: Position
+    ) -> Iterable[str]:
         """Return under which ids a checkpoint may have an assigner, other than its own."""
         source = self.source.source
         if not isinstance(source, SourceSet):

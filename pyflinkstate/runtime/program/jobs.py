@@ -353,7 +353,7 @@ class Jobs:
             return node
         return ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
 
-    def _dataframe(self, rows: RDD[Any], schema: SparkSchema) -> DataFrame:
+    def _dataframe(self, rows: RDD[Any], schema: Any) -> DataFrame:
         """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""
         return self._spark.createDataFrame(rows, schema, verifySchema=row_schema.schema_of(schema) is None)
 

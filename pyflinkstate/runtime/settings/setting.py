@@ -124,7 +124,7 @@ class Reader:
 #: Reads the value of a setting from a ``Configuration``.
 Read: TypeAlias = Callable[[Reader], Value]
 #: Returns the value to keep for the one that a program sets on an object, or raises ``ConfigurationError``.
-Takes: TypeAlias = Callable[[Any, Value], Value]
+Takes: TypeAlias = Callable[[Any, Any], Value]
 
 _ROW = "row of the table of settings"
 
@@ -165,7 +165,7 @@ class Setting:
     parts: Mapping[str, str | None] = attrs.field(factory=dict)
     drawn: tuple[Value, ...] | float = ()
 
-    def checked(self, owner: object, value: Value) -> Value:
+    def checked(self, owner: object, value: Value) -> Any:
         """Check the value that a program sets on ``owner``, and return the value to keep."""
         if self.least is not None:
             return at_least(self.named, value, self.least)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -24,7 +25,7 @@ from pyarrow import fs
 from pyflinkstate.api.checks import positive
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import Types
-from pyflinkstate.api.values import Offset
+from pyflinkstate.api.values import Position
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, TextLines
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch, check_position
@@ -127,15 +128,15 @@ class DirectorySource(Source):
     #: The files whose change was logged.
     _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return self._offset(0, {}, SeenFiles())
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         self._seen_at(position)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
         count, seen = self._seen_at(start)
         listing = self._listing()
@@ -150,7 +151,7 @@ class DirectorySource(Source):
         is_last = not self.growing and len(chosen) == len(new)
         return Available(end, is_last, is_full=len(chosen) == self.files_per_epoch)
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Position, end: Any) -> Epoch:
         """See :class:`Source`."""
         listing = self._listing()
         for name, size in end["files"]:
@@ -159,7 +160,7 @@ class DirectorySource(Source):
         splits = [self._path_of(name) for name, _ in end["files"]]
         return SplitEpoch(splits, self.record_format.read, is_fresh)
 
-    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Offset:
+    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Position:
         """Return an offset: the number of files read, those of the epoch that ends there, and all of them."""
         return {
             "format": self.record_format.name,
@@ -168,7 +169,7 @@ class DirectorySource(Source):
             "seen": seen.encode(),
         }
 
-    def _seen_at(self, position: Offset) -> tuple[int, SeenFiles]:
+    def _seen_at(self, position: Any) -> tuple[int, SeenFiles]:
         """Return how many files, and which, were read up to a position."""
         check_position(position, {"format": self.record_format.name}, "this directory")
         if self.max_files is not None and position["count"] > self.max_files:
@@ -255,7 +256,7 @@ class StreamFormat:
 class _FruitlessLook:
     """The last listing without a new file."""
 
-    start: Offset = None
+    start: Position = None
     holds_until_ms: int = 0
 
 
@@ -293,7 +294,7 @@ class FileSource(DirectorySource):
         """
         return FileSourceBuilder(stream_format, paths)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`. The folders are listed no more often than at the discovery interval."""
         look = self._last_look
         if start == look.start and self._now_ms() < look.holds_until_ms:

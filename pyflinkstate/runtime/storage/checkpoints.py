@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from pyflinkstate.api.values import JsonObject, Offset
+from pyflinkstate.api.values import JsonObject, Position
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     CheckpointMetadata,
@@ -221,7 +221,7 @@ class CheckpointFolders:
         """Write the statistics of the job's checkpoints as JSON, for people and tools."""
         self._write_note(f"{self._root}/{job_id}", HISTORY, json.dumps(history, indent=1).encode())
 
-    def write_planned(self, job_id: str, epoch: int, end: Offset) -> None:
+    def write_planned(self, job_id: str, epoch: int, end: Position) -> None:
         """Write down where an epoch ends before it runs, so that it is cut the same way if it must run again.
 
         Once this returns, the note survives a power cut.
@@ -229,13 +229,13 @@ class CheckpointFolders:
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
         self._write_note(folder, str(epoch), json.dumps(end).encode() + _END_OF_PLAN, is_flushed=True)
 
-    def read_planned(self, job_id: str) -> dict[int, Offset]:
+    def read_planned(self, job_id: str) -> dict[int, Position]:
         """Return the ends of epochs that :meth:`write_planned` has written.
 
         A note that is empty or truncated is ignored: :meth:`write_planned` had not returned, so its epoch was
         never run.
         """
-        planned: dict[int, Offset] = {}
+        planned: dict[int, Position] = {}
         for epoch in self._planned_epochs(job_id):
             path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
             try:
@@ -560,7 +560,7 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         return None
 
 
-def _end_of_epoch(data: bytes) -> Offset:
+def _end_of_epoch(data: bytes) -> Position:
     """Return where an epoch ends; raise ``ValueError`` if the note is not complete."""
     end = json.loads(data)
     if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):

@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Record, Reported, Split, T
+from pyflinkstate.api.values import Record, Reported, T
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
@@ -144,7 +144,7 @@ class SourceTask:
 
     link: TaskLink
     name: str
-    read: Callable[[Split, Reject], Iterable[Record]] | None = None
+    read: Callable[[Any, Reject], Iterable[Record]] | None = None
     is_fresh: bool = False
     #: The id of the stream of its records.
     stream: str = ""

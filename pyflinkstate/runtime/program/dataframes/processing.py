@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 from pyarrow.fs import FileSelector
@@ -289,7 +289,7 @@ def process(
 def _streaming(
     env: StreamExecutionEnvironment,
     df: DataFrame,
-    outputs: dict[str, tuple[Node, SparkSchema]],
+    outputs: dict[str, tuple[Node, Any]],
     options: JobOptions,
     base: str,
 ) -> list[DataFrame]:
