@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 import pytest
@@ -251,25 +253,6 @@ class TestIdsAndTimes:
         assert (pending.checkpoint_id, pending.epoch, pending.triggered_ms) == (3, 3, 20)
         assert (pending.missing, pending.savepoint) == ({A, B}, None)
 
-    def test_the_first_checkpoint_is_due_at_once_and_the_next_an_interval_after_its_barrier(self) -> None:
-        made = coordinator(interval_ms=100)
-        assert made.is_due(0)
-        made.trigger(1_000, 1, [A])
-        made.aligned(1, 1_500)
-        assert not made.is_due(10**9), "one is pending"
-        made.acknowledged(ack(1, A))
-        made.published(1, 1_550)
-        assert due_first_at(made, 1_600)
-
-    @pytest.mark.parametrize("settings", [(100, 0), (10, 100)], ids=["interval", "raised to the pause"])
-    def test_a_checkpoint_that_fails_before_its_barrier_counts_from_the_trigger(
-        self, settings: tuple[int, int]
-    ) -> None:
-        made = coordinator(interval_ms=settings[0], min_pause_ms=settings[1])
-        made.trigger(1_000, 1, [A])
-        made.failed(1, BROKEN)
-        assert due_first_at(made, 1_100)
-
     def test_an_interval_of_zero_is_always_due_and_none_is_never(self) -> None:
         always = coordinator(interval_ms=0)
         always.trigger(5, 1, [])
@@ -328,30 +311,6 @@ class TestFailuresAndRetention:
         assert f"{tolerable + 1} in a row failed, tolerated are {tolerable}" in str(fail.error)
         assert str(abandon.error) in str(fail.error)
 
-    def test_a_completed_checkpoint_begins_the_count_of_failures_anew(self) -> None:
-        made = coordinator(tolerable_failures=1)
-        fail_once(made)
-        complete(made, begin(made))
-        assert kinds(fail_once(made)) == ["AbandonCheckpoint"]
-        assert kinds(fail_once(made)) == ["AbandonCheckpoint", "FailJob"]
-
-    def test_an_attempt_that_ends_is_no_failed_checkpoint(self) -> None:
-        made = coordinator(tolerable_failures=0)
-        for _ in range(3):
-            _ = begin(made), begin(made, savepoint=SAVEPOINT)
-            assert kinds(made.abort_pending(BROKEN)) == ["AbandonCheckpoint"] * 2
-        assert kinds(fail_once(made)) == ["AbandonCheckpoint", "FailJob"]
-
-    @pytest.mark.parametrize("retained", [1, 2, 5])
-    def test_the_newest_completed_checkpoints_are_kept(self, retained: int) -> None:
-        made = coordinator(num_retained=retained)
-        for number in range(1, 10):
-            instructions = complete(made, begin(made))
-            expected = [DiscardCheckpoint(number - retained)] if number > retained else []
-            assert instructions == [*expected, NotifyComplete(number)]
-            assert made.retained == tuple(range(max(1, number - retained + 1), number + 1))
-            assert made.latest_completed == number
-
     def test_checkpoints_of_the_run_before_are_subsumed_as_well(self) -> None:
         made = CheckpointCoordinator(attrs.evolve(TOLERANT, num_retained=2), 5, [2, 4, 5])
         assert made.retained == (2, 4, 5)
@@ -365,29 +324,195 @@ class TestFailuresAndRetention:
         assert isinstance(instruction, WriteMetadata)
         assert instruction.checkpoint.acks == {A: ack(3, A), B: ack(3, B, data=b"b")}
 
-    def test_a_job_that_failed_over_checkpoints_counts_anew(self) -> None:
-        made = coordinator(tolerable_failures=1)
-        failed = ["FailJob" in kinds(fail_once(made)) for _ in range(4)]
-        assert failed == [False, True, False, True]
 
-    def test_a_checkpoint_that_several_subtasks_decline_is_counted_once(self) -> None:
-        made = coordinator(tolerable_failures=1)
-        for checkpoint_id in (1, 2):
-            made.trigger(0, checkpoint_id, [A, B])
-        instructions = [made.failed(1, BROKEN) for _ in (A, B)]
-        assert [kinds(each) for each in instructions] == [["AbandonCheckpoint"], []]
-        assert kinds(made.failed(2, BROKEN)) == ["AbandonCheckpoint", "FailJob"]
+#: One letter for each kind of instruction, with the checkpoint that it is about.
+LETTERS: dict[type, str] = {
+    WriteMetadata: "W",
+    AbandonCheckpoint: "X",
+    DiscardCheckpoint: "D",
+    DiscardState: "S",
+    NotifyComplete: "N",
+    FailJob: "F",
+}
+
+
+def letters(instructions: list[Instruction]) -> str:
+    def id_of(one: Any) -> Any:
+        about = getattr(one, "checkpoint", getattr(one, "ack", one))
+        return getattr(about, "checkpoint_id", "")
+
+    return ",".join(f"{LETTERS[type(one)]}{id_of(one)}" for one in instructions)
+
+
+#: Of a checkpoint, at a time.
+TOLD: dict[str, Callable[[CheckpointCoordinator, int, int], list[Instruction]]] = {
+    "aligned": lambda c, number, now: c.aligned(number, now),
+    "ack": lambda c, number, _: c.acknowledged(ack(number, A)),
+    "done": lambda c, number, now: complete(c, number, now_ms=now),
+    "published": lambda c, number, now: c.published(number, now),
+    "fail": lambda c, number, _: c.failed(number, BROKEN),
+    "time": lambda c, _, now: c.time_passed(now),
+    "abort": lambda c, *_: c.abort_pending(BROKEN),
+}
+
+
+def follow(made: CheckpointCoordinator, script: str) -> None:
+    """Tell a coordinator what happens, step by step: ``what<checkpoint>@<time>=<instructions>``.
+
+    Checkpoints have one subtask. ``begin`` triggers one and aligns it; ``done`` is all that completes it;
+    ``save`` and ``stop`` begin savepoints. ``due``: one is due; ``first``: none was before.
+    """
+    now = 0
+    for step in script.split():
+        what, number, at, expected = re.fullmatch(r"([a-z]+)(\d*)(?:@(\d+))?(?:=(.*))?", step).groups()  # type: ignore[union-attr]
+        now, number = int(at or now), int(number or 0)
+        found: str | bool = ""
+        match what:
+            case "trigger":
+                made.trigger(now, 1, [A])
+            case "begin" | "save" | "stop":
+                begin(made, now, {"save": SAVEPOINT, "stop": STOP}.get(what))
+            case "due" | "undue":
+                assert made.is_due(now) == (what == "due"), step
+            case "first":
+                assert due_first_at(made, now), step
+            case "pending":
+                found = ",".join(map(str, ids(made)))
+            case "kept":
+                found = ",".join(map(str, made.retained))
+                assert made.latest_completed == made.retained[-1]
+            case _:
+                found = letters(TOLD[what](made, number, now))
+        assert found == (expected or ""), step
+
+
+#: By what they show: the settings of a coordinator, and what happens.
+SCRIPTS: dict[str, tuple[dict[str, int], str]] = {
+    "the first is due at once, and the next an interval after the barrier": (
+        {"interval_ms": 100},
+        "due@0 trigger@1000 aligned1@1500 undue@9000000 ack1=W1 published1@1550=N1 first@1600",
+    ),
+    "one that fails before its barrier counts from the trigger": (
+        {"interval_ms": 100},
+        "trigger@1000 fail1=X1 first@1100",
+    ),
+    "the interval is raised to the pause": (
+        {"interval_ms": 10, "min_pause_ms": 100},
+        "trigger@1000 fail1=X1 first@1100",
+    ),
+    "a completed one begins the count of failures anew": (
+        {"tolerable_failures": 1},
+        "begin fail1=X1 begin done2=N2 begin fail3=X3 begin fail4=X4,F",
+    ),
+    "so does a savepoint": (
+        {"tolerable_failures": 1},
+        "begin fail1=X1 save done2 begin fail3=X3 begin fail4=X4,F",
+    ),
+    "an attempt that ends is no failed checkpoint": (
+        {"tolerable_failures": 0},
+        "begin save abort=X1,X2 begin save abort=X3,X4 begin save abort=X5,X6 begin fail7=X7,F",
+    ),
+    "a job that failed over checkpoints counts anew": (
+        {"tolerable_failures": 1},
+        "begin fail1=X1 begin fail2=X2,F begin fail3=X3 begin fail4=X4,F",
+    ),
+    "one that several subtasks decline is counted once": (
+        {"tolerable_failures": 1},
+        "trigger trigger fail1=X1 fail1 fail2=X2,F",
+    ),
+    **{
+        f"the newest {retained} are kept": (
+            {"num_retained": retained},
+            " ".join(
+                f"begin done{n}={f'D{n - retained},' if n > retained else ''}N{n} "
+                f"kept={','.join(str(kept) for kept in range(max(1, n - retained + 1), n + 1))}"
+                for n in range(1, 10)
+            ),
+        )
+        for retained in (1, 2, 5)
+    },
+    "no more are due than may be pending": (
+        {"interval_ms": 0, "max_concurrent": 3},
+        "due@0 begin@0 due@1 begin@1 due@2 begin@2 undue@9000000",
+    ),
+    "the interval is kept between them": (
+        {"interval_ms": 100, "max_concurrent": 3},
+        "trigger@0 aligned1@40 first@140 trigger@150 first@250",
+    ),
+    "more may be triggered than are ever due": ({}, "trigger trigger trigger pending=1,2,3"),
+    "an older one may complete first, and the newer one after it": (
+        {"max_concurrent": 2},
+        "begin begin done1=N1 pending=2 done2=D1,N2",
+    ),
+    "each expires by its own alignment, and counts": (
+        {"timeout_ms": 50, "tolerable_failures": 2},
+        "begin@100 begin@120 begin@150 time@149 time@170=X1,X2 pending=3 time@199 time@200=X3,F",
+    ),
+    **{
+        f"the pause is from the completion, the interval from the barrier: {interval}, {pause}": (
+            {"interval_ms": interval, "min_pause_ms": pause},
+            f"due@0 begin@{aligned} ack1=W1 published1@{completed}=N1 first@{due}",
+        )
+        for interval, pause, aligned, completed, due in (
+            (0, 100, 0, 70, 170),
+            (100, 10, 0, 5, 100),
+            (100, 11, 0, 95, 106),
+            (100, 100, 60, 60, 160),
+        )
+    },
+    "a failure begins no pause": (
+        {"interval_ms": 0, "min_pause_ms": 100, "timeout_ms": 60},
+        "begin done1=N1 begin@100 time@160=X2 first@200",
+    ),
+    "the pause is kept beside one that is pending": (
+        {"interval_ms": 0, "min_pause_ms": 100, "max_concurrent": 2},
+        "begin begin@100 ack1=W1 published1@150=N1 first@250",
+    ),
+    "the pause is from the completion of a savepoint as well": (
+        {"interval_ms": 0, "min_pause_ms": 100},
+        "save done1@70 first@170",
+    ),
+    "one that completes subsumes the older ones that are pending, which are not counted": (
+        {"max_concurrent": 4, "tolerable_failures": 2},
+        "begin done1=N1 trigger trigger ack3 begin begin done4=X2,X3,D1,N4 pending=5 kept=4 fail5=X5",
+    ),
+    "one whose metadata is being written is subsumed too": (
+        {"max_concurrent": 2},
+        "begin begin ack1=W1 ack2=W2 published2=X1,N2 fail1 kept=2 pending",
+    ),
+    "what comes of a subsumed one later is deleted": (
+        {"max_concurrent": 2},
+        "begin begin done2=X1,N2 ack1=S1 fail1 aligned1 kept=2 pending",
+    ),
+    "a savepoint is triggered whatever is pending or paused": (
+        {"interval_ms": 0, "min_pause_ms": 10**6},
+        "begin done1=N1 begin save pending=2,3",
+    ),
+    "a savepoint takes no checkpoint's place and no checkpoint's turn": (
+        {"interval_ms": 100, "max_concurrent": 1},
+        "begin done1=N1 save@90 first@100",
+    ),
+    "of a complete savepoint nobody is told, and no increment goes on top of it": (
+        {"num_retained": 1},
+        "begin done1=N1 begin save done3 pending=2 kept=1",
+    ),
+    "of one that stops the job slots are told": (
+        {"num_retained": 1},
+        "begin done1=N1 begin stop done3=N3 pending=2 kept=1",
+    ),
+    "a checkpoint does not subsume a savepoint": ({}, "save begin done2=N2 pending=1 ack1=W1"),
+    "an acknowledgement of a complete savepoint that comes again deletes nothing": ({}, "save done1 ack1"),
+    "nor one that stops the job": ({}, "stop begin done2=N2 pending=1 ack1=W1"),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_comes_of_what_happens(name: str) -> None:
+    settings, script = SCRIPTS[name]
+    follow(coordinator(**settings), script)
 
 
 class TestSeveralPending:
-    @pytest.mark.parametrize("maximum", [1, 2, 3])
-    def test_no_more_are_due_than_may_be_pending(self, maximum: int) -> None:
-        made = coordinator(interval_ms=0, max_concurrent=maximum)
-        for now_ms in range(maximum):
-            assert made.is_due(now_ms)
-            begin(made, now_ms)
-        assert not made.is_due(10**9)
-
     @pytest.mark.parametrize("end", ["completed", "failed", "expired", "aborted"])
     def test_one_that_ends_makes_room(self, end: str) -> None:
         made = coordinator(interval_ms=0, max_concurrent=2)
@@ -401,149 +526,8 @@ class TestSeveralPending:
         assert 1 not in ids(made)
         assert made.is_due(50)
 
-    def test_the_interval_is_kept_between_them(self) -> None:
-        made = coordinator(interval_ms=100, max_concurrent=3)
-        made.trigger(0, 1, [A])
-        made.aligned(1, 40)
-        assert due_first_at(made, 140)
-        made.trigger(150, 2, [A])
-        assert due_first_at(made, 250)
-
-    def test_more_may_be_triggered_than_are_ever_due(self) -> None:
-        made = coordinator(max_concurrent=1)
-        pending = [made.trigger(0, epoch, [A]) for epoch in (1, 2, 3)]
-        assert made.pending == tuple(pending)
-        assert ids(made) == [1, 2, 3]
-
-    def test_an_older_one_may_complete_first_and_the_newer_one_after_it(self) -> None:
-        made = coordinator(max_concurrent=2)
-        _ = begin(made), begin(made)
-        assert complete(made, 1) == [NotifyComplete(1)]
-        assert ids(made) == [2]
-        assert complete(made, 2) == [DiscardCheckpoint(1), NotifyComplete(2)]
-
-    def test_each_expires_by_its_own_alignment_and_counts(self) -> None:
-        made = coordinator(timeout_ms=50, tolerable_failures=2)
-        for aligned_ms in (100, 120, 150):
-            begin(made, aligned_ms)
-        assert made.time_passed(149) == []
-        assert [item.checkpoint.checkpoint_id for item in made.time_passed(170)] == [1, 2]
-        assert ids(made) == [3]
-        assert made.time_passed(199) == []
-        assert kinds(made.time_passed(200)) == ["AbandonCheckpoint", "FailJob"]
-
-
-class TestMinPause:
-    @pytest.mark.parametrize(
-        ("interval_ms", "min_pause_ms", "aligned_ms", "completed_ms", "due_ms"),
-        [(0, 100, 0, 70, 170), (100, 10, 0, 5, 100), (100, 10, 0, 95, 105), (100, 100, 60, 60, 160)],
-        ids=["pause alone", "interval the later", "pause the later", "both"],
-    )
-    def test_it_counts_from_the_completion_and_the_interval_from_the_barrier(
-        self, interval_ms: int, min_pause_ms: int, aligned_ms: int, completed_ms: int, due_ms: int
-    ) -> None:
-        made = coordinator(interval_ms=interval_ms, min_pause_ms=min_pause_ms)
-        assert made.is_due(0), "nothing was completed yet"
-        made.acknowledged(ack(begin(made, aligned_ms), A))
-        made.published(1, completed_ms)
-        assert due_first_at(made, due_ms)
-
-    def test_a_failure_begins_no_pause(self) -> None:
-        made = coordinator(interval_ms=0, min_pause_ms=100, timeout_ms=60)
-        complete(made, begin(made, 0), now_ms=0)
-        begin(made, 100)
-        assert kinds(made.time_passed(160)) == ["AbandonCheckpoint"]
-        assert due_first_at(made, 200)
-
-    def test_it_is_kept_beside_one_that_is_pending(self) -> None:
-        made = coordinator(interval_ms=0, min_pause_ms=100, max_concurrent=2)
-        _ = begin(made, 0), begin(made, 100)
-        made.acknowledged(ack(1, A))
-        made.published(1, 150)
-        assert due_first_at(made, 250)
-
-    def test_it_counts_from_the_completion_of_a_savepoint_as_well(self) -> None:
-        made = coordinator(interval_ms=0, min_pause_ms=100)
-        complete(made, begin(made, 0, SAVEPOINT), now_ms=70)
-        assert due_first_at(made, 170)
-
-
-class TestSubsumption:
-    def test_one_that_completes_subsumes_the_older_ones_that_are_pending(self) -> None:
-        made = coordinator(max_concurrent=4, tolerable_failures=2)
-        complete(made, begin(made))
-        older = [made.trigger(0, epoch, [A]) for epoch in (2, 3)]
-        made.acknowledged(ack(3, A))
-        _ = begin(made), begin(made)
-        *others, last = complete(made, 4)
-        assert last == NotifyComplete(4)
-        abandoned = [item for item in others if isinstance(item, AbandonCheckpoint)]
-        assert [item.checkpoint for item in abandoned] == older
-        assert all("checkpoint 4" in str(item.error) for item in abandoned)
-        assert [item for item in others if item not in abandoned] == [DiscardCheckpoint(1)]
-        assert ids(made) == [5]
-        assert made.latest_completed == 4, "subtasks are told of it with the abortion"
-        assert kinds(made.failed(5, BROKEN)) == ["AbandonCheckpoint"], "those before are not counted"
-
-    def test_one_whose_metadata_is_being_written_is_subsumed_too(self) -> None:
-        made = coordinator(max_concurrent=2)
-        for checkpoint_id in (begin(made), begin(made)):
-            assert kinds(made.acknowledged(ack(checkpoint_id, A))) == ["WriteMetadata"]
-        assert kinds(made.published(2, 0)) == ["AbandonCheckpoint", "NotifyComplete"]
-        assert made.failed(1, BROKEN) == []
-        assert (made.retained, made.pending) == ((2,), ())
-
-    def test_what_comes_of_a_subsumed_one_later_is_deleted(self) -> None:
-        made = coordinator(max_concurrent=2)
-        begin(made)
-        complete(made, begin(made))
-        before = picture(made)
-        assert made.acknowledged(ack(1, A)) == [DiscardState(ack(1, A))]
-        assert made.failed(1, BROKEN) == []
-        assert made.aligned(1, 5) == []
-        assert picture(made) == before
-
 
 class TestSavepoints:
-    def test_it_is_triggered_whatever_is_pending_or_paused(self) -> None:
-        made = coordinator(interval_ms=0, min_pause_ms=10**6)
-        complete(made, begin(made))
-        begin(made)
-        pending = made.trigger(1, 7, [A, B], SAVEPOINT)
-        assert (pending.checkpoint_id, pending.epoch, pending.savepoint) == (3, 7, SAVEPOINT)
-        assert pending.missing == {A, B}
-        assert ids(made) == [2, 3]
-
-    def test_it_takes_no_checkpoints_place_and_no_checkpoints_turn(self) -> None:
-        made = coordinator(interval_ms=100, max_concurrent=1)
-        complete(made, begin(made, 0))
-        made.trigger(90, 2, [A], SAVEPOINT)
-        made.aligned(2, 95)
-        assert due_first_at(made, 100)
-
-    @pytest.mark.parametrize(
-        ("target", "expected"), [(SAVEPOINT, []), (STOP, [NotifyComplete(3)])], ids=["", "stops the job"]
-    )
-    def test_when_it_is_complete_only_one_that_stops_the_job_is_told_of(
-        self, target: SavepointTarget, expected: list[Instruction]
-    ) -> None:
-        made = coordinator(num_retained=1)
-        complete(made, begin(made))
-        begin(made)
-        begin(made, savepoint=target)
-        assert complete(made, 3) == expected
-        assert ids(made) == [2], "a checkpoint was subsumed"
-        assert made.retained == (1,)
-        assert made.latest_completed == 1, "no increment goes on top of a savepoint"
-
-    @pytest.mark.parametrize("target", [SAVEPOINT, STOP], ids=["", "stops the job"])
-    def test_a_checkpoint_does_not_subsume_it(self, target: SavepointTarget) -> None:
-        made = coordinator()
-        begin(made, savepoint=target)
-        assert complete(made, begin(made)) == [NotifyComplete(2)]
-        assert ids(made) == [1]
-        assert kinds(made.acknowledged(ack(1, A))) == ["WriteMetadata"]
-
     @pytest.mark.parametrize("by", ["decline", "timeout", "metadata"])
     @pytest.mark.parametrize("target", [SAVEPOINT, STOP], ids=["", "stops the job"])
     def test_its_failure_is_not_counted(self, target: SavepointTarget, by: str) -> None:
@@ -557,13 +541,6 @@ class TestSavepoints:
             late = ack(checkpoint_id, B)
             assert made.acknowledged(late) == [DiscardState(late)]
         assert kinds(fail_once(made, by)) == ["AbandonCheckpoint", "FailJob"]
-
-    def test_one_that_is_complete_begins_the_count_of_failures_anew(self) -> None:
-        made = coordinator(tolerable_failures=1)
-        fail_once(made)
-        complete(made, begin(made, savepoint=SAVEPOINT))
-        assert kinds(fail_once(made)) == ["AbandonCheckpoint"]
-        assert kinds(fail_once(made)) == ["AbandonCheckpoint", "FailJob"]
 
 
 class TestSettings:

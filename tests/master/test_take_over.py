@@ -139,29 +139,22 @@ def shop(storage: CheckpointFolders, tmp_path: Path, request: pytest.FixtureRequ
 # --- nothing is touched before all slots have restored ------------------------------------------------
 
 
-def test_a_program_that_does_not_fit_destroys_nothing(shop: Shop) -> None:
+@pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
+def test_a_program_that_does_not_fit_destroys_nothing(
+    shop: Shop, retention: ExternalizedCheckpointRetention | None
+) -> None:
+    """Whatever is to become of checkpoints."""
     job_id = shop.first()
     before = shop.tree()
     assert shop.storage.completed(job_id) == list(range(1, 9))
     assert shop.rows() == EXPECTED
     restore = restore_point(shop.storage, job_id, 2)
     with pytest.raises(StateMigrationError):
-        shop.run(OtherType(), restore=restore, restart=FixedDelayRestart(3, 0)).run()
+        shop.run(OtherType(), restore=restore, restart=FixedDelayRestart(3, 0), retention=retention).run()
     assert shop.tree() == before
     again = shop.run(restore=latest(shop.storage))
     again.run()
     assert again.runner.requests == [], "nothing was left to do"
-
-
-@pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
-def test_whatever_is_to_become_of_checkpoints_it_destroys_nothing(
-    shop: Shop, retention: ExternalizedCheckpointRetention
-) -> None:
-    job_id = shop.first()
-    before = shop.tree()
-    with pytest.raises(StateMigrationError):
-        shop.run(OtherType(), restore=restore_point(shop.storage, job_id, 2), retention=retention).run()
-    assert shop.tree() == before
 
 
 @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)

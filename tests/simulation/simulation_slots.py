@@ -67,7 +67,7 @@ class SimulatedControl(ControlServer):
         self.wires: list[Wire] = []
         self._events: Any = events
         self._deployments = deployments
-        self._address = Address("simulated driver", 0)
+        self.address = Address("simulated driver", 0)
         self._registry: SlotRegistry = SimulatedRegistry(-1, self)
         cluster.hang_up = self._hang_up
 

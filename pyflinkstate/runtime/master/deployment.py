@@ -17,7 +17,7 @@ from pyflinkstate.runtime.master.observe import JobListener
 from pyflinkstate.runtime.plan import JobPlan, SettledOperator
 from pyflinkstate.runtime.queries import LiveSlots
 from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, RestartStrategy
-from pyflinkstate.runtime.slots import Control, SlotRegistry
+from pyflinkstate.runtime.slots import ControlServer, SlotRegistry
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import DriverLink
 from pyflinkstate.runtime.wire import (
@@ -140,7 +140,7 @@ class Deployments:
 
 
 #: Makes the driver's end of all connections, from the job's secret, its mailbox and the deployments.
-ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Deployments], Control]
+ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Deployments], ControlServer]
 
 
 class JobSlots:
@@ -157,7 +157,7 @@ class JobSlots:
         is_encrypted: whether connections over TCP are encrypted.
     """
 
-    control: Control
+    control: ControlServer
 
     def __init__(
         self,

@@ -57,22 +57,6 @@ class Deploys(Protocol):
         """Return the deployment of ``slot``."""
 
 
-class Control(Protocol):
-    """The driver's end of all connections of one job."""
-
-    #: The address to which tasks and slots connect.
-    address: Address
-
-    def new_attempt(self, attempt: int) -> SlotRegistry:
-        """End the slots of the previous attempt, and return a registry for the new one."""
-
-    def is_alive(self) -> bool:
-        """Return whether tasks and slots can still connect."""
-
-    def close(self) -> None:
-        """End all slots and stop listening."""
-
-
 @attrs.frozen
 class Endpoint:
     """Where the driver listens (``bind_host``, ``port``; 0 is any), and the host name that others use."""
@@ -291,6 +275,7 @@ class ControlServer:
     """Listens for tasks and slots, and puts events into ``events``.
 
     Events are ``TaskReport``, :class:`SlotLost`, and the messages of slots about checkpoints and output.
+    Tasks and slots connect to ``address``.
     """
 
     def __init__(
@@ -322,17 +307,17 @@ class ControlServer:
         self._beating.start()
 
     def is_alive(self) -> bool:
-        """See :class:`Control`."""
+        """Return whether tasks and slots can still connect."""
         return self._server.is_alive() and self._beating.is_alive()
 
     def new_attempt(self, attempt: int) -> SlotRegistry:
-        """See :class:`Control`."""
+        """End the slots of the previous attempt, and return a registry for the new one."""
         self._registry.end()
         self._registry = SlotRegistry(attempt)
         return self._registry
 
     def close(self) -> None:
-        """See :class:`Control`."""
+        """End all slots and stop listening."""
         self._closed.set()
         self._registry.end()
         self._server.close()
