@@ -27,7 +27,7 @@ Stored: TypeAlias = object
 #: A state of any kind; the descriptor decides which methods it has.
 AnyState: TypeAlias = Any
 #: A window of any kind, or None if there is none.
-AnyWindow: TypeAlias = Any
+AnyWindow: TypeAlias = object
 #: A field of a ``Row``.
 FieldValue: TypeAlias = object
 #: A value of a ``Configuration``: text, number or truth value.
@@ -37,7 +37,7 @@ TypedValue: TypeAlias = object
 #: A value in the form in which PyFlink hands it to the JVM.
 InternalValue: TypeAlias = object
 #: A user function: a rich function of any kind, or a plain callable.
-UserFunction: TypeAlias = Any
+UserFunction: TypeAlias = object
 #: The context that a function gets with a record; its type depends on the kind of function.
 FunctionContext: TypeAlias = object
 #: A part of a source's input that one task reads.
@@ -57,7 +57,7 @@ SparkSchema: TypeAlias = object
 #: What ``__reduce__`` returns.
 Reduced: TypeAlias = tuple[object, ...]
 #: A value that JSON can write or has read.
-Json: TypeAlias = Any
+Json: TypeAlias = object
 JsonObject: TypeAlias = dict[str, Json]
 
 

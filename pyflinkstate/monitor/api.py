@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.story import TIMES, JobStory
@@ -68,7 +69,7 @@ def operators(story: JobStory) -> list[JsonObject]:
     ]
 
 
-def _subtasks(story: JobStory, vertex: JsonObject, shares: dict[str, JsonObject]) -> JsonObject:
+def _subtasks(story: JobStory, vertex: dict[str, Any], shares: dict[str, JsonObject]) -> JsonObject:
     """Return a list for each fact of the subtasks of an operator; empty ones if it has no slots."""
     slots, spent = story.measured.slots.get(vertex["id"], {}), shares.get(vertex["id"], {})
     return {
@@ -79,7 +80,7 @@ def _subtasks(story: JobStory, vertex: JsonObject, shares: dict[str, JsonObject]
     }
 
 
-def _operator(story: JobStory, vertex: JsonObject, rates: dict[str, float]) -> JsonObject:
+def _operator(story: JobStory, vertex: dict[str, Any], rates: dict[str, float]) -> JsonObject:
     name = vertex["name"]
     received = story.measured.received.get(vertex["id"], [])
     return {
@@ -123,7 +124,7 @@ def skew(parts: list[int]) -> float | None:
     return max(parts) * len(parts) / total if total else None
 
 
-def checkpoints(story: JobStory, _: bool) -> JsonObject:
+def checkpoints(story: JobStory, _: bool) -> dict[str, Any]:
     """Return the last checkpoints and savepoints, the oldest first."""
     return {"counts": dict(story.checkpoints.counts), "checkpoints": list(story.checkpoints.recent)}
 

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace
+from pyflinkstate.api.values import ArrowObject, Key, Namespace
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta, sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
@@ -186,11 +186,11 @@ class LiveTable:
         """Return a DuckDB relation of all rows; see :meth:`StateTable.to_duckdb`."""
         return self._table.to_duckdb(connection, name)
 
-    def rows(self) -> Iterator[JsonObject]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values, as the program knows them."""
         return attrs.evolve(self._table, allow_pickle=True).rows()
 
-    def __iter__(self) -> Iterator[JsonObject]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the same rows as :meth:`rows`."""
         return self.rows()
 

@@ -7,14 +7,14 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.safe_repr import short_repr
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import ArrowObject, JsonObject, Offset
+from pyflinkstate.api.values import ArrowObject, Offset
 from pyflinkstate.backends.format import (
     OPERATOR_FILE_MAGIC,
     OperatorState,
@@ -275,7 +275,7 @@ class StateTable:
         room = importlib.import_module("pyflinkstate.state_access.spark")
         return room.dataframe(spark, self.parts(partitions))
 
-    def rows(self) -> Iterator[JsonObject]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values, as the program that wrote them knows them.
 
         Pickles are bytes unless they may be loaded.
@@ -283,7 +283,7 @@ class StateTable:
         for batch in self.read():
             yield from self.rows_of(batch)
 
-    def rows_of(self, batch: pa.RecordBatch) -> Iterator[JsonObject]:
+    def rows_of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         """Yield the rows of a batch that :attr:`read` gave, as :meth:`rows` does."""
         values = [self._decoded(column, batch.column(column.name)) for column in self.columns]
         names = [column.name for column in self.columns]

@@ -54,7 +54,7 @@ def head_size(prefix: bytes, magic: bytes, what: str) -> int:
     return PREFIX_SIZE + int(length) + _CHECKSUM.size
 
 
-def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> JsonObject:
+def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> dict[str, Any]:
     """Return the content of a whole head.
 
     Raises:

@@ -94,7 +94,7 @@ class EpochGraph(ABC, Generic[D]):
     def partitions(self, data: D) -> int:
         """Return the number of partitions."""
 
-    def shipped(self, function: UserFunction) -> UserFunction:
+    def shipped(self, function: UserFunction) -> Any:
         """Return the object that is sent to a task in place of a user function."""
         return function
 

@@ -98,7 +98,7 @@ class FunctionOperator(StatefulOperator):
     timers: InternalTimerService
     fires_one_by_one: bool = False
 
-    def __init__(self, function: UserFunction, is_keyed: bool = True) -> None:
+    def __init__(self, function: Any, is_keyed: bool = True) -> None:
         self.function = function
         self.is_keyed = is_keyed
 
@@ -112,7 +112,7 @@ class FunctionOperator(StatefulOperator):
     def _make_context(self, setup: OperatorSetup) -> Any:
         return KeyedContext(setup, self.timers)
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         """Return the function that processes the records of the first input, a :data:`Process`."""
         return self.function.process_element
 
@@ -154,7 +154,7 @@ def _ignore(timestamp: int, context: FunctionContext) -> None:
     """Stand for the ``on_timer`` of a function that has none."""
 
 
-def called(kind: str, function: UserFunction) -> UserFunction:
+def called(kind: str, function: Any) -> Any:
     """Return the callable that an operator calls: a method of the function, or the plain callable itself."""
     if kind == "process":
         return function.process_element
@@ -175,16 +175,16 @@ class OneInputOperator(FunctionOperator):
         is_keyed: whether its records have keys; without them keyed state and timers are refused.
     """
 
-    def __init__(self, kind: str, function: UserFunction, is_keyed: bool = False) -> None:
+    def __init__(self, kind: str, function: Any, is_keyed: bool = False) -> None:
         super().__init__(function, is_keyed)
         self._kind = kind
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         call = called(self._kind, self.function)
         return call if self._kind == "process" else wraps(call)(_PROCESSES[self._kind](call))
 
 
-_PROCESSES: dict[str, Callable[[UserFunction], Process]] = {
+_PROCESSES: dict[str, Callable[[Any], Process]] = {
     "map": lambda call: lambda value, _: (call(value),),
     "flat_map": lambda call: lambda value, _: call(value),
     "filter": lambda call: lambda value, _: (value,) if call(value) else None,
@@ -194,7 +194,7 @@ _PROCESSES: dict[str, Callable[[UserFunction], Process]] = {
 class TwoInputOperator(FunctionOperator):
     """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``, ``CoProcessOperator``)."""
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         self._second: Process = _with_context(self.function, 2)
         return _with_context(self.function, 1)
 
@@ -206,7 +206,7 @@ class TwoInputOperator(FunctionOperator):
         output.collect(self._second(value, self.context), timestamp, self._second)
 
 
-def _with_context(function: UserFunction, number: int) -> UserFunction:
+def _with_context(function: Any, number: int) -> Any:
     """Return the method that processes a record of input ``number``, 1 or 2."""
     if isinstance(function, CoMapFunction):
         return _mapping(getattr(function, f"map{number}"))

@@ -14,7 +14,7 @@ from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import ValueState, ValueStateDescriptor
 from pyflinkstate.api.time import MAX_WATERMARK
-from pyflinkstate.api.values import FunctionContext, Key, Record, StateValue, UserFunction
+from pyflinkstate.api.values import FunctionContext, Key, Record, StateValue
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.types import PICKLE_PROTOCOL, VOID_NAMESPACE
 from pyflinkstate.backends.values import told_function
@@ -40,7 +40,7 @@ class RollingReduce(FunctionOperator):
         super().open(setup)
         self._state = setup.context.get_state(ValueStateDescriptor(STATE_NAME))
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         self._reduce = self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
         return self._combine
 

@@ -70,7 +70,7 @@ class ChainedOperator:
 
     kind: str
     name: str
-    function: UserFunction
+    function: Any
     has_side_outputs: bool = False
     assigner_id: str = ""
     isolates: bool = True
@@ -165,7 +165,7 @@ class ChainNode:
 
     parent: Node
     kind: str
-    function: UserFunction
+    function: Any
     name: str
     output_type: TypeInformation | None = None
     #: Whether, and as which one, it assigns watermarks.
@@ -207,8 +207,8 @@ class PartitionNode:
     partitioning: Partitioning
     name: str
     #: The partitioner of ``partition_custom``; see :class:`CustomPartition`.
-    partitioner: UserFunction = None
-    key_selector: UserFunction = None
+    partitioner: Any = None
+    key_selector: Any = None
 
     def operators(self, parallelism: int) -> list[ChainedOperator]:
         """Return the operators that a chain runs last, before records go to that many subtasks."""

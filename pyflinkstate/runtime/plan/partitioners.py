@@ -11,6 +11,7 @@ import operator
 import random
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
+from typing import Any
 
 import attrs
 
@@ -20,7 +21,6 @@ from pyflinkstate.api import (
     Partitioner,
     Record,
     RuntimeContext,
-    UserFunction,
     safe_repr,
 )
 from pyflinkstate.errors import BadRecordError
@@ -105,7 +105,7 @@ class CustomPartition(MapFunction):
         parallelism: the number of subtasks.
     """
 
-    def __init__(self, partitioner: UserFunction, key_selector: UserFunction, parallelism: int) -> None:
+    def __init__(self, partitioner: Any, key_selector: Any, parallelism: int) -> None:
         self._partitioner = partitioner
         self._key_selector = key_selector
         self._parallelism = parallelism

@@ -22,12 +22,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace
+from pyflinkstate.api.values import ArrowObject, Key, Namespace
 from pyflinkstate.backends.format import StateCodec
 from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.backends.types import RegisteredStateMeta
@@ -175,10 +175,10 @@ class StateAnswer(Protocol):
     def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
         """Return a DuckDB relation of all rows."""
 
-    def rows(self) -> Iterator[JsonObject]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
 
-    def __iter__(self) -> Iterator[JsonObject]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
 
     def close(self) -> None:

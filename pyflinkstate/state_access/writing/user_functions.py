@@ -18,7 +18,7 @@ from pyflinkstate.api.context import CheckpointedFunction, FunctionSnapshotConte
 from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
 from pyflinkstate.api.state import MapStateDescriptor, StateDescriptor, StateKind, ValueStateDescriptor
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import JsonObject, Key, Record, StateValue, Stored
+from pyflinkstate.api.values import Key, Record, StateValue, Stored
 from pyflinkstate.backends.types import RegisteredStateMeta, TtlTypeInfo, decode_column, sealed, unsealed
 from pyflinkstate.errors import ConfigurationError, StateTableError, UserFunctionError
 from pyflinkstate.state_access.columns import Mask, expires, user_type
@@ -236,7 +236,7 @@ def _stamped(now: RegisteredStateMeta, made: StateValue, seen: _Seen) -> StateVa
 
 
 #: What a user gives: ``pc.field("value") < 0``, or a function of a row, a dict of Python values by column.
-UserPredicate: TypeAlias = "pc.Expression | Callable[[JsonObject], bool]"
+UserPredicate: TypeAlias = "pc.Expression | Callable[[dict[str, Any]], bool]"
 
 
 def predicate_of(given: UserPredicate, keys: KeySpace) -> Predicate:
@@ -272,7 +272,10 @@ def _picked(
 
 
 def _asked_of_each_row(
-    function: Callable[[JsonObject], bool], keys: KeySpace, meta: RegisteredStateMeta, batch: pa.RecordBatch
+    function: Callable[[dict[str, Any]], bool],
+    keys: KeySpace,
+    meta: RegisteredStateMeta,
+    batch: pa.RecordBatch,
 ) -> Mask:
     columns = [
         _decoded(name, keys, meta, column)

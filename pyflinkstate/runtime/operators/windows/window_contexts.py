@@ -10,7 +10,7 @@ from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import StateDescriptor, StateKind
 from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import AnyState, AnyWindow, Record
+from pyflinkstate.api.values import AnyState, Record
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.api.windows import Window
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, InternalTimerService
@@ -74,7 +74,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     _states: NamespacedStates
     _metrics: MetricGroup
     _merged_windows: list[Window] = attrs.field(init=False, factory=list)
-    window: AnyWindow = attrs.field(init=False, default=None)
+    window: Window = attrs.field(init=False, default=None)
 
     def get_current_processing_time(self) -> int:
         return self._timers.current_processing_time()
@@ -146,7 +146,7 @@ class _WindowStateStore(CheckedStateStore):
 
     _states: NamespacedStates
     _may_merge: bool
-    window: AnyWindow = attrs.field(init=False, default=None)
+    window: Window = attrs.field(init=False, default=None)
 
     def _place(self) -> str:
         return "window_state()"
@@ -179,7 +179,7 @@ class WindowContext(ProcessWindowFunction.Context, ProcessAllWindowFunction.Cont
         """Become the context of ``window``."""
         self._store.window = window
 
-    def window(self) -> AnyWindow:
+    def window(self) -> Window:
         return self._store.window
 
     def current_processing_time(self) -> int:

@@ -14,7 +14,7 @@ from pyflinkstate.api.state import (
     StateDescriptor,
 )
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, AnyWindow, Record, UserFunction
+from pyflinkstate.api.values import AnyState, Record, UserFunction
 from pyflinkstate.api.window_assigners import MergingWindowAssigner
 from pyflinkstate.api.windows import MergeCallback, Window
 from pyflinkstate.backends.values import isolated
@@ -132,7 +132,7 @@ class MergingWindowSet:
             self._state.update(list(self._mapping.items()))
             self._stored = dict(self._mapping)
 
-    def get_state_window(self, window: AnyWindow) -> Window | None:
+    def get_state_window(self, window: Window) -> Window | None:
         """Return the state window of ``window``, or None if it is not in flight."""
         return self._mapping.get(window)
 

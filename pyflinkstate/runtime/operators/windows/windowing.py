@@ -13,6 +13,7 @@ If windows merge, contents are kept under the state window; see ``MergingWindowS
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from pyflinkstate.api.checks import at_least
 from pyflinkstate.api.functions import (
@@ -27,14 +28,14 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.state import ListState, ListStateDescriptor
 from pyflinkstate.api.triggers import Trigger, TriggerResult, purges_at_end
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, AnyWindow, Key, Record, UserFunction
+from pyflinkstate.api.values import AnyState, Key, Record, UserFunction
 from pyflinkstate.api.window_assigners import (
     MergingWindowAssigner,
     WindowAssigner,
     alignment_of,
     session_gap_of,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, TimeWindow
+from pyflinkstate.api.windows import MAX_LONG_VALUE, TimeWindow, Window
 from pyflinkstate.backends.heap import InternalTimerService, Timer
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
@@ -177,7 +178,7 @@ class WindowOperator(StatefulOperator):
         self.process_assigned(windows, value, timestamp, output)
 
     def process_assigned(
-        self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
+        self, windows: Collection[Any], value: Record, timestamp: int | None, output: Output
     ) -> None:
         """Process an element whose windows are known."""
         merging_windows = self.running.merging_windows()
@@ -205,7 +206,7 @@ class WindowOperator(StatefulOperator):
             output.collect_side(self.late_tag, isolated(value), timestamp)
 
     def _add(
-        self, window: AnyWindow, state_window: AnyWindow, value: Record, timestamp: int | None, output: Output
+        self, window: Window, state_window: Window, value: Record, timestamp: int | None, output: Output
     ) -> None:
         running = self.running
         running.contents.set_current_namespace(state_window)
@@ -214,14 +215,14 @@ class WindowOperator(StatefulOperator):
         self._act(running.trigger.on_element(value, timestamp), window, output)
         self._register_cleanup_timer(window)
 
-    def _act(self, result: TriggerResult, window: AnyWindow, output: Output, is_last: bool = False) -> None:
+    def _act(self, result: TriggerResult, window: Window, output: Output, is_last: bool = False) -> None:
         """Carry out the trigger's result for the contents that the state is bound to."""
         if result.is_fire():
             self._emit(window, output, stays=not (is_last or result.is_purge()))
         if result.is_purge():
             self.running.contents.clear()
 
-    def _emit(self, window: AnyWindow, output: Output, stays: bool) -> None:
+    def _emit(self, window: Window, output: Output, stays: bool) -> None:
         running = self.running
         may_change = stays and self.evaluate is not None
         elements = self.contents.elements(running.contents.get(), may_change)
@@ -238,10 +239,10 @@ class WindowOperator(StatefulOperator):
 
     def _merge(
         self,
-        merged: AnyWindow,
-        windows: list[AnyWindow],
-        state_window: AnyWindow,
-        other_state_windows: list[AnyWindow],
+        merged: Window,
+        windows: list[Window],
+        state_window: Window,
+        other_state_windows: list[Window],
     ) -> None:
         """Merge the state of several windows in flight, or of one that has grown, into ``merged``."""
         running = self.running
@@ -255,7 +256,7 @@ class WindowOperator(StatefulOperator):
                 self._delete_cleanup_timer(window)
         self.contents.merge(running.contents, state_window, other_state_windows)
 
-    def _check_merged(self, merged: AnyWindow) -> None:
+    def _check_merged(self, merged: Window) -> None:
         running = self.running
         if self._is_event_time:
             time, name = running.timers.current_watermark(), "watermark"
@@ -275,7 +276,7 @@ class WindowOperator(StatefulOperator):
         if self.fast_way is None:
             self._on_timer(timer, self.running.trigger.on_event_time, self._is_event_time, output)
         else:
-            window: AnyWindow = timer.namespace
+            window: Any = timer.namespace
             self.fast_way.fire(timer.timestamp_ms, window, output)
 
     def on_processing_time(self, timer: Timer, output: Output) -> None:
@@ -285,7 +286,8 @@ class WindowOperator(StatefulOperator):
         self, timer: Timer, ask: Callable[[int], TriggerResult], may_end: bool, output: Output
     ) -> None:
         running = self.running
-        window = state_window = timer.namespace
+        window: Any = timer.namespace
+        state_window = window
         merging_windows = running.merging_windows()
         if merging_windows is not None:
             state_window = merging_windows.get_state_window(window)
@@ -298,7 +300,7 @@ class WindowOperator(StatefulOperator):
         if is_last:
             self._clear_all(window, merging_windows)
 
-    def _clear_all(self, window: AnyWindow, merging_windows: MergingWindowSet | None) -> None:
+    def _clear_all(self, window: Window, merging_windows: MergingWindowSet | None) -> None:
         running = self.running
         running.contents.clear()
         running.trigger.clear()
@@ -307,7 +309,7 @@ class WindowOperator(StatefulOperator):
             merging_windows.retire_window(window)
             merging_windows.persist()
 
-    def clear_function(self, window: AnyWindow) -> None:
+    def clear_function(self, window: Window) -> None:
         """Let the window function clear its state for ``window``."""
         if isinstance(self.function, (ProcessWindowFunction, ProcessAllWindowFunction)):
             self.running.context.bind(window)
@@ -315,12 +317,12 @@ class WindowOperator(StatefulOperator):
 
     # --- the end of a window -----------------------------------------------------------------------
 
-    def _cleanup_time(self, window: AnyWindow) -> int:
+    def _cleanup_time(self, window: Window) -> int:
         """Return when everything that belongs to ``window`` is dropped."""
         end: int = window.max_timestamp()
         return min(end + self.allowed_lateness_ms, MAX_LONG_VALUE) if self._is_event_time else end
 
-    def _is_window_late(self, window: AnyWindow) -> bool:
+    def _is_window_late(self, window: Window) -> bool:
         return self._is_event_time and self._cleanup_time(window) <= self.running.timers.current_watermark()
 
     def _is_element_late(self, timestamp: int | None) -> bool:
@@ -328,12 +330,12 @@ class WindowOperator(StatefulOperator):
             return False
         return timestamp + self.allowed_lateness_ms <= self.running.timers.current_watermark()
 
-    def _register_cleanup_timer(self, window: AnyWindow) -> None:
+    def _register_cleanup_timer(self, window: Window) -> None:
         time = self._cleanup_time(window)
         if time != MAX_LONG_VALUE:
             self.running.cleanup_timers.register(window, time)
 
-    def _delete_cleanup_timer(self, window: AnyWindow) -> None:
+    def _delete_cleanup_timer(self, window: Window) -> None:
         self.running.cleanup_timers.delete(window, self._cleanup_time(window))
 
 
