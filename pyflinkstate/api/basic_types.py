@@ -96,11 +96,11 @@ def _check_string(value: TypedValue) -> str:
     return value
 
 
-def _check_char(value: Any) -> TypedValue:
-    value = _check_string(value)
-    if len(value) != 1:
-        raise ValueError(f"{safe_repr(value)} is not one character, as CHAR must be")
-    return value
+def _check_char(value: TypedValue) -> str:
+    character = _check_string(value)
+    if len(character) != 1:
+        raise ValueError(f"{safe_repr(character)} is not one character, as CHAR must be")
+    return character
 
 
 def check_bytes(value: TypedValue) -> TypedValue:
@@ -123,15 +123,15 @@ def _check_instance(name: str, cls: type, plain: Check, but_not: tuple[type, ...
     return check
 
 
-def _plain_date(value: Any) -> datetime.date:
+def _plain_date(value: datetime.date) -> datetime.date:
     return datetime.date(value.year, value.month, value.day)
 
 
-def _plain_time(value: Any) -> datetime.time:
+def _plain_time(value: datetime.time | datetime.datetime) -> datetime.time:
     return datetime.time(value.hour, value.minute, value.second, value.microsecond)
 
 
-def _plain_datetime(value: Any) -> TypedValue:
+def _plain_datetime(value: datetime.datetime) -> datetime.datetime:
     return datetime.datetime.combine(_plain_date(value), _plain_time(value))
 
 
@@ -316,11 +316,11 @@ class InstantTypeInfo(BasicTypeInfo[Instant]):
         if self.kind != "INSTANT":
             raise ConfigurationError(f"an InstantTypeInfo is of BasicType.INSTANT, not {self.kind}")
 
-    def to_internal_type(self, obj: Any) -> InternalValue:
+    def to_internal_type(self, obj: Instant) -> InternalValue:
         """Return microseconds since 1970."""
         return obj.to_epoch_milli() * 1000
 
-    def from_internal_type(self, obj: Any) -> TypedValue:
+    def from_internal_type(self, obj: int) -> TypedValue:
         """Return the instant this many microseconds after 1970, rounded down to milliseconds."""
         return Instant.of_epoch_milli(obj // 1000)
 
@@ -338,11 +338,11 @@ class DateTypeInfo(AtomicTypeInfo[datetime.date]):
     def __init__(self) -> None:
         self.__attrs_init__("SQL_DATE")
 
-    def to_internal_type(self, d: Any) -> InternalValue:
+    def to_internal_type(self, d: datetime.date | None) -> InternalValue:
         """Return the days since 1970; None stays None."""
         return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
 
-    def from_internal_type(self, v: Any) -> TypedValue:
+    def from_internal_type(self, v: int | None) -> TypedValue:
         """Return the date this many days after 1970; None stays None."""
         return None if v is None else datetime.date.fromordinal(v + self.EPOCH_ORDINAL)
 
@@ -356,7 +356,7 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
     def __init__(self) -> None:
         self.__attrs_init__("SQL_TIME")
 
-    def to_internal_type(self, t: Any) -> InternalValue:
+    def to_internal_type(self, t: datetime.time | None) -> InternalValue:
         """Return the microseconds since midnight, in UTC if ``t`` has a time zone; None stays None."""
         if t is None:
             return None
@@ -365,7 +365,7 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
         )
         return (since - (t.utcoffset() or datetime.timedelta())) // _MICROSECOND
 
-    def from_internal_type(self, t: Any) -> TypedValue:
+    def from_internal_type(self, t: int | None) -> TypedValue:
         """Return the time this many microseconds after midnight; None stays None."""
         return None if t is None else (_EPOCH + t * _MICROSECOND).time()
 
@@ -377,14 +377,14 @@ class TimestampTypeInfo(AtomicTypeInfo[datetime.datetime]):
     def __init__(self) -> None:
         self.__attrs_init__("SQL_TIMESTAMP")
 
-    def to_internal_type(self, dt: Any) -> InternalValue:
+    def to_internal_type(self, dt: datetime.datetime | None) -> InternalValue:
         """Return the microseconds since 1970; ``dt`` is local time if it has no time zone.
 
         None stays None.
         """
         return None if dt is None else (dt.astimezone(datetime.timezone.utc) - _EPOCH) // _MICROSECOND
 
-    def from_internal_type(self, ts: Any) -> TypedValue:
+    def from_internal_type(self, ts: int | None) -> TypedValue:
         """Return the local time this many microseconds after 1970; None stays None."""
         return None if ts is None else (_EPOCH + ts * _MICROSECOND).astimezone().replace(tzinfo=None)
 

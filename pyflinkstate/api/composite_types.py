@@ -75,7 +75,7 @@ class _SequenceTypeInfo(_TypeOfParts[list[T]], Generic[T]):
     def parts(self) -> tuple[TypeInformation, ...]:
         return (self.element_type,)
 
-    def rounded(self, value: Any) -> list[T]:
+    def rounded(self, value: list[T]) -> list[T]:
         return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
 
 
@@ -191,7 +191,7 @@ class MapTypeInfo(_TypeOfParts[dict[K, V]], Generic[K, V]):
     def parts(self) -> tuple[TypeInformation, ...]:
         return self.key_type_info, self.value_type_info
 
-    def rounded(self, value: Any) -> dict[K, V]:
+    def rounded(self, value: dict[K, V]) -> dict[K, V]:
         keys, items = self.key_type_info, self.value_type_info
         return {keys.rounded(key): _rounded(items, item) for key, item in value.items()}
 
@@ -265,7 +265,7 @@ class TupleTypeInfo(_TypeOfFields[Fields]):
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return type(self)(parts)
 
-    def rounded(self, value: Any) -> Fields:
+    def rounded(self, value: Fields) -> Fields:
         return tuple(map(_rounded, self.field_types, value))
 
     def to_internal_type(self, obj: TypedValue) -> InternalValue:
@@ -275,7 +275,7 @@ class TupleTypeInfo(_TypeOfFields[Fields]):
         fields = tuple(obj) if isinstance(obj, Row) else obj
         return _converted(self.field_types, self._of_right_length(fields), _to_internal)
 
-    def from_internal_type(self, obj: Any) -> TypedValue:
+    def from_internal_type(self, obj: Sequence[object] | None) -> TypedValue:
         """Return the tuple that :meth:`to_internal_type` was given."""
         return None if obj is None else _converted(self.field_types, obj, _from_internal)
 
@@ -344,7 +344,7 @@ class RowTypeInfo(_TypeOfFields[Row]):
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return RowTypeInfo(parts, self.field_names)
 
-    def rounded(self, value: Any) -> Row:
+    def rounded(self, value: Row) -> Row:
         return row_of(map(_rounded, self.field_types, value), self.field_names, value.get_row_kind())
 
     def _check_field(self, name: str, field_type: TypeInformation, field: TypedValue) -> TypedValue:
@@ -402,7 +402,7 @@ class RowTypeInfo(_TypeOfFields[Row]):
         kind = obj.get_row_kind() if isinstance(obj, Row) else RowKind.INSERT
         return kind.value, *_converted(self.field_types, self._in_order(obj), _to_internal)
 
-    def from_internal_type(self, obj: Any) -> TypedValue:
+    def from_internal_type(self, obj: Sequence[object] | None) -> TypedValue:
         """Return the row that :meth:`to_internal_type` was given."""
         if obj is None:
             return None

@@ -11,7 +11,7 @@ from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import ReducingState, ReducingStateDescriptor, StateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.api.values import IN, S, T, W, W_contra
+from pyflinkstate.api.values import IN, Record, S, T, W, W_contra
 from pyflinkstate.api.windows import Length, TimeWindow, Window, length_ms
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
@@ -123,7 +123,7 @@ class QuietTrigger(Trigger[Any, W_contra]):
     """A trigger whose methods do nothing unless they are overridden."""
 
     def on_element(
-        self, element: Any, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         return TriggerResult.CONTINUE
 
@@ -153,7 +153,7 @@ class EventTimeTrigger(QuietTrigger[TimeWindow]):
         return EventTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -184,7 +184,7 @@ class ProcessingTimeTrigger(QuietTrigger[TimeWindow]):
         return ProcessingTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
@@ -225,7 +225,7 @@ class CountTrigger(QuietTrigger[Window]):
         return CountTrigger(window_size)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         count = ctx.get_partitioned_state(self._count_state_descriptor)
         count.add(1)
@@ -376,7 +376,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         return ContinuousEventTimeTrigger(interval)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -420,7 +420,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         return ContinuousProcessingTimeTrigger(interval)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         fire_time = self._fire_time(ctx)
         if fire_time.get() is None:

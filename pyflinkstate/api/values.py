@@ -1,9 +1,11 @@
 """Names for types that a user's program chooses, and the parameters of generic classes.
 
 A name says what part a value plays. It is for the code in between, which handles the records, keys and
-states of every program alike; generic classes name their contents with a type parameter. A parameter that is
-left out stands for any type, even in strict mode. Its name is that of Flink's Java class; a type that is only
-read is covariant, one that is only written contravariant.
+states of every program alike: it only passes them on, so they are objects. What looks into a value names the
+type that it expects, or takes ``Any``, as do the signatures that a user's program overrides or calls. Generic
+classes name their contents with a type parameter. A parameter that is left out stands for any type, even in
+strict mode. Its name is that of Flink's Java class; a type that is only read is covariant, one that is only
+written contravariant.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pyflinkstate.api.triggers import (
     Trigger,
 )
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import T, W
+from pyflinkstate.api.values import Record, T, W
 from pyflinkstate.api.windows import (
     MIN_LONG_VALUE,
     CountWindow,
@@ -138,7 +138,7 @@ class _TumblingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
             )
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         start = time - (time - self._offset) % self._size
@@ -191,7 +191,7 @@ class _SlidingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
             )
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         last_start = time - (time - self._offset) % self._slide
@@ -256,7 +256,7 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         return GlobalWindows()
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
         return [GlobalWindow.get()]
 
@@ -312,7 +312,7 @@ class CountTumblingWindowAssigner(_CountWindows):
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         return [CountWindow(self._next_number(context) // self._window_size)]
 
@@ -338,7 +338,7 @@ class CountSlidingWindowAssigner(_CountWindows):
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         number = self._next_number(context)
         last = number // self._window_slide
@@ -354,7 +354,7 @@ class SessionWindowTimeGapExtractor(ABC):
     """Returns the gap that ends a session, for each element."""
 
     @abstractmethod
-    def extract(self, element: Any) -> int:
+    def extract(self, element: Record) -> int:
         """Return the gap after ``element`` in ms; it must be positive."""
 
 
@@ -379,7 +379,7 @@ class _StaticSessions(_Sessions):
             )
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         return [TimeWindow(time, time + self._session_gap)]
@@ -400,12 +400,12 @@ class _DynamicSessions(_Sessions):
         self._extractor = session_window_time_gap_extractor
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         return [TimeWindow(time, time + self._gap(element))]
 
-    def _gap(self, element: Any) -> int:
+    def _gap(self, element: Record) -> int:
         gap: object = self._extractor.extract(element)
         if not isinstance(gap, numbers.Integral) or isinstance(gap, bool) or gap <= 0:
             raise BadRecordError(

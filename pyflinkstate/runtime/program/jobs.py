@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from pyflinkstate.api import MetricReporter, Record, SparkObject, SparkSchema, check_text
+from pyflinkstate.api import MetricReporter, Record, SparkSchema, check_text
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
@@ -291,7 +291,7 @@ class Jobs:
     ) -> ForeachEpochSink:
         """Return a sink that calls ``function`` with each epoch's records as a DataFrame."""
 
-        def write(frames: SparkObject, epoch: int) -> None:
+        def write(frames: RDD[Any], epoch: int) -> None:
             function(self._dataframe(self._values_of([frames]), schema), epoch)
 
         return ForeachEpochSink(write)
@@ -302,7 +302,7 @@ class Jobs:
         run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
         return self._values_of(sink.committed)
 
-    def _values_of(self, frames: list[SparkObject]) -> RDD[Any]:
+    def _values_of(self, frames: list[RDD[Any]]) -> RDD[Any]:
         return epoch_rdds.values_of(self._context, frames, self._python_files)
 
     def run_to_dataframes(

@@ -17,7 +17,7 @@ import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 from py4j.java_collections import ListConverter, MapConverter
@@ -39,7 +39,7 @@ from pyflinkstate.runtime.wire import FrameKey, SlotId, decode_values
 
 
 def rdd_source(
-    rdd: SparkObject,
+    rdd: RDD[Any],
     partitions_per_epoch: int | None,
     is_fresh: bool = False,
     read: ReadBatches | None = None,
@@ -88,7 +88,7 @@ class _FromPartition:
 
 
 def values_of(
-    context: SparkContext, frame_rdds: list[SparkObject], files: PythonFiles | None = None
+    context: SparkContext, frame_rdds: list[RDD[tuple[int, bytes]]], files: PythonFiles | None = None
 ) -> RDD[Record]:
     """Return the records of RDDs of ``(partition, frame)``; they are read where ``files`` are."""
     if not frame_rdds:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql import Row, types as sql
+from pyspark.sql import DataFrame, Row, types as sql
 
 from pyflinkstate.api.time import TimestampAssigner
 from pyflinkstate.api.values import Key, Record, SelectKey, SparkObject
@@ -188,7 +188,7 @@ class _ReadRows:
         yield row_batch(self.kind.json, self.kind.is_large, data)
 
 
-def epoch_of(df: SparkObject) -> RddEpoch:
+def epoch_of(df: DataFrame) -> RddEpoch:
     """Return an epoch of the rows of a DataFrame."""
     rdd, read = rows_of(df)
     return RddEpoch(rdd, is_fresh=True, read=read)

@@ -73,7 +73,7 @@ def _quiet_logging() -> str:
     return copy.as_uri()
 
 
-def context_of(session: SparkObject) -> SparkContext:
+def context_of(session: SparkSession) -> SparkContext:
     """Return the session's context.
 
     Raises:
