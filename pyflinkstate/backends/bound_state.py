@@ -63,10 +63,10 @@ class BoundState:
 class StateEntries(Protocol):
     """Some entries of a state, by their entry keys: the key, or the pair of key and namespace."""
 
-    def peek(self, key: Hashable) -> Any:
+    def peek(self, key: Hashable) -> Stored:
         """Return the value that is stored now, which must not be changed; None if the entry is gone."""
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Stored:
         """Return the value that is stored now, which no snapshot shares; None if the entry is gone."""
 
     def put(self, key: Hashable, value: Stored) -> None:

@@ -130,7 +130,7 @@ def _nonsense(what: str, error: Exception) -> CorruptCheckpointError:
     )
 
 
-def as_name(name: Any) -> str:
+def as_name(name: object) -> str:
     """Return the name of a state in a head; raise ``TypeError`` if it is not a text."""
     if not isinstance(name, str):
         raise TypeError(f"{str(name)[:50]}  is not the name of a state")

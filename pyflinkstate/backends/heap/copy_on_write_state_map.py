@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyflinkstate.api.values import Key, Stored
 from pyflinkstate.backends.heap.state_map import (
@@ -169,7 +169,7 @@ class CopyOnWriteStateMap(StateMap):
     # get() looks up its bucket inline, as a call would cost as much as the rest of it; the others call a
     # helper.
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Stored:
         """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
@@ -190,14 +190,14 @@ class CopyOnWriteStateMap(StateMap):
             return value.value
         return value
 
-    def peek(self, key: Hashable) -> Any:
+    def peek(self, key: Hashable) -> Stored:
         """Return the value of ``key``, or None; the caller must not change it. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
         value = self._bucket_of(key).get(key)
         return value.value if type(value) is StateCell else value
 
-    def owned(self, key: Hashable) -> Any:
+    def owned(self, key: Hashable) -> Stored:
         """Return the value of ``key`` if it can change and no snapshot shares it, else None. O(1)."""
         cell = self._bucket_of(key).get(key)
         if type(cell) is StateCell and cell.version >= self._highest_required_snapshot_version:
@@ -251,7 +251,7 @@ class CopyOnWriteStateMap(StateMap):
         self._put(key, value)
         return old
 
-    def remove_and_get_old(self, key: Hashable) -> Any:
+    def remove_and_get_old(self, key: Hashable) -> Stored:
         """Remove ``key`` and return its value, safe to change, or None. O(1)."""
         old = self.get(key)
         self._remove(key)

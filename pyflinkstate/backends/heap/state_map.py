@@ -194,13 +194,13 @@ class NestedStateMap(StateMap):
     def size(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Stored:
         return self._entries.get(key)
 
-    def peek(self, key: Hashable) -> Any:
+    def peek(self, key: Hashable) -> Stored:
         return self._entries.get(key)
 
-    def owned(self, key: Hashable) -> Any:
+    def owned(self, key: Hashable) -> Stored:
         return self._entries.get(key)
 
     def put(self, key: Hashable, value: Stored) -> None:
@@ -219,7 +219,7 @@ class NestedStateMap(StateMap):
         self.put(key, value)
         return old
 
-    def remove_and_get_old(self, key: Hashable) -> Any:
+    def remove_and_get_old(self, key: Hashable) -> Stored:
         if key not in self._entries:
             return None
         self._mod_count += 1

@@ -25,7 +25,7 @@ from pyflinkstate.api.state import (
     ValueState,
 )
 from pyflinkstate.api.types import TypeInformation, integer_bounds
-from pyflinkstate.api.values import AnyState, StateValue, Stored
+from pyflinkstate.api.values import StateValue, Stored
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.map_state import HeapMapState
@@ -346,7 +346,7 @@ for _interface, _view in (
 ):
     _interface.register(_view)
 
-HEAP_STATES: dict[StateKind, Callable[[Any, KeyContext, Any], AnyState]] = {
+HEAP_STATES: dict[StateKind, Callable[[Any, KeyContext, Any], object]] = {
     StateKind.VALUE: HeapValueState,
     StateKind.LIST: HeapListState,
     StateKind.MAP: HeapMapState,

@@ -96,7 +96,7 @@ class TtlValueState(TtlState):
 
     def __init__(
         self,
-        inner: AnyState,
+        inner: object,
         rules: TtlRules,
         cleanup: TtlIncrementalCleanup | None,
         value_type: TypeInformation,
@@ -164,7 +164,7 @@ class TtlAggregatingState(TtlState):
 
     def __init__(
         self,
-        inner: AnyState,
+        inner: object,
         rules: TtlRules,
         cleanup: TtlIncrementalCleanup | None,
         function: AggregateFunction,
@@ -192,7 +192,7 @@ class TtlListState(TtlState):
 
     def get(self) -> Iterable[StateValue]:
         now = self._begin_access()
-        elements: list[Any] | None = self._inner.get_internal()
+        elements: list[object] | None = self._inner.get_internal()
         if elements is None:
             return ()
         if self._rules.refreshes_on_read:
@@ -255,7 +255,7 @@ class TtlListView:
 
     __slots__ = ("_elements", "_inner", "_rules")
 
-    def __init__(self, inner: AnyState, elements: list[Any], rules: TtlRules) -> None:
+    def __init__(self, inner: AnyState, elements: list[object], rules: TtlRules) -> None:
         self._inner = inner
         self._elements = elements
         self._rules = rules

@@ -24,11 +24,11 @@ Convert = Callable[[Any], Any]
 #: Turns a value into one that Arrow takes; None if Arrow takes it as it is.
 ToArrow = Convert | None
 #: Returns the values of a column; the result for a null is ignored.
-FromArrow = Callable[[pa.Array], list[Any]]
+FromArrow = Callable[[pa.Array], list[object]]
 #: Makes an independent copy of a value; None means that it cannot change in place.
 Copy = Convert | None
 #: Checks a value that is to replace a stored one, or None; raises ``ValueError``.
-Recheck = Callable[[Any, Any], Any]
+Recheck = Callable[[Any, Any], object]
 #: Returns the Java hash code of a key; None if values cannot be keys.
 JavaHash = Callable[[Any], int]
 #: Returns the text of a value that is not None.
@@ -58,7 +58,7 @@ def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]],
     return visit(type_info, [walk(part, visit) for part in type_info.parts()])
 
 
-def column_values(array: pa.Array) -> list[Any]:
+def column_values(array: pa.Array) -> list[object]:
     """Return the same as ``to_pylist``, several times as fast for the most frequent types."""
     arrow = array.type
     numeric = pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
@@ -67,7 +67,7 @@ def column_values(array: pa.Array) -> list[Any]:
         or pa.types.is_large_string(arrow)
         or pa.types.is_large_binary(arrow)
     ):
-        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        values: list[object] = array.to_numpy(zero_copy_only=False).tolist()
         return values
     values = array.to_pylist()
     return values  # noqa: RET504 - mypy wants its type

@@ -131,7 +131,7 @@ def _list_recheck(
     (part,) = parts
     kind, noted_from = CheckedList if is_flat else WatchedList, _noted_from(part)
 
-    def recheck(value: Any, stored: Any) -> TypedValue:
+    def recheck(value: object, stored: Any) -> TypedValue:
         if value is not stored:
             return type_info.check(value)
         if len(value) < noted_from:
@@ -247,7 +247,7 @@ def _map_recheck(
     kind, noted_from = CheckedDict if is_flat else WatchedDict, _noted_from(parts[1])
     item_recheck = _recheck_of_part(type_info.value_type_info, parts[1])
 
-    def recheck(value: Any, stored: Any) -> TypedValue:
+    def recheck(value: object, stored: Any) -> TypedValue:
         if value is not stored:
             return type_info.check(value)
         if len(value) < noted_from:
@@ -286,7 +286,7 @@ def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], *_
     """Check each field against the stored one: the tuple is new, but its fields may be the stored objects."""
     fields = [_recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
 
-    def recheck(value: Any, stored: Any) -> TypedValue:
+    def recheck(value: object, stored: object) -> TypedValue:
         if (
             type(value) is not tuple
             or type(stored) is not tuple

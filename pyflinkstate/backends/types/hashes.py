@@ -293,7 +293,7 @@ def _compared_fields(value: Any) -> tuple[TypedValue, ...]:
     )
 
 
-def _is_frozen_record(value: Any) -> bool:
+def _is_frozen_record(value: object) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)

@@ -217,11 +217,11 @@ class WatchedList(CheckedList):
         self._give_all()
         return list.copy(self)
 
-    def sort(self, **options: Any) -> None:
+    def sort(self, **options: object) -> None:
         self._give_all()
         super().sort(**options)
 
-    def __add__(self, other: list[Any]) -> list[Any]:
+    def __add__(self, other: list[Any]) -> list[object]:
         return self.copy() + other
 
     def __radd__(self, other: list[StateValue]) -> list[StateValue]:

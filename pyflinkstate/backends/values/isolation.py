@@ -68,7 +68,7 @@ def is_immutable(value: Any) -> bool:
     return _is_immutable(value, LOOK_DEPTH)
 
 
-def _is_immutable(value: Any, depth: int) -> bool:
+def _is_immutable(value: object, depth: int) -> bool:
     kind = type(value)
     if kind in IMMUTABLE_TYPES:
         return True
@@ -327,7 +327,7 @@ def _copied(value: Any, memo: _Memo, depth: int) -> StateValue:
     return _copied_object(value, memo, depth - 1)
 
 
-def _copied_dict(value: dict[Any, StateValue], memo: _Memo, depth: int) -> dict[Any, StateValue]:
+def _copied_dict(value: dict[object, StateValue], memo: _Memo, depth: int) -> dict[object, StateValue]:
     copied: dict[StateValue, StateValue] = {}
     memo[id(value)] = copied
     for key, part in value.items():
@@ -355,7 +355,7 @@ def _copied_tuple(value: tuple[StateValue, ...], memo: _Memo, depth: int) -> Sta
 
 
 def _copied_parts(value: Any, memo: _Memo, depth: int) -> list[Any]:
-    parts: list[Any] = []
+    parts: list[object] = []
     for part in value:
         parts.append(part if type(part) in IMMUTABLE_TYPES else _copied(part, memo, depth))
     return parts
