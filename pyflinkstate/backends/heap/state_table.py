@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Key, Namespace, Stored
@@ -257,7 +258,7 @@ def _misfit(meta: RegisteredStateMeta, entry_key: Hashable, error: ValueError) -
     )
 
 
-def _split(entry_keys: list[object], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
+def _split(entry_keys: list[Any], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
     """Return the keys and namespaces of entry keys; the namespaces are None if there is only the void one."""
     if not meta.is_namespaced:
         return entry_keys, None

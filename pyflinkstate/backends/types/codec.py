@@ -24,7 +24,7 @@ Convert = Callable[[Any], Any]
 #: Turns a value into one that Arrow takes; None if Arrow takes it as it is.
 ToArrow = Convert | None
 #: Returns the values of a column; the result for a null is ignored.
-FromArrow = Callable[[pa.Array], list[object]]
+FromArrow = Callable[[pa.Array], list[Any]]
 #: Makes an independent copy of a value; None means that it cannot change in place.
 Copy = Convert | None
 #: Checks a value that is to replace a stored one, or None; raises ``ValueError``.
@@ -58,7 +58,7 @@ def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]],
     return visit(type_info, [walk(part, visit) for part in type_info.parts()])
 
 
-def column_values(array: pa.Array) -> list[object]:
+def column_values(array: pa.Array) -> list[Any]:
     """Return the same as ``to_pylist``, several times as fast for the most frequent types."""
     arrow = array.type
     numeric = pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
