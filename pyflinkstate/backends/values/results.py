@@ -117,7 +117,7 @@ def told_function(given_by: UserFunction) -> str:
     """
     adapter = getattr(given_by, "__self__", None)
     given_by = getattr(adapter, "__wrapped__", given_by)
-    function: Any = inspect.unwrap(given_by) if callable(given_by) else given_by
+    function: object = inspect.unwrap(given_by) if callable(given_by) else given_by
     called = _called(function, getattr(function, "__self__", getattr(given_by, "__self__", None)))
     code = getattr(function, "__code__", None)
     if code is None:
@@ -125,7 +125,7 @@ def told_function(given_by: UserFunction) -> str:
     return f"{called} ({PurePath(code.co_filename).name}, line {code.co_firstlineno})"
 
 
-def _called(function: Any, owner: object) -> str:
+def _called(function: object, owner: object) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     if name == "<lambda>":
         return "the lambda"

@@ -10,7 +10,6 @@ import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import attrs
 
@@ -154,7 +153,7 @@ class EngineRequests:
         slots: JobSlots,
         source: Input,
         reporter: JobReporter,
-        mailbox: queue.SimpleQueue[Any],
+        mailbox: queue.SimpleQueue[object],
     ) -> None:
         self.runner = runner
         self._plan = plan
@@ -236,7 +235,7 @@ class JobParts:
     clock: Clock
     storage: CheckpointFolders | None = None
     restore: RestorePoint | None = None
-    mailbox: queue.SimpleQueue[Any] = attrs.Factory(queue.SimpleQueue)
+    mailbox: queue.SimpleQueue[object] = attrs.Factory(queue.SimpleQueue)
     job_id: str = attrs.field(init=False)
 
     @job_id.default

@@ -39,7 +39,6 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any
 
 import attrs
 
@@ -407,13 +406,13 @@ class CheckpointFiles:
 
     # --- where epochs end, for sinks that rely on their numbers ------------------------------------
 
-    def planned(self, restored: int) -> dict[int, Any]:
+    def planned(self, restored: int) -> dict[int, object]:
         """Return the planned ends of epochs after ``restored``, which an earlier run may not have completed.
 
         An epoch after a gap belongs to a run with another history and is left out.
         """
         found = self.storage.read_planned(self.job_id)
-        kept: dict[int, Any] = {}
+        kept: dict[int, object] = {}
         while restored + 1 in found:
             restored += 1
             kept[restored] = found.pop(restored)

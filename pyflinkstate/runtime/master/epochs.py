@@ -17,7 +17,6 @@ from __future__ import annotations
 import enum
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any
 
 import attrs
 
@@ -26,7 +25,7 @@ from pyflinkstate.runtime.master.planner import Step
 from pyflinkstate.runtime.wire import CheckpointTrigger
 
 #: The results of an epoch: for each sink the results of its tasks.
-Results = list[list[Any]]
+Results = list[list[object]]
 
 
 @attrs.frozen

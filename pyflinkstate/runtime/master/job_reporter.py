@@ -105,7 +105,7 @@ class Accumulators:
         self._base: Counter[str] = Counter()
         self._base_epoch = 0
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
-        self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
+        self._rejected: dict[tuple[int, str], tuple[object, ...]] = {}
         #: By slot: all its metrics so far. By Spark task: the sums over its runs.
         self._slot_metrics: dict[str, MetricValues] = {}
         self._task_metrics: dict[str, MetricValues] = {}

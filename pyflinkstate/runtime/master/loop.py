@@ -74,7 +74,7 @@ class Inbox:
     """
 
     def __init__(
-        self, mailbox: queue.SimpleQueue[Any], machine: JobMachine, actions: Actions, clock: Clock
+        self, mailbox: queue.SimpleQueue[object], machine: JobMachine, actions: Actions, clock: Clock
     ) -> None:
         self._mailbox = mailbox
         self._machine = machine
@@ -382,7 +382,7 @@ class Job:
             takeover.end()
 
 
-def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]]:
+def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], object]]:
     """Return what carries out each instruction, but for ``Announce``."""
     return {
         AlignBarrier: actions.align,

@@ -28,7 +28,6 @@ from pyflinkstate.api.state import (
     ValueState,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.values import AnyState
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, SubtaskTime
 from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
 from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock, TaskTime
@@ -57,7 +56,7 @@ class CheckedStateStore(KeyedStateStore, ABC):
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:
         return cast(AggregatingState, self._state(state_descriptor, AggregatingStateDescriptor))
 
-    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> AnyState:
+    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> object:
         if not isinstance(descriptor, expected):
             raise StateRegistrationError(
                 f"{self._place()}: a {expected.__name__} is needed here, not {descriptor!r}"
@@ -69,7 +68,7 @@ class CheckedStateStore(KeyedStateStore, ABC):
         """Return the beginning of an error message, which says where it happened."""
 
     @abstractmethod
-    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
+    def _state_of(self, descriptor: StateDescriptor) -> object:
         """Return the state of a descriptor of the right kind."""
 
 
@@ -131,7 +130,7 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
             )
         return self.backend
 
-    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
+    def _state_of(self, descriptor: StateDescriptor) -> object:
         return self.keyed_backend(descriptor).get_partitioned_state(descriptor)
 
 

@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import TimeoutError as WaitedTooLong
-from typing import Any
 
 from pyflinkstate.api.values import T
 
@@ -34,7 +33,7 @@ class FunctionLoop:
         self._new_event_loop = new_event_loop or asyncio.new_event_loop
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run ``coroutine`` and return its result; tasks that it leaves behind continue in the next call."""
         if self._loop is None:
             self._loop = self._new_event_loop()
@@ -105,7 +104,7 @@ async def end_tasks() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def end(tasks: Iterable[asyncio.Task[object]]) -> None:
     """Cancel tasks and wait for them, at most ``GRACE_S``; their errors are ignored."""
     cancelled = [task for task in tasks if not task.done()]
     for task in cancelled:
@@ -115,7 +114,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
         await asyncio.wait(cancelled, timeout=GRACE_S)
 
 
-def hear_out(task: asyncio.Task[Any]) -> None:
+def hear_out(task: asyncio.Task[object]) -> None:
     """Retrieve the error of a task, because asyncio logs errors that nobody retrieves."""
     if not task.cancelled():
         task.exception()
