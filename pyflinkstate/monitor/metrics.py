@@ -110,7 +110,7 @@ class _Scopes:
         name = self._names.get(operator_id, operator_id)
         return self._scope(operator_id, name, operator_id, name)
 
-    def of_function(self, metric: dict[str, Any]) -> tuple[str, _Labels]:
+    def of_function(self, metric: dict[str, object]) -> tuple[str, _Labels]:
         """Return the name that a function gave its metric, and the labels of its subtask."""
         full = str(metric["name"])
         known = (one for one in self._operators if full.startswith(f"{one}."))

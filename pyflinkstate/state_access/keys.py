@@ -252,7 +252,7 @@ class KeyFilter:
     def _written(self) -> pa.Array:
         return self.space.written(self.keys)
 
-    def mask(self, keys: pa.Array) -> ArrowObject:
+    def mask(self, keys: pa.Array) -> object:
         """Return which rows of a column of keys have one of the wanted keys."""
         return self.space.mask(keys, self._written)
 

@@ -182,7 +182,7 @@ class LiveTable:
         """Return all rows as a pandas ``DataFrame``; whole numbers with gaps stay whole numbers."""
         return self._table.to_pandas()
 
-    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+    def to_duckdb(self, connection: object, name: str | None = None) -> ArrowObject:
         """Return a DuckDB relation of all rows; see :meth:`StateTable.to_duckdb`."""
         return self._table.to_duckdb(connection, name)
 

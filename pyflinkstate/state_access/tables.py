@@ -256,7 +256,7 @@ class StateTable:
             return [self]
         return [attrs.evolve(self, read=read, split=None) for read in self.split(number)]
 
-    def to_spark(self, spark: ArrowObject, partitions: int | None = None) -> ArrowObject:
+    def to_spark(self, spark: object, partitions: int | None = None) -> ArrowObject:
         """Return all rows as a Spark ``DataFrame``, with a partition for each range of key groups.
 
         Executors read the checkpoint when the ``DataFrame`` is evaluated; nothing is collected in the
@@ -289,7 +289,7 @@ class StateTable:
         names = [column.name for column in self.columns]
         yield from (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
 
-    def _decoded(self, column: Column, array: pa.Array) -> ArrowObject:
+    def _decoded(self, column: Column, array: pa.Array) -> object:
         if column.type_info is None:
             return array.to_pylist()
         type_info = column.type_info if self.allow_pickle else sealed(column.type_info)

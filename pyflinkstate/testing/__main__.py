@@ -50,7 +50,7 @@ class FirstOrders(KeyedProcessFunction):
         yield f"remind {ctx.get_current_key()} of {self.first.value()}"
 
 
-def _harness(**options: Any) -> KeyedOneInputOperatorHarness:
+def _harness(**options: object) -> KeyedOneInputOperatorHarness:
     return KeyedOneInputOperatorHarness(FirstOrders(), lambda pair: pair[0], Types.STRING(), **options)
 
 

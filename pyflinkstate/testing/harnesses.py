@@ -445,7 +445,7 @@ def _check_first(node: Node) -> None:
         )
 
 
-def _stateful(node: StatefulNode, options: dict[str, Any]) -> Any:
+def _stateful(node: StatefulNode, options: dict[str, object]) -> object:
     inputs = node.inputs()
     for one in inputs:
         _check_first(one.parent)

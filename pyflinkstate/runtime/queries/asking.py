@@ -172,7 +172,7 @@ class StateAnswer(Protocol):
     def to_pandas(self) -> ArrowObject:
         """Return all rows as a pandas ``DataFrame``."""
 
-    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+    def to_duckdb(self, connection: object, name: str | None = None) -> ArrowObject:
         """Return a DuckDB relation of all rows."""
 
     def rows(self) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,7 @@ class Reader:
     configuration: Configuration
     key: str
     given: Configuration
-    now: Any = None
+    now: object = None
 
     def is_set(self) -> bool:
         """Return whether this call or one before gives it."""
@@ -199,7 +199,7 @@ def rows_of(cls: type) -> dict[str, Setting]:
     return {field.name: field.metadata[_ROW] for field in attrs.fields(cls) if _ROW in field.metadata}
 
 
-def check_set(owner: object, field: attrs.Attribute[Any], value: Value) -> Value:
+def check_set(owner: object, field: attrs.Attribute[object], value: Value) -> Value:
     """Check a value that is assigned to a field; classes with settings pass this as ``on_setattr``."""
     row = field.metadata.get(_ROW)
     return value if row is None else row.checked(owner, value)

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
@@ -282,7 +282,7 @@ class ControlServer:
         self,
         endpoint: Endpoint,
         secret: bytes,
-        events: queue.SimpleQueue[Any],
+        events: queue.SimpleQueue[object],
         deployments: Deploys,
         heartbeat: HeartbeatSettings | None = None,
     ) -> None:

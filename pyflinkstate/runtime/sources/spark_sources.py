@@ -153,7 +153,7 @@ class NextBatch:
 
     number: int
     identity: str | None = None
-    frame: SparkObject = attrs.field(default=None, eq=False)
+    frame: object = attrs.field(default=None, eq=False)
 
 
 class QueryLog:
@@ -230,7 +230,7 @@ class StreamingSource(Source):
 
     def __init__(
         self,
-        start_query: Callable[[Callable[[SparkObject, int], None]], SparkObject],
+        start_query: Callable[[Callable[[object, int], None]], object],
         open_log: Callable[[], QueryLog],
         epoch_of: EpochOfFrame = _rows_of,
         gone: Callable[[], PyFlinkStateError | None] = lambda: None,
@@ -255,7 +255,7 @@ class StreamingSource(Source):
 
     # --- Spark's side ------------------------------------------------------------------------------
 
-    def process_batch(self, frame: SparkObject, batch_id: int) -> None:
+    def process_batch(self, frame: object, batch_id: int) -> None:
         """Pass a batch to the job, and return when it is durable. Spark calls this on a thread of its own.
 
         Raises:

@@ -83,7 +83,7 @@ class RowBatch(ColumnBatch):
     def __len__(self) -> int:
         return int(self._batch.num_rows)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return row_batch, (*attrs.astuple(self._kind), self._batch.serialize().to_pybytes())
 
     @property
@@ -283,8 +283,8 @@ def _numbers(array: pa.Array) -> list[Any]:
     return _objects(array)
 
 
-def _objects(array: pa.Array) -> list[Any]:
-    values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+def _objects(array: pa.Array) -> list[object]:
+    values: list[object] = array.to_numpy(zero_copy_only=False).tolist()
     return values
 
 
@@ -331,7 +331,7 @@ def _bounds(array: pa.Array) -> tuple[int, int, list[int]]:
 def _array_reader(kind: sql.ArrayType) -> _Read:
     read = reader_of(kind.elementType)
 
-    def read_lists(array: pa.Array) -> list[Any]:
+    def read_lists(array: pa.Array) -> list[object]:
         start, length, cuts = _bounds(array)
         elements = read(array.values.slice(start, length))
         return [elements[begin:end] for begin, end in pairwise(cuts)]
@@ -342,7 +342,7 @@ def _array_reader(kind: sql.ArrayType) -> _Read:
 def _map_reader(kind: sql.MapType) -> _Read:
     read_keys, read_items = reader_of(kind.keyType), reader_of(kind.valueType)
 
-    def read_maps(array: pa.Array) -> list[Any]:
+    def read_maps(array: pa.Array) -> list[object]:
         start, length, cuts = _bounds(array)
         keys, items = read_keys(array.keys.slice(start, length)), read_items(array.items.slice(start, length))
         return [dict(zip(keys[begin:end], items[begin:end], strict=True)) for begin, end in pairwise(cuts)]

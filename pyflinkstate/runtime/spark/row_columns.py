@@ -172,7 +172,7 @@ class RowColumns:
             return None
         return list(zip(*rows, strict=True))
 
-    def _made(self, columns: Iterable[Sequence[Any]]) -> pa.RecordBatch:
+    def _made(self, columns: Iterable[Sequence[object]]) -> pa.RecordBatch:
         arrays = [column.build(values) for column, values in zip(self._columns, columns, strict=True)]
         return pa.record_batch(arrays, schema=self.arrow)
 
@@ -184,7 +184,7 @@ class RowColumns:
         except _ERRORS as error:
             raise self._misfit(rows, fitting, error) from error
 
-    def _fitting(self, row: Record) -> Any:
+    def _fitting(self, row: Record) -> object:
         try:
             return self._check(row)
         except Exception as error:
@@ -200,7 +200,7 @@ class RowColumns:
                     return user_failure(column.misfit(reason), self.operator, row)
         return error
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return RowColumns, (self.schema, self.is_value, self.operator)
 
 
@@ -211,7 +211,7 @@ class _Column:
         self._exact = exact if exact is None or not field.nullable else exact | {type(None)}
         self.build = _builder_of(field.dataType)
 
-    def is_plain(self, values: Sequence[Any]) -> bool:
+    def is_plain(self, values: Sequence[object]) -> bool:
         """Return whether the values need no check by themselves."""
         return self._exact is not None and set(map(type, values)) <= self._exact
 
@@ -270,7 +270,7 @@ def _rounded(value: decimal.Decimal | None, unit: decimal.Decimal) -> decimal.De
 
 
 def _nested(
-    arrow: pa.DataType, values: Sequence[Any], offsets: pa.Buffer | None, children: list[pa.Array]
+    arrow: pa.DataType, values: Sequence[object], offsets: pa.Buffer | None, children: list[pa.Array]
 ) -> pa.Array:
     """Return a column of lists, maps or rows, which is null where a value is None."""
     is_there = [value is not None for value in values]
@@ -312,7 +312,7 @@ def _struct_builder(kind: sql.StructType, arrow: pa.DataType) -> _Build:
     builders = [_builder_of(field.dataType) for field in kind.fields]
     nothing = (None,) * len(builders)
 
-    def structs(values: Sequence[Any]) -> pa.Array:
+    def structs(values: Sequence[object]) -> pa.Array:
         rows = [nothing if value is None else value for value in values]
         columns = list(zip(*rows, strict=True)) or [()] * len(builders)
         built = [build(column) for build, column in zip(builders, columns, strict=True)]

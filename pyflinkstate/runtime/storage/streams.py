@@ -249,7 +249,7 @@ class FsCheckpointStateOutputStream:
 
     def __init__(
         self,
-        open_file: Callable[[], ArrowObject],
+        open_file: Callable[[], object],
         delete_file: Callable[[], None],
         name: str,
         inline_threshold_bytes: int,

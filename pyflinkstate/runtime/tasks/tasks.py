@@ -81,7 +81,7 @@ class TaskLink:
         return sampled(items, outputs, stream, content.setdefault("samples", {}))
 
     @contextmanager
-    def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
+    def reporting(self, task: str, content: dict[str, object] | None = None) -> Iterator[Counter[str]]:
         """Report the counts of the block and ``content`` if it succeeds, otherwise its error."""
         counts: Counter[str] = Counter()
         try:
@@ -91,7 +91,7 @@ class TaskLink:
             raise
         self.report_end(task, counts, content or {})
 
-    def report_end(self, task: str, counts: Counter[str], content: Mapping[str, Any]) -> None:
+    def report_end(self, task: str, counts: Counter[str], content: Mapping[str, object]) -> None:
         """Report the counts and the content of a task that has succeeded, if there are any."""
         if counts or content:
             self.report(task, counts=dict(counts), **content)
@@ -144,7 +144,7 @@ class SourceTask:
 
     link: TaskLink
     name: str
-    read: Callable[[Any, Reject], Iterable[Record]] | None = None
+    read: Callable[[object, Reject], Iterable[Record]] | None = None
     is_fresh: bool = False
     #: The id of the stream of its records.
     stream: str = ""
@@ -175,7 +175,7 @@ class SourceTask:
                 self.link.report(task, rejected=tuple(rejected))
 
     def _read(
-        self, items: Iterable[Record], reject: Reject, counter: RecordCounter, content: dict[str, Any]
+        self, items: Iterable[Record], reject: Reject, counter: RecordCounter, content: dict[str, object]
     ) -> Iterable[Record]:
         if self.read_batches is not None:
             batches = chain.from_iterable(map(self.read_batches, items))

@@ -30,7 +30,7 @@ class MetricValue:
     count: int = 0
     rate: float = 0.0
     total: float = 0
-    minimum: Any = None
+    minimum: object = None
     maximum: Any = None
 
     @property
@@ -143,7 +143,7 @@ class _Gauge:
     """A gauge, which calls the user's function."""
 
     name: str
-    ask: Callable[[], Any]
+    ask: Callable[[], object]
 
     def value(self) -> MetricValue:
         found = self.ask()
@@ -158,7 +158,7 @@ class OperatorMetrics(MetricGroup):
     """See :class:`~pyflinkstate.api.metrics.MetricGroup`. All groups of a subtask share one dict."""
 
     def __init__(
-        self, now_ms: Callable[[], int], prefix: str = "", metrics: dict[str, Any] | None = None
+        self, now_ms: Callable[[], int], prefix: str = "", metrics: dict[str, object] | None = None
     ) -> None:
         self.now_ms = now_ms
         self._prefix = prefix

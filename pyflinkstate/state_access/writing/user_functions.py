@@ -76,7 +76,7 @@ class ColumnStates(KeyedStateBootstrapFunction):
 
     def __init__(self, columns: Sequence[tuple[StateDescriptor, StateColumn]]) -> None:
         self._columns = columns
-        self._put: list[Callable[[Any], None]] = []
+        self._put: list[Callable[[object], None]] = []
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._put = [_put(runtime_context, descriptor, column) for descriptor, column in self._columns]
@@ -136,7 +136,7 @@ def _descriptor(state: Any, column: Any, types: Mapping[str, pa.DataType]) -> St
     return ValueStateDescriptor(state, make())
 
 
-def _check_columns(descriptor: StateDescriptor, column: Any, types: Mapping[str, pa.DataType]) -> None:
+def _check_columns(descriptor: StateDescriptor, column: object, types: Mapping[str, pa.DataType]) -> None:
     is_map = isinstance(descriptor, MapStateDescriptor)
     names = column if isinstance(column, tuple) else (column,)
     if len(names) != (2 if is_map else 1) or not all(isinstance(name, str) for name in names):

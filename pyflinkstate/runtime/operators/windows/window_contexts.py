@@ -151,7 +151,7 @@ class _WindowStateStore(CheckedStateStore):
     def _place(self) -> str:
         return "window_state()"
 
-    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
+    def _state_of(self, descriptor: StateDescriptor) -> object:
         if self._may_merge:
             raise ConfigurationError(
                 f"state {descriptor.name!r}: windows that merge have no per-window state; use "
