@@ -14,7 +14,7 @@ SETUP := $(COMPILED) $(REQUIRED)
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
-PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_window_namespaces.py \
+PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_types_in_state.py \
 	tests/api/test_windows.py tests/operators/test_window_model.py tests/operators/test_window_ways.py \
 	tests/operators/test_merging_windows.py tests/operators/test_window_operator.py
 QUICK := not full and not slow

@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import StateKind, Types
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     CheckpointMetadata,

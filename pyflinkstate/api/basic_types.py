@@ -1,4 +1,4 @@
-"""Types without parts: numbers, texts, dates, instants and pickled objects (``pyflink.common.typeinfo``)."""
+"""Types without parts: numbers, strings, times and pickled objects (``pyflink.common.typeinfo``)."""
 
 from __future__ import annotations
 

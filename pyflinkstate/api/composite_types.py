@@ -125,7 +125,7 @@ class ArrayTypeInfo(_SequenceTypeInfo[T]):
 
 @attrs.frozen(repr=False)
 class PrimitiveArrayTypeInfo(ArrayTypeInfo[T]):
-    """``bytes`` for ``Types.BYTE()``, else a list of numbers, truth values or characters without None.
+    """``bytes`` for ``Types.BYTE()``, else a list of numbers, booleans or characters without None.
 
     Raises:
         ConfigurationError: Java has no such primitive type.
@@ -147,7 +147,7 @@ class PrimitiveArrayTypeInfo(ArrayTypeInfo[T]):
 
 @attrs.frozen(repr=False)
 class BasicArrayTypeInfo(ArrayTypeInfo[T]):
-    """A list of numbers, truth values, characters or texts; None is a legal element.
+    """A list of numbers, booleans, characters or strings; None is a legal element.
 
     Raises:
         ConfigurationError: the elements have another type.

@@ -155,12 +155,12 @@ class Types:
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
-        """``bytes`` for ``Types.BYTE()``, else a list of numbers, truth values or characters."""
+        """``bytes`` for ``Types.BYTE()``, else a list of numbers, booleans or characters."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
     def BASIC_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
-        """A list of numbers, truth values, characters or texts; None is a legal element."""
+        """A list of numbers, booleans, characters or strings; None is a legal element."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod

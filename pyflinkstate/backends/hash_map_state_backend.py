@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.api.state_backend import StateBackend
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api import StateBackend, TypeInformation
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend

@@ -17,9 +17,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import TypedValue, TypeInformation, safe_repr
 from pyflinkstate.backends.types import JavaHash, hash_version, java_hash_of_type, java_hashes_of_strings
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import InvalidKeyError, ParallelismError

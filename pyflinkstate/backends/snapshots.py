@@ -15,7 +15,6 @@ an aborted checkpoint: its changes are simply part of the next increment.
 from __future__ import annotations
 
 import contextlib
-import enum
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
@@ -153,23 +152,16 @@ class RunningSnapshots:
             task.cancel()
 
 
-class SnapshotExecutionType(enum.Enum):
-    """When the asynchronous part runs."""
-
-    SYNCHRONOUS = enum.auto()
-    ASYNCHRONOUS = enum.auto()
-
-
 @attrs.frozen
 class SnapshotStrategyRunner(Generic[T, R]):
     """Runs the synchronous part of a strategy and returns the asynchronous part as a task.
 
-    With ``SYNCHRONOUS`` execution the task has already run when it is returned.
+    If it is not asynchronous, the task has already run when it is returned.
     """
 
     strategy: SnapshotStrategy[T, R]
     running: RunningSnapshots
-    execution_type: SnapshotExecutionType
+    is_async: bool
 
     def snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[T]:
         """Take a snapshot, whose bytes go to a stream from ``streams``."""
@@ -178,7 +170,7 @@ class SnapshotStrategyRunner(Generic[T, R]):
             lambda cancelled: self.strategy.async_snapshot(resources, streams, cancelled), resources.release
         )
         self.running.add(task)
-        if self.execution_type is SnapshotExecutionType.SYNCHRONOUS:
+        if not self.is_async:
             task.run()
         return task
 
@@ -309,10 +301,13 @@ class RawKeyedStateBuffer:
             raise CheckpointError("raw keyed state: call start_new_key_group() before write()")
         self._current += data
 
-    def snapshot(self) -> RawKeyedStateSnapshot:
+    def snapshot(self) -> RawStateSnapshot[KeyGroupsStateHandle]:
         """Return a snapshot of what was written so far; later bytes belong to no snapshot."""
-        key_groups = {group: bytes(data) for group, data in self.key_groups.items()}
-        return RawKeyedStateSnapshot(self.key_group_range, key_groups)
+
+        def handle_of(stream: StreamStateHandle, sections: dict[int, Section]) -> KeyGroupsStateHandle:
+            return KeyGroupsStateHandle(self.key_group_range, stream, {RAW_KEYED_STATE: sections})
+
+        return RawStateSnapshot({group: bytes(data) for group, data in self.key_groups.items()}, handle_of)
 
 
 class RawOperatorStateBuffer:
@@ -331,50 +326,32 @@ class RawOperatorStateBuffer:
             self.start_new_partition()
         self.partitions[-1] += data
 
-    def snapshot(self) -> RawOperatorStateSnapshot:
+    def snapshot(self) -> RawStateSnapshot[RawOperatorStateHandle]:
         """Return a snapshot of what was written so far; later bytes belong to no snapshot."""
-        return RawOperatorStateSnapshot(tuple(map(bytes, self.partitions)))
+
+        def handle_of(stream: StreamStateHandle, sections: dict[int, Section]) -> RawOperatorStateHandle:
+            return RawOperatorStateHandle(stream, tuple(sections.values()))
+
+        return RawStateSnapshot(dict(enumerate(map(bytes, self.partitions))), handle_of)
 
 
 @attrs.frozen
-class RawKeyedStateSnapshot:
-    """Writes the raw keyed state of one snapshot; the result is None if the function wrote none."""
+class RawStateSnapshot(Generic[T]):
+    """Writes the raw state of one snapshot, piece by piece; the result is None if the function wrote none."""
 
-    key_group_range: KeyGroupRange
-    key_groups: dict[int, bytes]
+    pieces: dict[int, bytes]
+    handle_of: Callable[[StreamStateHandle, dict[int, Section]], T]
 
-    def write(
-        self, streams: CheckpointStreamFactory, cancelled: threading.Event
-    ) -> KeyGroupsStateHandle | None:
+    def write(self, streams: CheckpointStreamFactory, cancelled: threading.Event) -> T | None:
         """Write the file and return its handle."""
-        if not self.key_groups:
+        if not self.pieces:
             return None
 
-        def sections(writer: SectionWriter) -> KeyGroupsStateHandle:
-            found = {group: writer.append_section(data) for group, data in self.key_groups.items()}
-            return KeyGroupsStateHandle(self.key_group_range, writer.close(), {RAW_KEYED_STATE: found})
+        def write_pieces(writer: SectionWriter) -> T:
+            sections = {number: writer.append_section(data) for number, data in self.pieces.items()}
+            return self.handle_of(writer.close(), sections)
 
-        return write_file(streams, cancelled, sections)
-
-
-@attrs.frozen
-class RawOperatorStateSnapshot:
-    """Writes the raw operator state of one snapshot; the result is None if the function wrote none."""
-
-    partitions: tuple[bytes, ...]
-
-    def write(
-        self, streams: CheckpointStreamFactory, cancelled: threading.Event
-    ) -> RawOperatorStateHandle | None:
-        """Write the file and return its handle."""
-        if not self.partitions:
-            return None
-
-        def sections(writer: SectionWriter) -> RawOperatorStateHandle:
-            found = tuple(writer.append_section(data) for data in self.partitions)
-            return RawOperatorStateHandle(writer.close(), found)
-
-        return write_file(streams, cancelled, sections)
+        return write_file(streams, cancelled, write_pieces)
 
 
 def read_raw_keyed_state(

@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
 from pyflinkstate.errors import (
     CheckpointError,
@@ -26,11 +26,10 @@ from pyflinkstate.errors import (
     CheckpointStorageError,
     PyFlinkStateError,
 )
-from pyflinkstate.monitor.api import VIEWS
+from pyflinkstate.monitor.api import VIEWS, samples
 from pyflinkstate.monitor.events import state_sizes
 from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
-from pyflinkstate.monitor.metrics import samples
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import CheckpointStats
 from pyflinkstate.runtime.storage import (

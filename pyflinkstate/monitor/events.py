@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject, safe_repr
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.errors import JobFailedError, PyFlinkStateError
 from pyflinkstate.runtime.master import CheckpointPart, CheckpointStats, EpochReport, JobDescription

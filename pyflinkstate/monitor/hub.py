@@ -9,12 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pyflinkstate.api.metrics import MetricReporter, ReportedMetric
+from pyflinkstate.api import MetricReporter, ReportedMetric
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.monitor.api import all_metrics
 from pyflinkstate.monitor.dead_jobs import Follower
-from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.metrics import all_metrics
-from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.jobs import Jobs, Recorder, Shown
 from pyflinkstate.runtime.master import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
 
@@ -150,7 +149,6 @@ def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
 END_TIMEOUT_S = 10.0
 
 
-_Key = tuple[str, tuple[tuple[str, str], ...]]
 _Told = TypeVar("_Told")
 
 
@@ -175,7 +173,7 @@ class Reporting:
         self._metrics = metrics
         self._interval_s = interval_s
         self._ended = threading.Event() if ended is None else ended
-        self._known: dict[_Key, ReportedMetric] = {}
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], ReportedMetric] = {}
         reporter.open()
         self._thread = threading.Thread(target=self._run, name="pyflinkstate reporter", daemon=True)
         self._thread.start()

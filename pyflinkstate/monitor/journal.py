@@ -25,7 +25,7 @@ from itertools import accumulate, islice
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.runtime.storage import (
     OBJECT_STORES,
     below,
@@ -139,7 +139,10 @@ class Journal:
             self._number, self._size, self._kept, self._is_new = self._number + 1, 0, b"", True
             self._begin = self.head
         try:
-            self._begin_segment()
+            if self._is_new:
+                make_folder(self._fs, self._folder)
+                self._forget_oldest()
+                self._is_new = False
             self._add(data)
         except Exception:
             # The file goes on: if each failure began a new one, a full disk would cost all older ones. It may
@@ -147,12 +150,6 @@ class Journal:
             # it is.
             self._begin, self._is_new = b"\n" + self.head, True
             raise
-
-    def _begin_segment(self) -> None:
-        if self._is_new:
-            make_folder(self._fs, self._folder)
-            self._forget_oldest()
-            self._is_new = False
 
     @property
     def _file(self) -> str:

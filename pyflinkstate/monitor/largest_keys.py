@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject, safe_repr
 from pyflinkstate.errors import PickledStateError, PyFlinkStateError
-from pyflinkstate.state_access import Checkpoint, StateInfo, open_checkpoint
+from pyflinkstate.state_access import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.columns import load_plain
+from pyflinkstate.state_access.command_line.output import state_names
 
 #: Number of keys returned for each state.
 MOST_KEYS = 20
@@ -30,7 +30,6 @@ MOST_KEPT = 8
 #: Length at which a shown key is cut, in characters.
 MOST_TEXT = 200
 _SIZED = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
-_KEYED = frozenset({"VALUE", "LIST", "MAP", "REDUCING", "AGGREGATING"})
 
 #: A path, an operator, and the checkpoint that it is about.
 _Asked = tuple[str, str, int | None]
@@ -112,19 +111,17 @@ def largest_keys(path: str, operator: str, now_s: Callable[[], float] = time.mon
         PyFlinkStateError: the checkpoint or the operator is not there, or is damaged.
     """
     checkpoint, until_s = open_checkpoint(path), now_s() + MOST_S
-    states = [state for state in checkpoint.states(operator) if state.kind in _KEYED]
-    return {
-        "states": {state.name: _of_state(checkpoint, operator, state, now_s, until_s) for state in states}
-    }
+    names = state_names(checkpoint, operator)
+    return {"states": {name: _of_state(checkpoint, operator, name, now_s, until_s) for name in names}}
 
 
 def _of_state(
-    checkpoint: Checkpoint, operator: str, state: StateInfo, now_s: Callable[[], float], until_s: float
+    checkpoint: Checkpoint, operator: str, state: str, now_s: Callable[[], float], until_s: float
 ) -> JsonObject:
     entries = size = 0
     found: list[tuple[int, int, str]] = []
     is_whole = True
-    for batch in checkpoint.entries(operator, state.name).to_batches():
+    for batch in checkpoint.entries(operator, state).to_batches():
         entries, size = entries + batch.num_rows, size + batch.nbytes
         found = heapq.nlargest(MOST_KEYS, [*found, *_keys(batch)])
         if now_s() > until_s:

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 
 MOST_EPOCHS = 500
 MOST_CHECKPOINTS = 500

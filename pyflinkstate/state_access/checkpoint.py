@@ -9,10 +9,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate import notebook
-from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.safe_repr import short_repr
-from pyflinkstate.api.time import LengthOfTime, milliseconds_of
-from pyflinkstate.api.values import Key
+from pyflinkstate.api import Key, LengthOfTime, check_list, milliseconds_of, short_repr
 from pyflinkstate.backends.format import (
     CheckpointMetadata,
     OperatorState,
@@ -343,7 +340,16 @@ class Checkpoint:
         state = self.keyed_state(uid, allow_pickle)
         given = {self._known(uid, name): milliseconds_of(ttl) for name, ttl in (time_to_live or {}).items()}
         lengths = {**state.ttl_ms, **given}
-        return View(state, key_filter(state.keys, keys), self.clock(), lengths, with_expired)
+        return View(
+            keys=state.keys,
+            metas=state.metas,
+            groups=state.groups,
+            ranges=None if state.is_spread_anew else state.ranges,
+            key_filter=key_filter(state.keys, keys),
+            now_ms=self.clock(),
+            ttl_ms=lengths,
+            with_expired=with_expired,
+        )
 
 
 def _unknown_state(uid: str, kind: str, name: str | None, known: list[str]) -> UnknownStateError:

@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import ListTypeInfo, MapTypeInfo, PickledBytesTypeInfo, TypedValue, TypeInformation
 from pyflinkstate.backends.types import TtlTypeInfo, decode_column, load_pickle, sealed
 from pyflinkstate.errors import PickledStateError, StateTableError
 

@@ -11,8 +11,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import TypedValue, TypeInformation
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (
     RegisteredQueueMeta,

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.safe_repr import short_repr
-from pyflinkstate.api.values import Key
+from pyflinkstate.api import Key, check_list, short_repr
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import (

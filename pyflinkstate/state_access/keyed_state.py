@@ -20,7 +20,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.format import (
     STATE_FILE_MAGIC,
     KeyGroupsStateHandle,

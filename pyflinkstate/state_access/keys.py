@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import chain, repeat
 
 import attrs
@@ -17,9 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.types import ExternalTypeInfo, PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import ArrowObject, Key
+from pyflinkstate.api import (
+    ArrowObject,
+    ExternalTypeInfo,
+    Key,
+    PickledBytesTypeInfo,
+    TypeInformation,
+    check_list,
+)
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types import decode_column, encode_column
 from pyflinkstate.errors import InvalidKeyError, PickledStateError
@@ -218,6 +222,12 @@ class KeySpace:
         """Return a number for each row, equal for equal rows; see ``identity.row_codes``."""
         return row_codes(list(columns), self.load)
 
+    def head_codes(
+        self, namespace_type: TypeInformation, heads: Iterable[pa.Array], *more: Typed
+    ) -> ArrowObject:
+        """Return the codes of rows by their key, by their namespace if there is one, and by more columns."""
+        return self.codes([*zip([self.key_type, namespace_type], heads, strict=False), *more])
+
     def load(self, data: bytes) -> Key:
         """Return the key of a pickle; raise ``PickledStateError`` if it must not be loaded."""
         try:
@@ -227,34 +237,23 @@ class KeySpace:
             raise PickledStateError(f"operator {self.uid!r}: {error.message}", operator=self.uid) from error
 
 
-@attrs.define(slots=False)
+@attrs.frozen
 class KeyFilter:
     """Selects the rows of some keys.
 
     Attributes:
         space: the keys of the operator.
-        keys: the wanted keys, of the operator's key type.
+        written: the wanted keys, as a column of a state file.
+        key_groups: the key groups in which they are.
     """
 
     space: KeySpace
-    keys: list[Key] = attrs.field()
-
-    def __attrs_post_init__(self) -> None:
-        """Check the keys against their declared type; raise ``InvalidKeyError`` if one does not fit."""
-        self.keys = self.space.checked(self.keys)
-
-    @cached_property
-    def key_groups(self) -> frozenset[int]:
-        """The key groups in which the keys are."""
-        return frozenset(self.space.groups_of_keys(self.keys).tolist()) if self.keys else frozenset()
-
-    @cached_property
-    def _written(self) -> pa.Array:
-        return self.space.written(self.keys)
+    written: pa.Array
+    key_groups: frozenset[int]
 
     def mask(self, keys: pa.Array) -> object:
         """Return which rows of a column of keys have one of the wanted keys."""
-        return self.space.mask(keys, self._written)
+        return self.space.mask(keys, self.written)
 
 
 def key_filter(space: KeySpace, keys: Iterable[Key] | None) -> KeyFilter | None:
@@ -262,8 +261,11 @@ def key_filter(space: KeySpace, keys: Iterable[Key] | None) -> KeyFilter | None:
 
     Raises:
         ConfigurationError: a single key is given, and the letters of a string would be the keys.
+        InvalidKeyError: a key does not fit the declared type.
     """
     if keys is None:
         return None
     check_list("keys", keys)
-    return KeyFilter(space, list(keys))
+    checked = space.checked(keys)
+    groups = space.groups_of_keys(checked).tolist() if checked else ()
+    return KeyFilter(space, space.written(checked), frozenset(groups))

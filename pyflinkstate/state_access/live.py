@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.checks import check_list
-from pyflinkstate.api.values import ArrowObject, Key, Namespace
-from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types import RegisteredStateMeta, sealed
+from pyflinkstate.api import ArrowObject, Key, Namespace, check_list
+from pyflinkstate.backends.types import sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
 from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion
-from pyflinkstate.state_access.keys import Group, KeySpace
+from pyflinkstate.state_access.keys import KeySpace
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.views import View
 
@@ -34,7 +32,8 @@ def query(
     question = _question(queries, uid, state, keys, namespace)
     entries = queries.ask(question, timeout_s)
     if question.keys is None:
-        return LiveTable(entries.epoch, _streamed(entries), entries.close)
+        streamed = view_of(entries, _Stream(entries)).entries(state)
+        return LiveTable(entries.epoch, streamed, entries.close)
     batches = list(entries.batches())
     return LiveTable(entries.epoch, view_of(entries, batches).entries(state), entries.close)
 
@@ -55,12 +54,6 @@ def query_value(
     table = attrs.evolve(view_of(entries, batches).keyed([state]), allow_pickle=True)
     row = next(table.rows(), None)
     return None if row is None else row[table.columns[-1].name]
-
-
-def _streamed(entries: LiveEntries) -> StateTable:
-    """Return a table of the slots' batches, which can be read once."""
-    table = view_of(entries, _Stream(entries)).entries(entries.meta.name)
-    return attrs.evolve(table, split=None)
 
 
 @attrs.define
@@ -102,39 +95,21 @@ def _by_key_group(queries: StateQueries, uid: str, keys: list[Key]) -> dict[int,
     return {key_group: tuple(found) for key_group, found in groups.items()}
 
 
-@attrs.define
-class LiveState:
-    """The batches that slots have sent of one state.
-
-    Attributes:
-        keys: the operator's keys.
-        metas: the state by its name, with its pickles sealed.
-        batches: the batches of the state; read once if they come from slots.
-    """
-
-    keys: KeySpace
-    metas: dict[str, RegisteredStateMeta]
-    batches: Iterable[pa.RecordBatch] = attrs.field(repr=False)
-
-    #: The batches have no order, and are numbered in place of key groups.
-    is_spread_anew = True
-
-    def ranges(self, number: int | None = None) -> list[KeyGroupRange]:
-        """Return the one range of all key groups."""
-        return [KeyGroupRange(0, self.keys.max_parallelism - 1)]
-
-    def groups(self, name: str, wanted: Collection[int] | None = None) -> Iterator[Group]:
-        """Yield the batches; the slots have picked the wanted keys."""
-        return enumerate(self.batches)
-
-
 def view_of(entries: LiveEntries, batches: Iterable[pa.RecordBatch]) -> View:
-    """Return the view of the state that slots have sent in batches."""
+    """Return the view of the state that slots have sent in batches, for the wanted keys and in no order."""
     operator, meta = entries.operator, entries.meta
     keys = KeySpace(operator.operator_id, operator.node.key_type, operator.max_parallelism)
     metas = {meta.name: attrs.evolve(meta, stored_type=sealed(meta.stored_type))}
     lengths = {} if meta.ttl_ms is None else {meta.name: meta.ttl_ms}
-    return View(LiveState(keys, metas, batches), None, entries.now_ms, lengths)
+    return View(
+        keys=keys,
+        metas=metas,
+        groups=lambda name, wanted: enumerate(batches),
+        ranges=None,
+        key_filter=None,
+        now_ms=entries.now_ms,
+        ttl_ms=lengths,
+    )
 
 
 @attrs.frozen(eq=False)

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from pyflinkstate.api.types import PickledBytesTypeInfo
-from pyflinkstate.api.values import Key, TypedValue
+from pyflinkstate.api import Key, PickledBytesTypeInfo, TypedValue
 from pyflinkstate.backends.types import arrow_type, decode_column
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, StateTableError
 from pyflinkstate.state_access.columns import common_schema, has_pickles

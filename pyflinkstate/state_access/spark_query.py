@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.values import Key
+from pyflinkstate.api import Duration, Key
 from pyflinkstate.errors import ConfigurationError, UnknownOperatorError
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.tables import StateTable, nearest

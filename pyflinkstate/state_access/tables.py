@@ -12,9 +12,7 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import short_repr
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import ArrowObject, Offset
+from pyflinkstate.api import ArrowObject, Offset, TypeInformation, short_repr
 from pyflinkstate.backends.format import (
     OPERATOR_FILE_MAGIC,
     OperatorState,
@@ -327,10 +325,6 @@ class WrittenState:
     codec: OperatorStateCodec
 
 
-#: Reads the state of some subtasks.
-ReadParts: TypeAlias = Callable[[list[WrittenState]], Iterator[pa.RecordBatch]]
-
-
 @attrs.define(slots=False)
 class OperatorStates:
     """All operator state of one operator."""
@@ -406,7 +400,11 @@ class OperatorStates:
         return part.codec.read(data, section.checksum, what)
 
 
-def _split(read: ReadParts, parts: list[WrittenState], number: int | None) -> list[Read]:
+def _split(
+    read: Callable[[list[WrittenState]], Iterator[pa.RecordBatch]],
+    parts: list[WrittenState],
+    number: int | None,
+) -> list[Read]:
     """Return readers, each of the state of some subtasks."""
     count = min(number or len(parts), len(parts))
     ends = [len(parts) * n // count for n in range(count + 1)]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api.safe_repr import short_repr
+from pyflinkstate.api import short_repr
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     FileStateHandle,
@@ -79,18 +79,14 @@ def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
     except CheckpointError:
         job_ids = []
     if not job_ids:
-        _verify_alone(path, result, on_read)
+        with _noted(result.problems):
+            _check(locate(path), result, on_read)
         return result
     for job_id in job_ids:
         _verify_job(storage, job_id, result, on_read)
     if not result.checkpoints and not result.problems:
         raise CheckpointNotFoundError(f"{path} has no completed checkpoint", path=path)
     return result
-
-
-def _verify_alone(path: str, result: Verification, on_read: OnRead | None) -> None:
-    with _noted(result.problems):
-        _check(locate(path), result, on_read)
 
 
 @contextmanager

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.windows import WindowSerializer
+from pyflinkstate.api import StateKind, TypeInformation, WindowSerializer
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (
@@ -38,34 +36,16 @@ from pyflinkstate.state_access.tables import Column, Read, StateTable, schema_of
 _TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}
 
 
-class ReadableState(Protocol):
-    """The keyed state of one operator: that of a checkpoint, or of a running job."""
-
-    @property
-    def metas(self) -> Mapping[str, StateMeta]:
-        """The states and timer queues by name, with their pickles sealed."""
-
-    @property
-    def keys(self) -> KeySpace:
-        """The operator's keys."""
-
-    @property
-    def is_spread_anew(self) -> bool:
-        """Whether all key groups have to be read to find those of a key."""
-
-    def ranges(self, number: int | None = None) -> list[KeyGroupRange]:
-        """Return the key groups in ranges that can be read side by side."""
-
-    def groups(self, name: str, wanted: Collection[int] | None = None) -> Iterator[Group]:
-        """Yield the key groups of a state in order."""
-
-
 @attrs.frozen
 class View:
     """A selection of an operator's keyed state.
 
     Attributes:
-        state: the state.
+        keys: the operator's keys.
+        metas: its states and timer queues by name, with their pickles sealed.
+        groups: yields the key groups of a state, by its name, in order; all of them, or some.
+        ranges: returns the key groups in ranges that can be read side by side, at most so many; None if all
+            of them have to be read to find a key.
         key_filter: the wanted keys; None for all.
         now_ms: the time by which values expire, in ms since 1970.
         ttl_ms: by state, how long its values live. States that are not named never expire.
@@ -73,7 +53,10 @@ class View:
         key_groups: the key groups to read; None for all.
     """
 
-    state: ReadableState
+    keys: KeySpace
+    metas: Mapping[str, StateMeta]
+    groups: Callable[[str, Collection[int] | None], Iterator[Group]]
+    ranges: Callable[[int | None], list[KeyGroupRange]] | None
     key_filter: KeyFilter | None
     now_ms: int
     ttl_ms: Mapping[str, int]
@@ -119,8 +102,7 @@ class View:
         head = [pa.concat_arrays(columns) for columns in zip(*heads, strict=True)]
         values = {index: batch.column("value") for index, batch in present.items()}
         if len(present) > 1:
-            types = [self.state.keys.key_type, metas[0].namespace_type]
-            codes = self.state.keys.codes(zip(types, head, strict=False))
+            codes = self.keys.head_codes(metas[0].namespace_type, head)
             first, places = distinct(codes, [len(columns[0]) for columns in heads])
             head = [column.take(pa.array(first)) for column in head]
             values = dict(zip(values, map(values_at, values.values(), places), strict=True))
@@ -164,11 +146,11 @@ class View:
         Raises:
             StateTableError: timers have namespaces of different types.
         """
-        metas = [meta for meta in self.state.metas.values() if isinstance(meta, RegisteredQueueMeta)]
+        metas = [meta for meta in self.metas.values() if isinstance(meta, RegisteredQueueMeta)]
         spaced = {str(meta.namespace_type): meta for meta in metas if meta.is_namespaced}
         if len(spaced) > 1:
             raise StateTableError(
-                f"the timers of operator {self.state.keys.uid!r} have namespaces of different "
+                f"the timers of operator {self.keys.uid!r} have namespaces of different "
                 f"types: {', '.join(spaced)}"
             )
         columns = (
@@ -199,7 +181,7 @@ class View:
     def _groups(self, meta: StateMeta) -> Iterator[Group]:
         """Yield the key groups of a state with the rows of the wanted keys."""
         wanted = self.key_filter
-        for key_group, batch in self.state.groups(meta.name, self._wanted_groups()):
+        for key_group, batch in self.groups(meta.name, self._wanted_groups()):
             if wanted is not None:
                 batch = batch.filter(pa.array(wanted.mask(batch.column("key"))))
             yield key_group, batch
@@ -213,39 +195,32 @@ class View:
         return Expiry(self.now_ms, None if self.with_expired else self.ttl_ms.get(meta.name))
 
     def _meta(self, name: str) -> RegisteredStateMeta:
-        meta = self.state.metas[name]
+        meta = self.metas[name]
         assert isinstance(meta, RegisteredStateMeta)
         return meta
 
     def _key_columns(self, metas: Iterable[StateMeta]) -> list[Column]:
-        columns = [typed_column("key", self.state.keys.key_type)]
+        columns = [typed_column("key", self.keys.key_type)]
         for meta in list(metas)[:1]:
             if meta.is_namespaced:
                 columns.append(typed_column(namespace_name(meta), meta.namespace_type))
         return columns
 
     def _table(self, columns: Iterable[Column], read: ReadView) -> StateTable:
-        return StateTable(
-            tuple(columns),
-            partial(read, self),
-            self.state.keys.allow_pickle,
-            partial(View._split, self, read),
-        )
+        # A table of which each part would read all key groups is one part.
+        split = None if self.ranges is None else partial(View._split, self, read)
+        return StateTable(tuple(columns), partial(read, self), self.keys.allow_pickle, split)
 
     # --- parts -----------------------------------------------------------------------------------------
 
     def _split(self, read: ReadView, number: int | None) -> list[Read]:
-        if self.state.is_spread_anew:  # each part would read all of it
-            return [partial(read, self)]
-        return [partial(read, attrs.evolve(self, key_groups=part)) for part in self._ranges(number)]
-
-    def _ranges(self, number: int | None) -> list[KeyGroupRange]:
-        """Return the ranges of key groups that are read apart; at least one."""
-        ranges = self.state.ranges(number)
-        if self.key_filter is None:
-            return ranges
-        wanted = self.key_filter.key_groups
-        return [one for one in ranges if not wanted.isdisjoint(one)] or ranges[:1]
+        """Return readers of ranges of key groups; at least one."""
+        assert self.ranges is not None
+        ranges = self.ranges(number)
+        if self.key_filter is not None:
+            wanted = self.key_filter.key_groups
+            ranges = [one for one in ranges if not wanted.isdisjoint(one)] or ranges[:1]
+        return [partial(read, attrs.evolve(self, key_groups=part)) for part in ranges]
 
 
 #: Reads the batches of a table from a view.

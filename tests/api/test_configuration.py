@@ -8,35 +8,34 @@ from pyflinkstate.api import Configuration, Encoder, parse_map_value
 from pyflinkstate.errors import ConfigurationError
 
 
-def test_settings_are_kept_by_key() -> None:
+@pytest.mark.parametrize(
+    ("kind", "value", "text", "default"),
+    [
+        ("string", "text", "text", "default"),
+        ("integer", 7, "7", 3),
+        ("boolean", True, "true", False),
+        ("float", 1.5, "1.5", 0.5),
+        ("bytearray", bytearray(b"ab"), None, bytearray(b"c")),
+    ],
+)
+def test_a_setting_is_had_as_it_was_set_or_as_what_its_text_means(
+    kind: str, value: object, text: str | None, default: object
+) -> None:
+    def get(configuration: Configuration) -> object:
+        return getattr(configuration, f"get_{kind}")("k", default)
+
     made = Configuration()
-    made.set_string("s", "text").set_integer("i", 7).set_boolean("b", True).set_float("f", 1.5)
-    made.set_bytearray("y", bytearray(b"ab"))
-    assert made.get_string("s", "") == "text"
-    assert made.get_integer("i", 0) == 7
-    assert made.get_boolean("b", False) is True
-    assert made.get_float("f", 0.0) == 1.5
-    assert made.get_bytearray("y", bytearray()) == bytearray(b"ab")
-    assert made.key_set() == {"s", "i", "b", "f", "y"}
+    assert (get(made), made.contains_key("k")) == (default, False)
+    assert getattr(made, f"set_{kind}")("k", value) is made
+    assert (get(made), made.key_set()) == (value, {"k"})
+    if text is not None:
+        assert made.to_dict() == {"k": text}
+        assert get(Configuration.from_dict({"k": text})) == value
 
 
-def test_what_is_not_set_is_the_default() -> None:
-    made = Configuration()
-    assert made.get_string("s", "d") == "d"
-    assert made.get_integer("i", 3) == 3
-    assert made.get_boolean("b", True) is True
-    assert not made.contains_key("s")
-
-
-def test_a_text_is_read_as_what_is_asked_for_and_the_other_way() -> None:
-    made = Configuration.from_dict({"i": "7", "b": "TRUE", "f": "1.5", "t": True})
-    assert (made.get_integer("i", 0), made.get_boolean("b", False), made.get_float("f", 0.0)) == (
-        7,
-        True,
-        1.5,
-    )
-    assert made.get_string("t", "") == "true"
-    assert made.to_dict() == {"i": "7", "b": "TRUE", "f": "1.5", "t": "true"}
+def test_a_text_may_be_written_otherwise() -> None:
+    made = Configuration.from_dict({"b": "TRUE", "t": True})
+    assert (made.get_boolean("b", False), made.get_string("t", "")) == (True, "true")
 
 
 @pytest.mark.parametrize(

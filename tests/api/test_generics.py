@@ -21,7 +21,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
     WindowedStream,
 )
-from pyflinkstate.api import ListTypeInfo, TypeInformation, Types, functions, state, type_information
+from pyflinkstate.api import ListTypeInfo, Types, functions, state, type_information
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 #: Each with its number of parameters.
@@ -73,16 +73,11 @@ def test_as_many_parameters_as_in_java(cls: type, count: int) -> None:
         cls[(int,) * (count + 1)]  # type: ignore[index]
 
 
-def test_a_descriptor_with_parameters_is_the_one_without() -> None:
-    plain = ValueStateDescriptor("value", Types.LONG())
-    assert ValueStateDescriptor[int]("value", Types.LONG()) == plain
-    assert pickle.loads(pickle.dumps(ValueStateDescriptor[int]("value", Types.LONG()))) == plain
-
-
-def test_so_is_a_type() -> None:
-    one: TypeInformation[list[int]] = ListTypeInfo[int](Types.LONG())
-    assert one == Types.LIST(Types.LONG())
-    assert pickle.loads(pickle.dumps(one)) == one
+def test_what_is_made_with_parameters_is_what_is_made_without() -> None:
+    descriptor, made = ValueStateDescriptor[int]("value", Types.LONG()), ListTypeInfo[int](Types.LONG())
+    assert descriptor == ValueStateDescriptor("value", Types.LONG())
+    assert made == Types.LIST(Types.LONG())
+    assert pickle.loads(pickle.dumps((descriptor, made))) == (descriptor, made)
 
 
 class Echo(KeyedProcessFunction[str, str, str]):
@@ -90,15 +85,12 @@ class Echo(KeyedProcessFunction[str, str, str]):
         yield value
 
 
-def test_a_function_with_parameters_is_pickled_by_name() -> None:
-    assert type(pickle.loads(pickle.dumps(Echo()))) is Echo
-
-
-def test_a_function_with_parameters_is_pickled_by_value() -> None:
-    class Local(KeyedProcessFunction[str, str, str]):
+def test_a_function_with_parameters_is_pickled_by_name_or_by_value() -> None:
+    class Local(Echo):
         def process_element(self, value: str, ctx: KeyedProcessFunction.Context[str]) -> Iterable[str]:
             yield f"{ctx.get_current_key()}: {value}"
 
+    assert type(pickle.loads(pickle.dumps(Echo()))) is Echo
     copy = cloudpickle.loads(cloudpickle.dumps(Local()))
     assert isinstance(copy, KeyedProcessFunction)
     harness = KeyedOneInputOperatorHarness(copy, lambda value: value[0])

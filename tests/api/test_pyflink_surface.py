@@ -93,37 +93,31 @@ def test_of_each_keyed_module_nine_names_in_ten_are_there(module: str) -> None:
 class TestTheComparison:
     """It must find what is not as it is in PyFlink."""
 
-    def test_a_missing_member(self) -> None:
-        assert misfit(ValueState, "no_such_member", []) == "it is not there"
-
-    def test_a_parameter_of_another_name(self) -> None:
-        assert misfit(ValueState, "update", ["val"]) == "parameters ['value'], not ['val']"
-
-    def test_a_parameter_that_is_not_there(self) -> None:
-        assert misfit(ValueState, "update", ["value", "more"])
-
-    def test_a_parameter_that_pyflink_does_not_ask_for(self) -> None:
-        assert misfit(ValueState, "update", []) == "it needs ['value'] as well"
-
-    def test_a_value_in_the_place_of_a_method(self) -> None:
-        assert misfit(JobStatus, "RUNNING", []) == "it cannot be called"
-
-    def test_a_method_in_the_place_of_a_class(self) -> None:
-        assert misfit(Trigger, "on_element", "class") == "it is no class"
+    @pytest.mark.parametrize(
+        ("cls", "member", "expected", "found"),
+        [
+            (ValueState, "no_such_member", [], "it is not there"),
+            (ValueState, "update", ["val"], "parameters ['value'], not ['val']"),
+            (ValueState, "update", ["value", "more"], "parameters ['value'], not ['value', 'more']"),
+            (ValueState, "update", [], "it needs ['value'] as well"),
+            (ValueState, "update", ["value"], ""),
+            (JobStatus, "RUNNING", [], "it cannot be called"),
+            (Trigger, "on_element", "class", "it is no class"),
+        ],
+    )
+    def test_of_members(self, cls, member, expected, found) -> None:
+        assert misfit(cls, member, expected) == found
 
     def test_java_objects_are_no_parameters_of_constructors(self) -> None:
         assert constructor_misfit(RowFieldExtractorSchema, ["field_index", "j_schema"]) == ""
         assert constructor_misfit(RowFieldExtractorSchema, ["index"])
         assert constructor_misfit(RowFieldExtractorSchema, ["j_schema", "anything"]) == ""
 
-    def test_what_takes_anything(self) -> None:
         assert call_misfit(lambda first, *more, **others: None, ["first"]) == ""
 
-    def test_a_class_left_out_stands_for_its_members(self) -> None:
+    def test_a_class_left_out_stands_for_its_members_and_in_the_doors_that_pass_it_on(self) -> None:
         assert is_left_out(Finding("datastream.window", "Min.reduce", "its class is not there"))
         assert not is_left_out(Finding("datastream.window", "Minimum.reduce", "its class is not there"))
-
-    def test_a_name_left_out_is_left_out_of_the_doors_that_pass_it_on(self) -> None:
         assert is_left_out(Finding("datastream", "SinkFunction", "it is not there"))
         assert not is_left_out(Finding("datastream", "ValueState", "it is not there"))
 

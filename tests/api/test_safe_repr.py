@@ -40,22 +40,6 @@ def test_an_int_that_python_refuses_to_print_is_described() -> None:
     assert safe_repr(10**5000) == "an int with more digits than Python prints"
 
 
-@pytest.mark.parametrize(
-    ("type_info", "value"),
-    [
-        (Types.STRING(), list(range(100_000))),
-        (Types.STRING(), Shy(RuntimeError)),
-        (Types.LIST(Types.LONG()), [Shy(RuntimeError)]),
-    ],
-)
-def test_a_value_that_does_not_fit_its_type_gives_a_message_that_can_be_read(
-    type_info: TypeInformation, value: object
-) -> None:
-    with pytest.raises(ValueError, match="does not fit") as caught:
-        type_info.check(value)
-    assert len(str(caught.value)) < MAX_REPR + 100
-
-
 class ShyText(str):
     """A text whose repr raises."""
 
@@ -75,6 +59,9 @@ class ShyTime(datetime.time):
 @pytest.mark.parametrize(
     ("type_info", "value"),
     [
+        (Types.STRING(), list(range(100_000))),
+        (Types.STRING(), Shy(RuntimeError)),
+        (Types.LIST(Types.LONG()), [Shy(RuntimeError)]),
         (Types.STRING(), "\ud800" * 100_000),
         (Types.CHAR(), "x" * 100_000),
         (Types.CHAR(), ""),
@@ -88,6 +75,6 @@ class ShyTime(datetime.time):
 def test_what_is_wrong_with_a_value_is_said_in_a_message_that_can_be_read(
     type_info: TypeInformation, value: object
 ) -> None:
-    with pytest.raises(ValueError, match=r"holds|is not|has") as caught:
+    with pytest.raises(ValueError, match=r"does not fit|holds|is not|has") as caught:
         type_info.check(value)
     assert len(str(caught.value)) < MAX_REPR + 100

@@ -29,6 +29,7 @@ from pyflinkstate.errors import ConfigurationError
 )
 def test_a_time_is_whole_milliseconds(time, milliseconds):
     assert time.to_milliseconds() == milliseconds
+    assert str(time) == f"{milliseconds} ms"
 
 
 @pytest.mark.parametrize(
@@ -41,17 +42,15 @@ def test_a_time_is_whole_milliseconds(time, milliseconds):
         (Duration.of_hours(7), 25_200_000),
         (Duration.of_days(7), 604_800_000),
         (Duration.of_millis(2**63 - 1), 2**63 - 1),
+        # Parts of a millisecond are dropped, as by ``java.time.Duration.toMillis``.
+        (Duration.of_nanos(999_999), 0),
+        (Duration.of_nanos(1_000_000), 1),
+        (Duration.of_nanos(1_999_999), 1),
     ],
-    ids=str,
+    ids=repr,
 )
 def test_a_duration_comes_to_milliseconds(duration, milliseconds):
-    assert duration.to_milliseconds() == milliseconds
-
-
-@pytest.mark.parametrize(("nanos", "milliseconds"), [(999_999, 0), (1_000_000, 1), (1_999_999, 1)])
-def test_parts_of_a_millisecond_are_dropped(nanos, milliseconds):
-    """As ``java.time.Duration.toMillis`` does."""
-    assert Duration.of_nanos(nanos).to_milliseconds() == milliseconds
+    assert duration.to_milliseconds() == duration.to_millis() == milliseconds
 
 
 def test_lengths_are_equal_whatever_unit_they_were_made_of():
@@ -75,28 +74,23 @@ def test_a_length_cannot_change_and_can_be_pickled(length):
 
 
 @pytest.mark.parametrize(
-    "length", [Time.minutes(2), Duration.of_minutes(2), datetime.timedelta(minutes=2)], ids=repr
+    ("length", "milliseconds"),
+    [
+        (Time.minutes(2), 120_000),
+        (Duration.of_minutes(2), 120_000),
+        (datetime.timedelta(minutes=2), 120_000),
+        (datetime.timedelta(days=1, milliseconds=5, microseconds=999), 86_400_005),
+    ],
+    ids=repr,
 )
-def test_milliseconds_are_had_of_any_length(length):
-    assert milliseconds_of(length) == 120_000
-
-
-def test_a_timedelta_loses_its_microseconds():
-    assert milliseconds_of(datetime.timedelta(days=1, milliseconds=5, microseconds=999)) == 86_400_005
+def test_milliseconds_are_had_of_any_length(length, milliseconds):
+    assert milliseconds_of(length) == milliseconds
 
 
 @pytest.mark.parametrize("length", [5, 5.0, "5 s", None], ids=repr)
 def test_what_is_no_length_is_refused(length):
     with pytest.raises(ConfigurationError, match="Time, Duration or timedelta"):
         milliseconds_of(length)
-
-
-def test_a_time_prints_its_milliseconds():
-    assert str(Time.seconds(5)) == "5000 ms"
-
-
-def test_a_duration_has_javas_name_for_its_milliseconds():
-    assert Duration.of_nanos(1_999_999).to_millis() == 1
 
 
 #: What is no whole number, and how the error ends.

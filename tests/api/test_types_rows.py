@@ -31,18 +31,22 @@ class TestWhatFits:
         assert repr(kept) == "Row(name='Ann', age=30)"
         assert PERSON.check(kept) == kept
 
-    def test_without_names_fields_are_called_f0_f1(self):
-        assert repr(PAIR.check((1, "a"))) == "Row(f0=1, f1='a')"
-        assert PAIR.check(Row(f1="a", f0=1)) == Row(f0=1, f1="a")
-
-    def test_none_is_a_legal_field(self):
-        assert PERSON.check(Row(None, None)) == Row(name=None, age=None)
-        assert PERSON.check({"name": None, "age": None}) == Row(name=None, age=None)
-
-    def test_fields_are_converted(self):
-        row_type = Types.ROW([Types.DOUBLE(), Types.LIST(LONG), PAIR])
-        kept = row_type.check((1, (2,), [3, "x"]))
-        assert repr(kept) == "Row(f0=1.0, f1=[2], f2=Row(f0=3, f1='x'))"
+    @pytest.mark.parametrize(
+        ("row_type", "value", "kept"),
+        [
+            (PAIR, (1, "a"), "Row(f0=1, f1='a')"),
+            (PAIR, Row(f1="a", f0=1), "Row(f0=1, f1='a')"),
+            (PERSON, Row(None, None), "Row(name=None, age=None)"),
+            (PERSON, {"name": None, "age": None}, "Row(name=None, age=None)"),
+            (
+                Types.ROW([Types.DOUBLE(), Types.LIST(LONG), PAIR]),
+                (1, (2,), [3, "x"]),
+                "Row(f0=1.0, f1=[2], f2=Row(f0=3, f1='x'))",
+            ),
+        ],
+    )
+    def test_fields_are_converted_and_may_be_none(self, row_type, value, kept):
+        assert repr(row_type.check(value)) == kept
 
     def test_the_kind_is_kept(self):
         kept = PAIR.check(Row.of_kind(RowKind.UPDATE_BEFORE, 1, "a"))
@@ -110,13 +114,16 @@ class TestTheType:
         with pytest.raises(ConfigurationError, match=reason):
             Types.ROW_NAMED(names, [LONG, STRING])
 
-    def test_is_spelled_with_names_where_it_has_some(self):
-        assert (str(PERSON), repr(PERSON)) == (
-            "ROW(name: STRING, age: LONG)",
-            "RowTypeInfo(name: String, age: Long)",
-        )
-        assert (str(PAIR), repr(PAIR)) == ("ROW(LONG, STRING)", "RowTypeInfo(Long, String)")
-        assert (str(Types.ROW([])), repr(Types.ROW([]))) == ("ROW()", "RowTypeInfo()")
+    @pytest.mark.parametrize(
+        ("row_type", "spelled", "printed"),
+        [
+            (PERSON, "ROW(name: STRING, age: LONG)", "RowTypeInfo(name: String, age: Long)"),
+            (PAIR, "ROW(LONG, STRING)", "RowTypeInfo(Long, String)"),
+            (Types.ROW([]), "ROW()", "RowTypeInfo()"),
+        ],
+    )
+    def test_is_spelled_with_names_where_it_has_some(self, row_type, spelled, printed):
+        assert (str(row_type), repr(row_type)) == (spelled, printed)
 
     def test_types_are_equal_with_names_and_types(self):
         assert Types.ROW_NAMED(["f0", "f1"], [LONG, STRING]) == PAIR

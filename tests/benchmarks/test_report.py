@@ -49,21 +49,13 @@ def test_every_missed_mark_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-class TestRecorded:
-    def test_it_has_every_figure_that_a_mark_names(self, name: str) -> None:
-        marked = {mark.key for mark in MARKS if mark.benchmark == name}
-        assert marked <= RECORDED[name].figures().keys()
-
-    def test_its_summary_is_that_of_its_runs(self, name: str) -> None:
-        assert (RESULTS / f"{name}.json").read_text(encoding="utf-8") == RECORDED[name].to_json()
-
-    def test_it_did_all_the_work(self, name: str) -> None:
-        given = RECORDED[name].arguments[len(BENCHMARKS[name].always) :]
-        assert not set(given) & {*SIZES, "--workload", "--engine", "--query", "--only"}
-        assert len(RECORDED[name].runs) >= 3
-
-    def test_it_is_known(self, name: str) -> None:
-        assert name in BENCHMARKS
+def test_what_is_recorded_is_known_whole_and_has_what_marks_name(name: str) -> None:
+    result = RECORDED[name]
+    assert {mark.key for mark in MARKS if mark.benchmark == name} <= result.figures().keys()
+    assert (RESULTS / f"{name}.json").read_text(encoding="utf-8") == result.to_json(), "it sums its runs up"
+    given = result.arguments[len(BENCHMARKS[name].always) :]
+    assert not set(given) & {*SIZES, "--workload", "--engine", "--query", "--only"}
+    assert len(result.runs) >= 3
 
 
 @pytest.mark.parametrize("mark", MARKS, ids=lambda mark: f"{mark.benchmark}-{mark.key}")
@@ -95,12 +87,10 @@ def test_names_are_those_of_the_programs() -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 class TestParts:
-    def test_it_is_drawn_of_everything(self, name: str) -> None:
+    def test_it_is_drawn_of_everything_and_says_when_nothing_is_recorded(self, name: str) -> None:
         text = "\n".join(PARTS[name](WHOLE))
         assert text
         assert NOT_YET not in text
-
-    def test_it_says_when_nothing_is_recorded(self, name: str) -> None:
         assert NOT_YET in "\n".join(PARTS[name]({}))
 
     @pytest.mark.parametrize("missing", BENCHMARKS)
@@ -160,15 +150,12 @@ class TestCharts:
         assert "@media (prefers-color-scheme: dark)" in text
         assert 'class="back"' in text
 
-    def test_everything_is_inside(self, name: str) -> None:
+    def test_everything_is_inside_and_labels_have_room(self, name: str) -> None:
         root = ElementTree.fromstring(drawn(WHOLE)[file_of(name)])
         width, height = float(root.attrib["width"]), float(root.attrib["height"])
         for rect in root.iter("{http://www.w3.org/2000/svg}rect"):
             assert float(rect.attrib["x"]) + float(rect.attrib["width"]) <= width
             assert float(rect.attrib["y"]) + float(rect.attrib["height"]) <= height
-
-    def test_labels_have_room(self, name: str) -> None:
-        root = ElementTree.fromstring(drawn(WHOLE)[file_of(name)])
         texts = [text for text in root.iter("{http://www.w3.org/2000/svg}text") if "class" not in text.attrib]
         assert max(len(text.text or "") for text in texts) <= MOST_LETTERS
 

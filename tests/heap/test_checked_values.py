@@ -24,7 +24,7 @@ from pyflinkstate import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.api import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.types import composites, encode_column, rechecker, text_of_type
 from pyflinkstate.backends.values import (
@@ -170,10 +170,21 @@ FOLDED: list[tuple[Callable[[TypeInformation], TypeInformation], Folded]] = [
 
 
 @pytest.mark.parametrize("with_ttl", [False, True], ids=["without ttl", "with ttl"])
-@pytest.mark.parametrize("async_snapshots", [True, False], ids=["copy on write", "nested maps"])
-@pytest.mark.parametrize(("of", "function"), FOLDED)
+@pytest.mark.parametrize(
+    ("of", "function", "async_snapshots", "most"),
+    [
+        # Each is checked when it comes; while there are few, all of them are each time.
+        *((*made, is_async, 2 * MANY + NOTED_FROM**2) for made in FOLDED for is_async in (True, False)),
+        # Of ten lists, each is checked as a whole while it is short.
+        *((*made, True, 3 * MANY + 10 * NOTED_FROM**2) for made in NESTED),
+    ],
+)
 def test_an_add_checks_what_it_adds(
-    of: Callable[[TypeInformation], TypeInformation], function: Folded, async_snapshots: bool, with_ttl: bool
+    of: Callable[[TypeInformation], TypeInformation],
+    function: Folded,
+    async_snapshots: bool,
+    most: int,
+    with_ttl: bool,
 ) -> None:
     part = Counted()
     descriptor = AggregatingStateDescriptor("all", function, of(part.type_info))
@@ -182,24 +193,7 @@ def test_an_add_checks_what_it_adds(
     state = state_of(make_backend(LONG, async_snapshots=async_snapshots), descriptor, 1)
     for value in range(MANY):
         state.add(value)
-    # Each is checked when it comes; while there are few, all of them are each time.
-    assert part.calls <= 2 * MANY + NOTED_FROM**2
-
-
-@pytest.mark.parametrize("with_ttl", [False, True], ids=["without ttl", "with ttl"])
-@pytest.mark.parametrize(("of", "function"), NESTED)
-def test_an_add_to_an_accumulator_with_parts_checks_what_it_adds(
-    of: Callable[[TypeInformation], TypeInformation], function: Folded, with_ttl: bool
-) -> None:
-    part = Counted()
-    descriptor = AggregatingStateDescriptor("all", function, of(part.type_info))
-    if with_ttl:
-        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Duration.of_hours(1)).build())
-    state = state_of(make_backend(LONG), descriptor, 1)
-    for value in range(MANY):
-        state.add(value)
-    # Of ten lists, each is checked as a whole while it is short.
-    assert part.calls <= 3 * MANY + 10 * NOTED_FROM**2
+    assert part.calls <= most
 
 
 class Copied:

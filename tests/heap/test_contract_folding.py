@@ -53,17 +53,6 @@ def test_r1_it_is_none_at_first_and_reading_creates_no_entry(everywhere, descrip
     assert everywhere.entries() == 0
 
 
-@both
-def test_r1_it_is_none_after_clear(everywhere, descriptor):
-    state = everywhere.state(descriptor)
-    state.add(1)
-    state.clear()
-    assert state.get() is None
-    assert everywhere.entries() == 0
-    state.add(2)
-    assert state.get() == 2
-
-
 def test_r2_the_first_value_is_stored_without_a_call_of_the_function(everywhere):
     def fail(old, new):
         raise AssertionError("called")
@@ -82,31 +71,6 @@ def test_r2_later_values_are_reduced_into_what_is_stored_in_this_order(everywher
         state.add(value)
         assert state.get() == expected
     assert everywhere.entries() == 1
-
-
-def test_r2_a_value_that_is_false_is_reduced_too(everywhere):
-    state = everywhere.state(ReducingStateDescriptor("pairs", lambda old, new: f"({old} {new})", PICKLED))
-    for value in (0, "", False):
-        state.add(value)
-    assert state.get() == "((0 ) False)"
-
-
-def test_r2_each_key_is_reduced_for_itself(everywhere):
-    for number in range(1, 5):
-        for key in (10, 20, 30):
-            everywhere.state(SUM, key).add(key * number)
-    assert [everywhere.state(SUM, key).get() for key in (10, 20, 30)] == [100, 200, 300]
-
-
-def test_r2_a_function_may_change_what_is_stored_in_place(everywhere, declared):
-    def append(old, new):
-        old.extend(new)
-        return old
-
-    state = everywhere.state(ReducingStateDescriptor("all", append, declared(Types.LIST(LONG))))
-    for number in range(5):
-        state.add([number])
-    assert state.get() == [0, 1, 2, 3, 4]
 
 
 @both
@@ -170,16 +134,6 @@ def test_a_function_that_raises_leaves_the_old_value(everywhere, descriptor):
     assert state.get() == 1
 
 
-@both
-def test_a_function_that_raises_at_the_first_value_creates_no_entry(everywhere, descriptor):
-    def add(state):
-        with pytest.raises((TypeError, StateValueError)):
-            state.add("text")
-
-    everywhere.state(descriptor).run(add)
-    assert everywhere.entries() == 0
-
-
 def test_a_result_of_none_is_refused_and_the_old_value_stays(everywhere):
     """Or there would be an entry without a value."""
     nothing = everywhere.state(ReducingStateDescriptor("nothing", lambda old, new: None))
@@ -213,15 +167,6 @@ def test_a1_the_accumulator_is_what_is_stored_and_get_gives_its_result(everywher
     assert state.get() == 2.5
     assert state.get_internal() == [5, 2]
     assert everywhere.entries() == 1
-
-
-def test_a1_the_accumulator_survives_a_restart_and_goes_on(everywhere, declared):
-    descriptor = AggregatingStateDescriptor("mean", Mean(), declared(Types.LIST(LONG)))
-    everywhere.state(descriptor).add(1)
-    restarted = everywhere.restarted()
-    restarted.state(descriptor).add(4)
-    assert restarted.state(descriptor).get() == 2.5
-    assert everywhere.state(descriptor).get() == 1.0
 
 
 def test_a1_an_accumulator_of_another_type_is_refused_and_the_old_one_stays(everywhere):

@@ -8,8 +8,6 @@ from contract_backends import KINDS, LONG, STRING, lives
 
 from pyflinkstate import (
     KeyedProcessFunction,
-    ListStateDescriptor,
-    MapStateDescriptor,
     Types,
     ValueStateDescriptor,
 )
@@ -127,11 +125,6 @@ class TestCurrentKey:
         with pytest.raises(InvalidKeyError, match="does not fit DOUBLE"):
             backend.set_current_key("1")
 
-    def test_the_key_is_the_one_that_was_set(self, bare):
-        for key in ("a", 1, ("a", 2), b"a"):
-            bare.backend.set_current_key(key)
-            assert bare.backend.get_current_key() == key
-
     def test_a_listener_hears_of_every_key(self, bare):
         heard = []
         bare.backend.register_key_selection_listener(heard.append)
@@ -147,18 +140,6 @@ class TestCurrentKey:
         assert everywhere.run(KINDS["reducing"].describe("visits"), lambda state: state.get(), keys[0]) == 3
         assert everywhere.entries() == 1
 
-    def test_keys_that_only_look_alike_are_two_keys(self, everywhere):
-        """PyFlink takes the next key for the same when the two are equal; these are not."""
-        for number, key in enumerate(("1", 1, b"1", (1,), ("1",))):
-            everywhere.state(SPEND, key).update(number)
-        assert [everywhere.state(SPEND, key).value() for key in ("1", 1, b"1", (1,), ("1",))] == [
-            0,
-            1,
-            2,
-            3,
-            4,
-        ]
-
 
 class TestIsolation:
     @every_kind
@@ -167,29 +148,6 @@ class TestIsolation:
         for key in reversed(range(50)):
             assert everywhere.run(descriptor, KINDS[kind].read, key) == key
         assert everywhere.entries() == 50
-
-    @every_kind
-    def test_g16_each_name_has_state_of_its_own(self, everywhere, kind):
-        one, two = stored(everywhere, kind, ["k"], "one"), stored(everywhere, kind, ["other", "k"], "two")
-        assert everywhere.run(one, KINDS[kind].read) == 0
-        assert everywhere.run(two, KINDS[kind].read) == 1
-        everywhere.state(one).clear()
-        assert everywhere.run(two, KINDS[kind].read) == 1
-        assert not everywhere.run(one, KINDS[kind].read)
-
-    @every_kind
-    def test_g16_clear_removes_just_the_current_key(self, everywhere, kind):
-        descriptor = stored(everywhere, kind, ["a", "b", "c"])
-        everywhere.state(descriptor, "b").clear()
-        assert everywhere.entries() == 2
-        assert [everywhere.run(descriptor, KINDS[kind].read, key) for key in ("a", "c")] == [0, 2]
-        assert not everywhere.run(descriptor, KINDS[kind].read, "b")
-
-    def test_g16_all_kinds_live_beside_each_other(self, everywhere):
-        descriptors = {kind: stored(everywhere, kind, ["x", "k"], kind) for kind in KINDS}
-        read = {kind: everywhere.run(descriptors[kind], KINDS[kind].read) for kind in KINDS}
-        assert read == dict.fromkeys(KINDS, 1)
-        assert everywhere.entries() == 2 * len(KINDS)
 
 
 class TestListing:
@@ -202,15 +160,6 @@ class TestListing:
         ]
         bare.state(descriptor, "b").clear()
         assert sorted(bare.backend.get_keys("spend")) == ["a", "c"]
-
-    def test_g17_a_map_lists_its_key_once_whatever_it_holds(self, bare):
-        bare.state(MapStateDescriptor("map")).put_all({"a": 1, "b": 2, "c": None})
-        assert list(bare.backend.get_keys("map")) == ["k"]
-        assert list(bare.backend.get_keys_and_namespaces("map")) == [("k", VOID_NAMESPACE)]
-
-    def test_g17_many_keys_of_all_key_groups_are_listed(self, bare):
-        stored(bare, "value", range(1000))
-        assert sorted(bare.backend.get_keys("spend")) == list(range(1000))
 
     def test_g17_a_state_that_is_not_there_or_empty_lists_nothing(self, bare):
         bare.state(SPEND).value()
@@ -259,40 +208,6 @@ class TestApplyToAllKeys:
         self.apply(bare, descriptor, visit)
         assert visited == {"a": 0, "b": 1, "c": 2}
 
-    @every_kind
-    def test_g18_the_visited_state_may_be_cleared(self, bare, kind):
-        descriptor = stored(bare, kind, range(100))
-        self.apply(bare, descriptor, lambda key, state: state.clear())
-        assert bare.entries() == 0
-
-    def test_g18_the_visited_state_may_be_cleared_and_filled_anew(self, bare):
-        """After Flink's testConcurrentModificationWithApplyToAllKeys."""
-        visits = ListStateDescriptor("visits", STRING)
-        for key in range(1, 11):
-            bare.state(visits, key).add("once")
-
-        def visit(key, state):
-            state.clear()
-            state.add(f"anew {key}")
-
-        self.apply(bare, visits, visit)
-        assert bare.entries() == 10
-        for key in range(1, 11):
-            assert bare.state(visits, key).run(list) == [f"anew {key}"]
-
-    def test_g18_keys_that_are_added_meanwhile_are_not_visited(self, bare):
-        stored(bare, "value", range(20))
-        visited = []
-
-        def visit(key, state):
-            visited.append(key)
-            bare.backend.set_current_key(f"new {key}")
-            state.update(0)
-
-        self.apply(bare, SPEND, visit)
-        assert sorted(visited) == list(range(20))
-        assert bare.entries() == 40
-
     @pytest.mark.parametrize("current", ["b", "without state", None], ids=str)
     @pytest.mark.parametrize("fails", [False, True], ids=["visited", "the function raises"])
     def test_g18_the_current_key_is_set_back(self, bare, current, fails):
@@ -318,11 +233,6 @@ class TestApplyToAllKeys:
         self.apply(bare.restarted(), SPEND, lambda key, state: visited.append((key, state.value())))
         assert sorted(visited) == [("a", 0), ("b", 1)]
 
-    def test_g18_nothing_is_visited_of_a_state_without_entries(self, bare):
-        visited = []
-        self.apply(bare, SPEND, lambda key, state: visited.append(key))
-        assert visited == []
-
 
 class TestCounting:
     @every_kind
@@ -338,12 +248,3 @@ class TestCounting:
         for count in range(5, 0, -1):
             everywhere.state(descriptor, count).clear()
             assert everywhere.entries() == count - 1
-
-    def test_g19_the_entries_of_all_states_count(self, everywhere):
-        for count, kind in enumerate(KINDS, start=1):
-            stored(everywhere, kind, ["a", "b"], kind)
-            assert everywhere.entries() == 2 * count
-
-    def test_g19_restored_entries_count_before_their_state_is_asked_for(self, everywhere):
-        stored(everywhere, "value", range(10))
-        assert everywhere.restarted().entries() == 10

@@ -42,28 +42,6 @@ def test_k1_what_is_put_is_there(everywhere, counts):
     assert everywhere.entries() == 1
 
 
-def test_k1_clear_empties(everywhere, counts):
-    counts.put("a", 1)
-    counts.clear()
-    assert counts.is_empty()
-    assert everywhere.entries() == 0
-    counts.clear()
-    counts.put("b", 2)
-    assert items(counts) == {"b": 2}
-
-
-def test_k1_each_key_has_a_map_of_its_own(everywhere):
-    descriptor = MapStateDescriptor("counts", STRING, LONG)
-    for number, key in enumerate(("a", "b", "c")):
-        everywhere.state(descriptor, key).put_all({"n": number, key: number})
-    everywhere.state(descriptor, "b").remove("n")
-    assert [items(everywhere.state(descriptor, key)) for key in "abc"] == [
-        {"n": 0, "a": 0},
-        {"b": 1},
-        {"n": 2, "c": 2},
-    ]
-
-
 def test_k2_none_is_a_value(counts):
     """PyFlink says that the key is not contained."""
     counts.put("a", None)
@@ -101,31 +79,6 @@ def test_k4_removing_the_last_removes_the_entry(everywhere, counts):
     assert (counts.is_empty(), everywhere.entries()) == (True, 0)
 
 
-def test_k4_removing_what_is_not_there_creates_nothing(everywhere, counts):
-    counts.remove("a")
-    assert everywhere.entries() == 0
-    counts.put("b", 1)
-    counts.remove("a")
-    assert items(counts) == {"b": 1}
-
-
-def test_k4_removing_what_was_cleared_is_no_error(everywhere, counts):
-    """PyFlink raises KeyError."""
-    counts.put("a", 1)
-    counts.clear()
-    counts.remove("a")
-    assert everywhere.entries() == 0
-
-
-def test_k5_removing_each_of_a_list_of_the_keys_leaves_no_entry(everywhere, counts):
-    counts.put_all({"a": 1, "b": 2, "c": None})
-    for key in counts.run(list):
-        counts.remove(key)
-    assert counts.is_empty()
-    assert everywhere.entries() == 0
-    assert everywhere.restarted().entries() == 0
-
-
 def test_k6_putting_nothing_creates_no_entry(everywhere, counts):
     counts.put_all({})
     assert counts.is_empty()
@@ -159,13 +112,6 @@ def test_k7_put_all_takes_a_dict(everywhere, counts, entries):
     assert everywhere.entries() == 0
 
 
-def test_k7_put_all_puts_all(counts):
-    """PyFlink iterates over the dict's keys, and stores "a" -> "b" for {"ab": 1}."""
-    counts.put("x", 0)
-    counts.put_all({"ab": 1, "x": 2})
-    assert items(counts) == {"ab": 1, "x": 2}
-
-
 @pytest.mark.parametrize("refused", [{"c": "wrong"}, {1: 1}, {None: 1}], ids=str)
 def test_k7_put_all_puts_all_or_nothing(everywhere, counts, refused):
     with pytest.raises(StateValueError):
@@ -184,27 +130,6 @@ def test_k7_the_callers_dict_stays_the_callers(counts):
     counts.put("c", 3)
     assert items(counts) == {"a": 1, "c": 3}
     assert mine == {"a": 1, "b": 2}
-
-
-def test_k10_all_that_was_put_is_iterated_over_once_in_some_order(counts):
-    for number in reversed(range(200)):
-        counts.put(f"{number % 100}", number)
-    assert counts.run(lambda state: sorted(state.items())) == sorted((f"{n}", n) for n in range(100))
-    assert counts.run(lambda state: len(list(state.keys()))) == 100
-
-
-def test_k11_it_is_empty_only_after_all_of_1024_are_removed(everywhere, counts):
-    def put_and_look(state):
-        return [state.is_empty() for number in range(1024) if not state.put(f"{number}", number)]
-
-    def look_and_remove(state):
-        return [state.is_empty() for number in range(1024) if not state.remove(f"{number}")]
-
-    assert not any(counts.run(put_and_look))
-    assert everywhere.entries() == 1
-    seen = counts.run(look_and_remove)
-    assert (any(seen[:-1]), seen[-1]) == (False, True)
-    assert everywhere.entries() == 0
 
 
 def test_k12_none_values_survive_a_restart(everywhere, declared):
@@ -260,11 +185,6 @@ def test_a_user_key_that_cannot_be_one_is_refused_by_every_method(everywhere, co
     with pytest.raises(StateValueError, match="'counts', key 'k': user key"):
         getattr(counts, method)(*([key, 1] if method == "put" else [key]))
     assert everywhere.entries() == 0
-
-
-def test_an_unhashable_user_key_is_refused_without_a_type_too(everywhere):
-    with pytest.raises(StateValueError, match="unhashable"):
-        everywhere.state(MapStateDescriptor("any")).put([1], 1)
 
 
 @pytest.mark.parametrize("key_type", [Types.LIST(LONG), Types.MAP(LONG, LONG)], ids=str)

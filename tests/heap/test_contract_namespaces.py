@@ -1,12 +1,21 @@
-"""State by namespace, as windows keep it: rows G5, G16 to G19 of the semantics where namespaces matter.
+"""State by namespace, as windows keep it, and its merging: rows G5, G16 to G19, L9 and M1 of the semantics.
 
-Merging is in ``test_contract_merging.py``.
+What the snapshots hold that are open meanwhile is checked when they are released.
 """
 
-import pytest
-from contract_backends import KINDS, LONG, PICKLED, STRING, lives
+import itertools
 
-from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
+import pytest
+from contract_backends import KINDS, LONG, PICKLED, STRING, Joined, JoinedText, lives
+
+from pyflinkstate import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import (
     PyFlinkStateError,
@@ -86,11 +95,6 @@ class TestNamespace:
         assert bare.entries() == 0
         assert bare.restarted().entries() == 0
 
-    def test_the_same_state_is_given_for_every_namespace(self, bare):
-        one = bare.backend.get_partitioned_state(SPEND, "w1", STRING)
-        assert bare.backend.get_partitioned_state(SPEND, "w2", STRING) is one
-        assert bare.backend.get_or_create_keyed_state(SPEND, STRING) is one
-
     def test_the_namespace_can_be_set_at_the_state(self, bare):
         bare.backend.set_current_key("k")
         state = bare.backend.get_or_create_keyed_state(SPEND, STRING)
@@ -103,14 +107,6 @@ class TestNamespace:
             state.set_current_namespace(namespace)
             read.append(state.value())
         assert read == [2, 0, 1]
-
-    def test_the_namespace_stays_while_the_key_changes(self, bare):
-        bare.backend.set_current_key("a")
-        state = bare.backend.get_partitioned_state(SPEND, "w", STRING)
-        state.update(1)
-        bare.backend.set_current_key("b")
-        state.update(2)
-        assert sorted(bare.backend.get_keys_and_namespaces("spend")) == [("a", "w"), ("b", "w")]
 
     def test_within_a_run_the_type_of_namespaces_cannot_change(self, bare):
         bare.backend.get_partitioned_state(SPEND, "w", STRING)
@@ -129,53 +125,6 @@ class TestNamespace:
             with pytest.raises(StateMigrationError, match="the type of namespaces cannot change"):
                 restarted.backend.get_partitioned_state(spend, namespace, namespace_type)
         assert restarted.state(spend, "k", "w", STRING).value() == 1
-
-
-class TestIsolation:
-    @every_kind
-    def test_g16_each_key_and_namespace_has_state_of_its_own(self, bare, kind):
-        places = [(key, f"w{number}") for key in ("a", "b", "c") for number in range(5)]
-        descriptor = store(bare, kind, places)
-        assert [bare.run(descriptor, KINDS[kind].read, *place, STRING) for place in places] == list(range(15))
-        assert not bare.run(descriptor, KINDS[kind].read, "a", "w5", STRING)
-        assert bare.entries() == 15
-
-    @every_kind
-    def test_g16_clear_removes_just_the_current_namespace(self, bare, kind):
-        places = [("a", "w1"), ("a", "w2"), ("b", "w1")]
-        descriptor = store(bare, kind, places)
-        bare.state(descriptor, "a", "w1", STRING).clear()
-        assert sorted(bare.backend.get_keys_and_namespaces("spend")) == [("a", "w2"), ("b", "w1")]
-        assert bare.run(descriptor, KINDS[kind].read, "a", "w2", STRING) == 1
-
-    def test_g16_key_and_namespace_are_not_mixed_up(self, bare):
-        for number, place in enumerate((("a", "b"), ("b", "a"), ("ab", ""), ("", "ab"))):
-            bare.state(SPEND, *place, STRING).update(number)
-        assert bare.state(SPEND, "a", "b", STRING).value() == 0
-        assert bare.state(SPEND, "", "ab", STRING).value() == 3
-        assert bare.entries() == 4
-
-    def test_g16_the_default_value_is_there_in_every_namespace(self, bare):
-        spend = ValueStateDescriptor("spend", LONG, default_value=42)
-        bare.state(spend, "k", "w1", STRING).update(1)
-        assert bare.state(spend, "k", "w1", STRING).value() == 1
-        assert bare.state(spend, "k", "w2", STRING).value() == 42
-        assert bare.entries() == 1
-
-    def test_g16_a_map_state_never_keeps_an_empty_entry_in_any_namespace(self, bare):
-        counts = MapStateDescriptor("counts", STRING, LONG)
-        for namespace in ("w1", "w2"):
-            bare.state(counts, "k", namespace, STRING).put("a", 1)
-
-        def remove_all(state):
-            iterator = iter(state)
-            for _ in iterator:
-                iterator.remove()
-
-        bare.state(counts, "k", "w1", STRING).run(remove_all)
-        assert list(bare.backend.get_keys_and_namespaces("counts")) == [("k", "w2")]
-        bare.state(counts, "k", "w2", STRING).remove("a")
-        assert bare.entries() == 0
 
 
 class TestListing:
@@ -213,22 +162,6 @@ class TestListing:
         assert visited == {"a": 0, "c": 2}
         assert bare.backend.get_current_key() == "b"
 
-    def test_g18_clearing_what_is_visited_leaves_the_other_namespaces(self, bare):
-        store(bare, "list", [(key, namespace) for key in range(50) for namespace in ("w1", "w2")])
-        descriptor = KINDS["list"].describe("spend")
-        bare.backend.apply_to_all_keys("w1", STRING, descriptor, lambda key, state: state.clear())
-        assert list(bare.backend.get_keys("spend", "w1")) == []
-        assert sorted(bare.backend.get_keys("spend", "w2")) == list(range(50))
-
-    def test_g19_each_key_and_namespace_counts(self, bare):
-        places = [(key, namespace) for key in ("a", "b") for namespace in ("w1", "w2", "w3")]
-        for count, place in enumerate(places, start=1):
-            bare.state(SPEND, *place, STRING).update(count)
-            assert bare.entries() == count
-        for place in places:
-            bare.state(SPEND, *place, STRING).clear()
-        assert bare.entries() == 0
-
 
 class TestRestart:
     @pytest.mark.parametrize(
@@ -251,18 +184,134 @@ class TestRestart:
             assert sorted(restarted.backend.get_keys("spend", namespace)) == ["a", "b"]
             assert restarted.state(SPEND, "b", namespace, namespace_type).value() == number
 
-    @every_kind
-    def test_all_kinds_survive_a_restart_and_go_on(self, bare, kind):
-        descriptor = store(bare, kind, [("a", "w1"), ("a", "w2"), ("b", "w2")])
-        restarted = bare.restarted()
-        restarted.run(descriptor, lambda state: KINDS[kind].store(state, 7), "a", "w3", STRING)
-        read = [restarted.run(descriptor, KINDS[kind].read, "a", f"w{n}", STRING) for n in (1, 2, 3)]
-        assert read == [0, 1, 7]
 
-    def test_state_with_and_without_namespaces_live_beside_each_other(self, bare):
-        bare.state(ValueStateDescriptor("plain", LONG), "ab").update(1)
-        bare.state(SPEND, "a", "b", STRING).update(2)
+LISTED = ListStateDescriptor("merged", LONG)
+#: Not commutative and not associative, so that every wrong order and grouping shows.
+REDUCED = ReducingStateDescriptor("merged", lambda old, new: old * 10 + new, LONG)
+
+
+def joined(function, declared):
+    accumulator_type = Types.LIST(STRING) if isinstance(function, Joined) else STRING
+    return AggregatingStateDescriptor("merged", function, accumulator_type if declared else PICKLED)
+
+
+AGGREGATED = {
+    "aggregating, mutable": joined(Joined(), declared=False),
+    "aggregating, mutable, declared": joined(Joined(), declared=True),
+    "aggregating, immutable": joined(JoinedText(), declared=False),
+    "aggregating, immutable, declared": joined(JoinedText(), declared=True),
+}
+
+MERGING = {
+    "list": LISTED,
+    "list, undeclared": ListStateDescriptor("merged"),
+    "reducing": REDUCED,
+    "reducing, undeclared": ReducingStateDescriptor("merged", lambda old, new: old * 10 + new),
+    **AGGREGATED,
+}
+
+every_merging = pytest.mark.parametrize("descriptor", MERGING.values(), ids=MERGING)
+
+
+def fill(contract, descriptor, values_of, key="k"):
+    """Add values to namespaces."""
+    for namespace, values in values_of.items():
+        for value in values:
+            contract.state(descriptor, key, namespace, LONG).add(value)
+
+
+def merge(contract, descriptor, target, sources, key="k"):
+    contract.state(descriptor, key, target, LONG).merge_namespaces(target, sources)
+
+
+def read(contract, descriptor, namespace, key="k"):
+    """What is in a namespace; an empty list state reads as None."""
+    got = contract.state(descriptor, key, namespace, LONG).get()
+    return (list(got) or None) if isinstance(descriptor, ListStateDescriptor) else got
+
+
+def expected(descriptor, target, *sources):
+    """What a merge gives, from the values that each namespace was given; None where it had none."""
+    sources = [values for values in sources if values]
+    if isinstance(descriptor, ListStateDescriptor):
+        return [*target, *itertools.chain(*sources)] or None
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return "".join(">" + "".join(map(str, values)) for values in [target, *sources] if values) or None
+
+    def folded(values):
+        total = None
+        for value in values:
+            total = value if total is None else total * 10 + value
+        return total
+
+    merged = folded([folded(values) for values in sources])
+    return folded([value for value in (folded(target), merged) if value is not None])
+
+
+class TestCombinations:
+    """Each of a target and two or three sources has something or nothing."""
+
+    @every_merging
+    @pytest.mark.parametrize("filled", list(itertools.product([False, True], repeat=4)), ids=str)
+    def test_l9_m1_target_first_then_the_sources_in_order(self, bare, descriptor, filled):
+        values_of = {
+            namespace: [2 * namespace + 1, namespace] if there else []
+            for namespace, there in zip((3, 1, 4, 2), filled, strict=True)
+        }
+        fill(bare, descriptor, values_of)
+        merge(bare, descriptor, 3, [1, 4, 2])
+        assert read(bare, descriptor, 3) == expected(descriptor, *values_of.values())
+        assert [read(bare, descriptor, source) for source in (1, 4, 2)] == [None] * 3
+        assert bare.entries() == any(filled)
+
+    @every_merging
+    def test_l9_m1_a_target_among_the_sources_counts_once(self, bare, descriptor):
+        fill(bare, descriptor, {1: [1], 2: [2]})
+        merge(bare, descriptor, 1, [2, 1])
+        assert read(bare, descriptor, 1) == expected(descriptor, [], [2], [1])
+        assert bare.entries() == 1
+
+    @every_merging
+    def test_l9_m1_the_current_namespace_stays(self, bare, descriptor):
+        fill(bare, descriptor, {1: [1], 2: [2], 3: [3]})
+        state = bare.state(descriptor, "k", 3, LONG)
+
+        def merge_and_add(merging):
+            merging.merge_namespaces(1, [2])
+            merging.add(4)
+
+        state.run(merge_and_add)
+        assert read(bare, descriptor, 3) == expected(descriptor, [3, 4])
+        assert read(bare, descriptor, 1) == expected(descriptor, [1], [2])
+
+    @every_merging
+    def test_l9_m1_what_was_merged_goes_on_and_survives_a_restart(self, bare, descriptor):
+        fill(bare, descriptor, {1: [1], 2: [2]})
+        merge(bare, descriptor, 3, [1, 2])
+        fill(bare, descriptor, {3: [5], 1: [6]})
         restarted = bare.restarted()
-        assert restarted.state(ValueStateDescriptor("plain", LONG), "ab").value() == 1
-        assert list(restarted.backend.get_keys("plain")) == ["ab"]
-        assert restarted.state(SPEND, "a", "b", STRING).value() == 2
+        for contract in (bare, restarted):
+            assert sorted(contract.backend.get_keys_and_namespaces("merged")) == [("k", 1), ("k", 3)]
+            assert read(contract, descriptor, 1) == expected(descriptor, [6])
+        assert read(restarted, descriptor, 3) == read(bare, descriptor, 3) is not None
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("kind", ["list", "reducing", "aggregating, mutable"])
+    @pytest.mark.parametrize(
+        ("target", "sources"), [("wrong", [1, 2]), (3, [1, "wrong", 2]), (None, [1])], ids=str
+    )
+    def test_l9_m1_a_namespace_that_is_refused_loses_nothing(self, bare, kind, target, sources):
+        descriptor = MERGING[kind]
+        fill(bare, descriptor, {1: [1], 2: [2], 3: [3]})
+        state = bare.state(descriptor, "k", 3, LONG)
+        with pytest.raises(StateValueError, match="'merged', key 'k': namespace"):
+            state.merge_namespaces(target, sources)
+        assert [read(bare, descriptor, namespace) for namespace in (1, 2, 3)] == [
+            expected(descriptor, [number]) for number in (1, 2, 3)
+        ]
+
+    @pytest.mark.parametrize("declared_type", [LONG, PICKLED], ids=str)
+    def test_value_and_map_states_cannot_be_merged(self, bare, declared_type):
+        counts = MapStateDescriptor("counts", declared_type, declared_type)
+        assert not bare.state(counts, "k", 1, LONG).run(lambda state: hasattr(state, "merge_namespaces"))

@@ -28,7 +28,6 @@ from pyflinkstate.errors import (
     DescriptorTypeError,
     IncompatibleCheckpointError,
     NotKeyedStreamError,
-    PyFlinkStateError,
     StateMigrationError,
     StateRegistrationError,
 )
@@ -157,12 +156,6 @@ class TestWithinARun:
         with pytest.raises(StateRegistrationError):
             everywhere.state(ValueStateDescriptor("s", Types.LIST(LONG))).value()
 
-    def test_g8_time_to_live_makes_another_type(self, everywhere):
-        everywhere.state(ValueStateDescriptor("s", LONG)).update(1)
-        with pytest.raises(StateRegistrationError, match=r"TTL\(LONG\)"):
-            everywhere.state(lives(ValueStateDescriptor("s", LONG), 100)).value()
-        assert everywhere.state(ValueStateDescriptor("s", LONG)).value() == 1
-
     @pytest.mark.parametrize("kind", KINDS)
     def test_g8_an_operator_asks_each_kind_by_its_method(self, kind):
         context = OperatorContext("spend", 0, 1, 128, 0, make_backend())
@@ -196,13 +189,6 @@ class TestAfterARestore:
         assert str(first.stored_type) in error.value.message
         assert str(second.stored_type) in error.value.message
         assert isinstance(restarted.run(first, lambda state: state), FACES[first.kind.value.lower()])
-
-    def test_g10_what_was_refused_survives_the_next_snapshot(self, everywhere):
-        everywhere.state(ValueStateDescriptor("s", LONG)).update(7)
-        restarted = everywhere.restarted()
-        with pytest.raises(StateMigrationError):
-            restarted.state(ValueStateDescriptor("s", STRING)).value()
-        assert restarted.restarted().state(ValueStateDescriptor("s", LONG)).value() == 7
 
     def test_g10_the_functions_of_a_descriptor_may_change(self, everywhere):
         everywhere.state(ReducingStateDescriptor("reducing", max, LONG)).add(3)
@@ -256,13 +242,6 @@ class TestTooManyStates:
             full.state(ValueStateDescriptor("s3", LONG)).value()
         assert full.entries() == 3
 
-    def test_g15_states_that_are_there_are_still_given(self, full):
-        assert [full.state(ValueStateDescriptor(f"s{number}", LONG)).value() for number in range(3)] == [
-            0,
-            1,
-            2,
-        ]
-
     def test_g15_timer_queues_count_too(self, bare):
         bare.backend.create_timer_queue("event_timers")
         bare.backend.create_timer_queue("processing_timers")
@@ -272,19 +251,6 @@ class TestTooManyStates:
         with pytest.raises(StateRegistrationError, match="too many states"):
             bare.backend.create_timer_queue("more_timers")
         assert len(bare.backend.create_timer_queue("event_timers")) == 0
-
-    def test_g15_the_same_name_is_no_more_states(self, bare):
-        for key in ("a", "b", "c", "d"):
-            bare.state(ValueStateDescriptor("s", LONG), key).update(1)
-        bare.state(ValueStateDescriptor("t", LONG)).update(1)
-        assert bare.entries() == 5
-
-    def test_g15_restored_states_count_too(self, full, monkeypatch):
-        monkeypatch.setattr(backend_module, "MAX_STATES", 4)
-        restarted = full.restarted()
-        restarted.state(ValueStateDescriptor("s3", LONG)).update(3)
-        with pytest.raises(PyFlinkStateError, match="too many states"):
-            restarted.state(ValueStateDescriptor("s4", LONG)).value()
 
     def test_g15_a_checkpoint_of_too_many_states_is_refused(self, full, monkeypatch):
         monkeypatch.setattr(backend_module, "MAX_STATES", 2)

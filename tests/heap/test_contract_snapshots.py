@@ -6,7 +6,6 @@ import pytest
 from backend_support import (
     PICKLED,
     MemoryStreams,
-    entries,
     make_backend,
     prepare,
     rescale,
@@ -18,10 +17,10 @@ from backend_support import (
 from contract_backends import KINDS, LONG, STRING, ScriptFunction, lives
 from tiers import cases
 
-from pyflinkstate.api.state import ValueStateDescriptor
+from pyflinkstate.api import ValueStateDescriptor
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.keys import KeyGroupRange, key_group_range, operator_index
+from pyflinkstate.backends.keys import key_group_range, operator_index
 from pyflinkstate.backends.snapshots import SnapshotCancelledError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
@@ -46,30 +45,6 @@ class TestStateThatIsNotAskedFor:
         assert restarted.entries() == 3
         read = [restarted.run(descriptor, KINDS[kind].read, key) for key in ("a", "b", "c")]
         assert read == [0, 1, 2]
-
-    @every_kind
-    def test_g13_it_survives_with_its_namespaces(self, bare, kind):
-        descriptor = KINDS[kind].describe("spend")
-        for number, namespace in enumerate(("w1", "w2")):
-            bare.run(
-                descriptor,
-                lambda state, number=number: KINDS[kind].store(state, number),
-                "k",
-                namespace,
-                STRING,
-            )
-        restarted = bare.restarted().restarted()
-        read = [restarted.run(descriptor, KINDS[kind].read, "k", f"w{n}", STRING) for n in (1, 2)]
-        assert read == [0, 1]
-
-    def test_g13_it_survives_beside_state_that_is_asked_for_and_changed(self, everywhere):
-        for name in ("one", "two"):
-            everywhere.state(ValueStateDescriptor(name, LONG)).update(1)
-        restarted = everywhere.restarted()
-        restarted.state(ValueStateDescriptor("one", LONG)).update(2)
-        again = restarted.restarted()
-        assert again.state(ValueStateDescriptor("one", LONG)).value() == 2
-        assert again.state(ValueStateDescriptor("two", LONG)).value() == 1
 
     @either_table
     def test_g13_timers_that_are_not_asked_for_survive(self, is_async):
@@ -155,19 +130,6 @@ class TestParallelSnapshots:
         assert inner[0].is_done
         written = [state_of(restore([task.result()]), SPEND, "k").value() for task in (outer, inner[0])]
         assert written == [1, 2]
-
-    def test_g20_closing_the_backend_cancels_what_is_not_yet_written(self):
-        backend = make_backend()
-        state_of(backend, SPEND, "k").update(1)
-        tasks = [self.take(backend) for _ in range(3)]
-        tasks[1].run()
-        backend.dispose()
-        for task in (tasks[0], tasks[2]):
-            task.run()
-            with pytest.raises(SnapshotCancelledError):
-                task.result()
-        assert state_of(restore([tasks[1].result()]), SPEND, "k").value() == 1
-        assert not any(held._snapshot_versions for held in backend.registered_kv_states["spend"].maps)
 
     def test_g20_closing_the_backend_cancels_what_is_being_written(self):
         backend = make_backend()
@@ -302,15 +264,6 @@ class TestRescaling:
                 number
             ]
         assert sum(harness.num_keyed_state_entries() for harness in new) == len(KEYS)
-
-    def test_g22_max_parallelism_may_be_anything(self):
-        whole = make_backend(STRING, KeyGroupRange(0, 999), 1000)
-        for number in range(300):
-            state_of(whole, SPEND, f"key-{number}").update(number)
-        backends = rescale([take_snapshot(whole)], 7, STRING, 1000)
-        found = [dict(entries(backend, "spend")) for backend in backends]
-        assert all(found)
-        assert sorted(key for part in found for key in part) == sorted(whole.get_keys("spend"))
 
     @pytest.mark.parametrize("way", cases(["15 77 3 128 2 1", "3 1"], quick=["3 1"]))
     def test_g22_there_and_back_again_nothing_is_lost_or_doubled(self, way):

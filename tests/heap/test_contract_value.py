@@ -21,12 +21,6 @@ def test_v1_the_default_is_read_where_nothing_is_stored_and_reading_it_creates_n
     assert everywhere.entries() == 0
 
 
-def test_v1_every_key_has_the_default_for_itself(everywhere):
-    everywhere.state(WITH_42, "a").update(1)
-    assert everywhere.state(WITH_42, "a").value() == 1
-    assert everywhere.state(WITH_42, "b").value() == 42
-
-
 def test_v1_a_changed_default_is_changed_for_that_reader_alone(everywhere):
     trips = ValueStateDescriptor("trips", default_value={"seen": [1]})
     state = everywhere.state(trips)
@@ -35,21 +29,6 @@ def test_v1_a_changed_default_is_changed_for_that_reader_alone(everywhere):
     assert everywhere.state(trips, "other").value() == {"seen": [1]}
     assert trips.default_value == {"seen": [1]}
     assert everywhere.entries() == 0
-
-
-def test_v1_a_default_that_was_changed_and_stored_is_the_keys_own(everywhere):
-    trips = ValueStateDescriptor("trips", Types.LIST(LONG), default_value=[1])
-
-    def append(state):
-        seen = state.value()
-        seen.append(2)
-        state.update(seen)
-
-    state = everywhere.state(trips)
-    state.run(append)
-    state.run(append)
-    assert state.value() == [1, 2, 2]
-    assert everywhere.state(trips, "other").value() == [1]
 
 
 @pytest.mark.parametrize("declared_default", [1, 1.0], ids=repr)
@@ -90,11 +69,6 @@ def test_v2_a_snapshot_after_update_with_none_succeeds_and_holds_nothing(everywh
     assert restarted.entries() == 0
 
 
-@pytest.mark.parametrize("default", [0, "", False, [], ()], ids=repr)
-def test_v3_a_default_that_is_false_is_no_none(everywhere, default):
-    assert everywhere.state(ValueStateDescriptor("any", default_value=default)).value() == default
-
-
 @pytest.mark.parametrize("stored", [0, "", False, [], {}, ()], ids=repr)
 def test_v3_a_stored_value_that_is_false_is_not_taken_for_nothing(everywhere, stored):
     state = everywhere.state(ValueStateDescriptor("any", default_value=42))
@@ -102,14 +76,6 @@ def test_v3_a_stored_value_that_is_false_is_not_taken_for_nothing(everywhere, st
     assert state.value() == stored
     assert type(state.value()) is type(stored)
     assert everywhere.entries() == 1
-
-
-def test_v3_the_default_survives_a_restore_by_the_descriptor(everywhere):
-    everywhere.state(WITH_42, "stored").update(1)
-    everywhere.state(WITH_42, "read").value()
-    restarted = everywhere.restarted()
-    assert restarted.state(WITH_42, "stored").value() == 1
-    assert restarted.state(WITH_42, "read").value() == 42
 
 
 def test_v3_the_default_is_not_in_the_snapshot(everywhere):
@@ -141,34 +107,6 @@ def test_v5_the_live_object_is_returned(everywhere, declared):
     assert state.run(lambda seen: seen.value() is seen.value())
 
 
-def test_v5_a_change_in_place_is_seen_without_update(everywhere, declared):
-    """And an open snapshot does not see it: what it holds is checked when it is released."""
-    state = everywhere.state(ValueStateDescriptor("seen", declared(Types.LIST(LONG))))
-    state.update([1])
-    for number in (2, 3, 4, 5, 6):
-        state.run(lambda seen, number=number: seen.value().append(number))
-    assert state.value() == [1, 2, 3, 4, 5, 6]
-    assert everywhere.restarted().state(ValueStateDescriptor("seen", declared(Types.LIST(LONG)))).value() == [
-        *range(1, 7)
-    ]
-
-
-def test_v5_a_change_deep_inside_is_seen_without_update(everywhere):
-    state = everywhere.state(ValueStateDescriptor("tree"))
-    state.update({"left": [{"leaf": [1]}]})
-    for _ in range(3):
-        state.run(lambda tree: tree.value()["left"][0]["leaf"].append(2))
-    assert state.value() == {"left": [{"leaf": [1, 2, 2, 2]}]}
-
-
-def test_update_replaces(everywhere, declared):
-    spend = everywhere.state(ValueStateDescriptor("spend", declared(LONG)))
-    for number in (1, 0, -5, 2**63 - 1, -(2**63)):
-        spend.update(number)
-        assert spend.value() == number
-    assert everywhere.entries() == 1
-
-
 def test_a_refused_value_leaves_the_old_one(everywhere):
     spend = everywhere.state(SPEND)
     spend.update(7)
@@ -177,12 +115,6 @@ def test_a_refused_value_leaves_the_old_one(everywhere):
             spend.update(refused)
         assert error.value.context.items() >= {"state": "spend", "key": "'k'"}.items()
     assert spend.value() == 7
-
-
-def test_a_refused_value_creates_no_entry(everywhere):
-    with pytest.raises(StateValueError):
-        everywhere.state(SPEND).update("1")
-    assert everywhere.entries() == 0
 
 
 def test_a_value_is_converted_to_the_declared_type_or_refused(everywhere):

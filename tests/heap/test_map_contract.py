@@ -1,6 +1,8 @@
-"""What a state map promises, both kinds where it applies: algebra, load, identity, snapshots, release."""
+"""What a state map promises: algebra, load, identity, snapshots, iteration, visitors, and how keys spread."""
 
+import decimal
 import operator
+import random
 import threading
 from copy import deepcopy
 
@@ -12,12 +14,20 @@ from state_map_support import (
     advance_to,
     entries_of,
     filled,
+    key_at,
+    mixed,
+    next_entries,
     small_map,
 )
+from tiers import cases
 
-from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.copy_on_write_state_map import (
+    BUCKET_LOAD,
+    MINIMUM_CAPACITY,
+    CopyOnWriteStateMap,
+)
 from pyflinkstate.backends.heap.state_map import NestedStateMap
-from pyflinkstate.errors import StateAccessError
+from pyflinkstate.errors import ConcurrentModificationError, StateAccessError
 
 
 @pytest.fixture(params=MAKERS.values(), ids=MAKERS)
@@ -40,7 +50,7 @@ class TestAlgebra:
         assert any_map.size() == 1
         any_map.put(key_2, [42])
         assert any_map.get(key_2) == [42]
-        assert any_map.put_and_get_old(key_3, [43]) is None
+        any_map.put(key_3, [43])
         assert any_map.get(key_3) == [43]
         assert any_map.size() == 3
 
@@ -53,7 +63,7 @@ class TestAlgebra:
         any_map.remove(key_1)
         assert not any_map.contains_key(key_1)
         assert any_map.remove_and_get_old(key_2) == [42]
-        assert any_map.put_and_get_old(key_3, [44]) == [43]
+        any_map.put(key_3, [44])
         assert any_map.size() == 1
         any_map.transform(key_3, [3], operator.add)
         assert any_map.get(key_3) == [44, 3]
@@ -76,12 +86,10 @@ class TestAlgebra:
         assert entries_of(any_map) == {"b": [1]}
 
     def test_none_is_a_value_like_any_other(self, any_map):
-        assert any_map.put_and_get_old("a", None) is None
+        any_map.put("a", None)
         assert (any_map.size(), any_map.get("a"), any_map.peek("a")) == (1, None, None)
         assert list(any_map.items()) == [("a", None)]
         assert any_map.all_keys() == ["a"]
-        assert any_map.put_and_get_old("a", [1]) is None
-        any_map.put("a", None)
         assert any_map.remove_and_get_old("a") is None
         assert not any_map.contains_key("a")
 
@@ -90,50 +98,8 @@ class TestAlgebra:
         any_map.put((True, "n"), [2])
         assert entries_of(any_map) == {(1, "n"): [2]}
 
-    def test_what_put_and_get_old_returns_is_the_callers(self, any_map):
-        any_map.put("a", [1])
-        any_map.put_and_get_old("a", [2]).append(9)
-        any_map.remove_and_get_old("a").append(9)
-        assert entries_of(any_map) == {}
-
-    def test_all_of_many_keys_are_found_and_none_once_removed(self, any_map):
-        """Flink: ``testIncrementalRehash``."""
-        inserted = removed = 0
-        for key in range(300):
-            any_map.put(key, key)
-            inserted += 1
-            if key % 8 == 0:
-                any_map.remove(key)
-                removed += 1
-            any_map._check()
-        assert any_map.size() == inserted - removed
-        assert [any_map.contains_key(key) for key in range(300)] == [key % 8 != 0 for key in range(300)]
-
-    def test_all_keys_are_a_list_of_what_is_there_now(self, any_map):
-        filled(any_map, range(20))
-        keys = any_map.all_keys()
-        any_map.remove(3)
-        assert sorted(keys) == list(range(20))
-
 
 class TestTransform:
-    def test_it_is_given_what_is_stored_and_the_new_value(self, any_map):
-        seen = []
-
-        def transformation(stored, value):
-            seen.append((deepcopy(stored), value))
-            return [value]
-
-        any_map.transform("a", 1, transformation)
-        any_map.transform("a", 2, transformation)
-        assert seen == [(None, 1), ([1], 2)]
-        assert any_map.get("a") == [2]
-
-    def test_it_may_change_in_place_what_is_stored(self, any_map):
-        any_map.put("a", [1])
-        any_map.transform("a", [2], operator.iadd)
-        assert any_map.get("a") == [1, 2]
-
     @pytest.mark.parametrize("before", [{}, {"a": [1]}, {"a": None}], ids=["no entry", "an entry", "None"])
     def test_when_it_raises_nothing_has_changed(self, any_map, before):
         """Flink inserts the entry before it calls the function (I8)."""
@@ -170,11 +136,6 @@ class TestLoad:
         any_map._check()
         assert entries_of(any_map) == LOADED
 
-    def test_nothing(self, any_map):
-        any_map.load([], [])
-        any_map._check()
-        assert entries_of(any_map) == {}
-
     def test_a_map_with_entries_keeps_them_and_replaces_equal_keys(self, any_map):
         filled(any_map, range(-5, 5))
         any_map.load(KEYS, VALUES)
@@ -186,12 +147,6 @@ class TestLoad:
         any_map._check()
         assert entries_of(any_map) == {"a": [3], "b": [2]}
 
-    def test_twice(self, any_map):
-        any_map.load(KEYS[:40], VALUES[:40])
-        any_map.load(KEYS[30:], VALUES[30:])
-        any_map._check()
-        assert entries_of(any_map) == LOADED
-
     @pytest.mark.parametrize("count", [0, 1, 50])
     def test_an_open_snapshot_does_not_see_it(self, cow_map, count):
         model = filled(cow_map, range(count))
@@ -200,12 +155,6 @@ class TestLoad:
             cow_map._check()
             assert entries_of(snapshot) == model
         assert entries_of(cow_map) == LOADED
-
-    def test_a_snapshot_taken_after_it_is_apart(self, cow_map):
-        cow_map.load(["a"], [[1]])
-        with cow_map.snapshot() as snapshot:
-            cow_map.get("a").append(2)
-            assert entries_of(snapshot) == {"a": [1]}
 
     def test_an_empty_map_gets_its_table_at_once(self):
         state_map = small_map()
@@ -271,12 +220,11 @@ class TestCopyOnWriteContracts:
             assert entries_of(snapshot) == {"a": [1]}
         assert copier.copied == []
 
-    @pytest.mark.parametrize("take", ["get", "remove_and_get_old", "put_and_get_old"])
+    @pytest.mark.parametrize("take", ["get", "remove_and_get_old"])
     def test_what_is_handed_out_is_never_what_a_snapshot_holds(self, cow_map, take):
         cow_map.put("a", [[1]])
         with cow_map.snapshot() as snapshot:
-            arguments = ("a", [5]) if take == "put_and_get_old" else ("a",)
-            getattr(cow_map, take)(*arguments)[0].append(2)
+            getattr(cow_map, take)("a")[0].append(2)
             assert entries_of(snapshot) == {"a": [[1]]}
 
     def test_peek_copies_nothing(self, cow_map):
@@ -312,31 +260,6 @@ class TestSnapshots:
             state_map._check()
             assert entries_of(snapshot) == model
 
-    @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)], ids=str)
-    def test_they_may_be_released_in_any_order(self, cow_map, order):
-        snapshots, models = [], []
-        for step in range(3):
-            filled(cow_map, range(step * 5, step * 5 + 8))
-            models.append(deepcopy(dict(cow_map.items())))
-            snapshots.append(cow_map.snapshot())
-        still_open = dict(enumerate(snapshots))
-        for number in order:
-            for key in cow_map.all_keys():
-                cow_map.get(key).append(number)
-            cow_map.remove(number)
-            for index, snapshot in still_open.items():
-                assert entries_of(snapshot) == models[index]
-            still_open.pop(number).release()
-            cow_map._check()
-        assert cow_map._highest_required_snapshot_version == 0
-
-    def test_nested_the_snapshot_is_what_is_there_until_the_owner_goes_on(self):
-        state_map = NestedStateMap()
-        model = filled(state_map, range(5))
-        snapshot = state_map.snapshot()
-        assert entries_of(snapshot) == model
-        assert snapshot.columns() == (list(range(5)), [[key] for key in range(5)])
-
     def test_a_transformer_replaces_and_drops(self, any_map):
         for key, value in {"a": [1], "b": [2], "c": None, "d": 4}.items():
             any_map.put(key, value)
@@ -345,11 +268,6 @@ class TestSnapshots:
             assert dict(zip(keys, values, strict=True)) == {"a": [[1], "new"], "d": [4, "new"]}
             # What the map and the snapshot hold is as before.
             assert entries_of(snapshot) == entries_of(any_map) == {"a": [1], "b": [2], "c": None, "d": 4}
-
-    def test_a_transformer_may_drop_everything(self, any_map):
-        filled(any_map, range(10))
-        with any_map.snapshot() as snapshot:
-            assert snapshot.columns(lambda value: None) == ([], [])
 
     def test_a_transformer_sees_the_very_values_of_the_snapshot(self, cow_map):
         value, seen = [1], []
@@ -360,14 +278,6 @@ class TestSnapshots:
         assert len(seen) == 1
         assert seen[0] is value
         assert value == [1]
-
-    def test_all_keys_while_a_snapshot_is_open_change_nothing_about_it(self, cow_map):
-        model = filled(cow_map, range(10))
-        with cow_map.snapshot() as snapshot:
-            assert sorted(cow_map.all_keys()) == list(range(10))
-            cow_map.get(3).append("later")
-            cow_map._check()
-            assert entries_of(snapshot) == model
 
 
 class TestRelease:
@@ -389,12 +299,6 @@ class TestRelease:
         assert snapshot.is_released
         assert cow_map.get("a") is value
 
-    def test_an_iteration_over_the_items_needs_none(self, cow_map):
-        filled(cow_map, range(10))
-        next(cow_map.items())
-        cow_map.put("a", value := [1])
-        assert cow_map.get("a") is value
-
     def test_a_second_release_leaves_the_other_snapshots_alone(self, cow_map):
         cow_map.put("a", [1])
         first, second = cow_map.snapshot(), cow_map.snapshot()
@@ -402,39 +306,6 @@ class TestRelease:
         first.release()
         cow_map.get("a").append(2)
         assert entries_of(second) == {"a": [1]}
-
-    def test_a_version_that_is_not_known_is_refused(self, cow_map):
-        """I10."""
-        snapshot = cow_map.snapshot()
-        snapshot.release()
-        with pytest.raises(StateAccessError, match="attempt to release unknown snapshot version 1"):
-            cow_map.release_snapshot(snapshot)
-        cow_map._check()
-
-    def test_the_snapshot_of_another_map_is_refused_and_stays_open(self, cow_map):
-        """I10; versions alone would not tell them apart."""
-        other = small_map()
-        other.put("a", [1])
-        mine, foreign = cow_map.snapshot(), other.snapshot()
-        with pytest.raises(StateAccessError, match="owned by another state map"):
-            cow_map.release_snapshot(foreign)
-        assert not mine.is_released
-        other.get("a").append(2)
-        assert entries_of(foreign) == {"a": [1]}
-        cow_map._check()
-        other._check()
-
-    def test_another_thread_may_do_it(self, cow_map):
-        value = [1]
-        cow_map.put("a", value)
-        older, newer = cow_map.snapshot(), cow_map.snapshot()
-        for snapshot in (newer, older):
-            releaser = threading.Thread(target=snapshot.release)
-            releaser.start()
-            releaser.join()
-            assert snapshot.is_released
-        cow_map._check()
-        assert cow_map.get("a") is value
 
     def test_many_threads_release_while_the_owner_goes_on(self, cow_map):
         filled(cow_map, range(20))
@@ -469,3 +340,387 @@ def test_a_load_that_fails_half_way_leaves_a_consistent_map():
         state_map.load(["a", ["unhashable"], "b"], [1, 2, 3])
     state_map._check()
     assert state_map.size() == 1
+
+
+class TestFailFast:
+    """I9."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda state_map: state_map.put("new", 1),
+            lambda state_map: state_map.transform("new", 1, lambda stored, value: value),
+            lambda state_map: state_map.load(["new"], [1]),
+            lambda state_map: state_map.remove(0),
+            lambda state_map: state_map.remove_and_get_old(9),
+            lambda state_map: (state_map.remove(0), state_map.put(0, 1)),
+            lambda state_map: (state_map.put("new", 1), state_map.remove("new")),
+        ],
+        ids=[
+            "put",
+            "transform",
+            "load",
+            "remove",
+            "remove_and_get_old",
+            "remove and put back",
+            "put and remove again",
+        ],
+    )
+    @pytest.mark.parametrize("given_before", [1, 5, 10])
+    def test_a_key_added_or_removed_is_noticed_at_the_next_step(self, any_map, change, given_before):
+        filled(any_map, range(10))
+        running = any_map.items()
+        for _ in range(given_before):
+            next(running)
+        change(any_map)
+        with pytest.raises(
+            ConcurrentModificationError, match="a key was added to or removed from the state during iteration"
+        ):
+            next(running)
+
+    @pytest.mark.parametrize(
+        "harmless",
+        [
+            lambda state_map: state_map.remove("missing"),
+            lambda state_map: state_map.remove_and_get_old("missing"),
+            lambda state_map: state_map.get("missing"),
+            lambda state_map: state_map.all_keys(),
+            lambda state_map: state_map.snapshot().release(),
+            lambda state_map: list(state_map.items()),
+        ],
+        ids=["remove", "remove_and_get_old", "get", "all_keys", "snapshot", "items"],
+    )
+    def test_what_changes_no_key_is_allowed(self, any_map, harmless):
+        model = filled(any_map, range(10))
+        seen = []
+        for entry in any_map.items():
+            seen.append(entry)
+            harmless(any_map)
+        assert dict(seen) == model
+        assert len(seen) == 10
+
+    def test_two_iterations_at_once(self, any_map):
+        filled(any_map, range(10))
+        pairs = [(outer, inner) for outer, _ in any_map.items() for inner, _ in any_map.items()]
+        assert sorted(pairs) == [(outer, inner) for outer in range(10) for inner in range(10)]
+
+
+class TestUpdatesDuringIteration:
+    @staticmethod
+    def update_all(state_map):
+        """Set each value while iterating; return the keys and the values that were given."""
+        keys, values = [], []
+        for key, value in state_map.items():
+            keys.append(key)
+            values.append(list(value))
+            if key % 3 == 0:
+                state_map.put(key, [key, "put"])
+            elif key % 3 == 1:
+                value.append("in place")
+            else:
+                state_map.transform(key, ["transformed"], lambda stored, new: stored + new)
+        return keys, values
+
+    @staticmethod
+    def updated(keys):
+        return {key: [key, ("put", "in place", "transformed")[key % 3]] for key in keys}
+
+    @pytest.mark.parametrize("open_snapshot", [False, True], ids=["no snapshot", "snapshot open"])
+    @pytest.mark.parametrize("rehash_index", range(16))
+    def test_during_a_rehash_that_the_iteration_itself_drives(self, rehash_index, open_snapshot):
+        state_map = small_map(capacity=16)
+        model = filled(state_map, range(17))
+        advance_to(state_map, rehash_index)
+        snapshot = state_map.snapshot() if open_snapshot else None
+        keys, values = self.update_all(state_map)
+        # The rehash ended meanwhile,
+        assert (state_map._rehash, len(state_map._primary)) == (None, 32)
+        # and nothing was given twice or left out.
+        assert sorted(keys) == list(range(17))
+        assert values == [[key] for key in keys]
+        assert entries_of(state_map) == self.updated(range(17))
+        if snapshot is not None:
+            assert entries_of(snapshot) == model
+            snapshot.release()
+        state_map._check()
+
+    def test_a_value_set_ahead_of_the_iteration_is_given_as_it_is_now(self, any_map):
+        filled(any_map, range(30))
+        for number, (key, value) in enumerate(any_map.items()):
+            if number == 0:
+                first = key
+                for other in range(30):
+                    any_map.put(other, ["now"])
+            assert value == ([key] if key == first else ["now"])
+
+
+class TestVisitor:
+    @staticmethod
+    def walk(visitor):
+        """All that a visitor gives, while nobody changes the map."""
+        seen = []
+        while visitor.has_next():
+            seen += next_entries(visitor)
+        return seen
+
+    def test_it_looks_at_no_more_buckets_at_a_time_than_it_may(self):
+        state_map = CopyOnWriteStateMap(None, capacity=64)
+        key = key_at(62)
+        state_map.put(key, "last but one")
+        visitor = state_map.incremental_visitor(5)
+        calls = [next_entries(visitor) for _ in range(13)]
+        assert calls == [*[[]] * 12, [(key, "last but one")]]
+
+    def test_it_gives_one_whole_bucket_a_call(self):
+        state_map = CopyOnWriteStateMap(None, capacity=4)
+        for place in (0, 4, 8, 1, 3, 7):
+            state_map.put(key_at(place), place)
+        visitor = state_map.incremental_visitor(4)
+        places = [[place for _, place in next_entries(visitor)] for _ in range(3)]
+        assert places == [[0, 4, 8], [1], [3, 7]]
+
+    @pytest.mark.parametrize("max_positions", [1, 3])
+    def test_nested_it_gives_so_many_keys_a_call(self, max_positions):
+        state_map = NestedStateMap()
+        filled(state_map, range(7))
+        visitor = state_map.incremental_visitor(max_positions)
+        sizes = []
+        while visitor.has_next():
+            sizes.append(len(next_entries(visitor)))
+        assert sizes == {1: [1] * 7, 3: [3, 3, 1]}[max_positions]
+
+    @pytest.mark.parametrize("rehash_index", range(4))
+    def test_amid_a_rehash_it_gives_what_has_moved_and_what_has_not(self, rehash_index):
+        state_map = small_map(capacity=4)
+        model = filled(state_map, range(5))
+        advance_to(state_map, rehash_index)
+        seen = self.walk(state_map.incremental_visitor(2))
+        assert sorted(seen) == sorted(model.items())
+        # A visitor drives no rehash.
+        assert state_map._rehash_index == rehash_index
+        assert state_map._rehash is not None
+
+    def test_it_copies_no_value_and_no_bucket(self):
+        copier = CountingCopier()
+        state_map = CopyOnWriteStateMap(copier, 4)
+        filled(state_map, range(20))
+        with state_map.snapshot() as snapshot:
+            self.walk(state_map.incremental_visitor(1))
+            shared = zip(state_map._primary, snapshot._buckets, strict=True)
+            assert all(ours is theirs for ours, theirs in shared)
+        assert copier.copied == []
+
+    def test_it_misses_nothing_though_the_map_doubles_after_every_step(self):
+        state_map = small_map(min_transferred=10**6)
+        filled(state_map, range(8))
+        visitor, following = state_map.incremental_visitor(1), iter(range(8, 9999))
+        seen, lengths = set(), set()
+        while visitor.has_next():
+            seen.update(key for key, _ in next_entries(visitor))
+            length = len(state_map._primary)
+            lengths.add(length)
+            while length < 512 and len(state_map._primary) == length:
+                state_map.put(next(following), None)
+        assert seen >= set(range(8))
+        assert len(lengths) > 5
+
+
+#: One entry more than this begins a rehash of a new map.
+FIRST_THRESHOLD = MINIMUM_CAPACITY * BUCKET_LOAD
+
+
+class SameHash:
+    """Keys that differ and hash alike."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return 12345
+
+    def __eq__(self, other):
+        return isinstance(other, SameHash) and self.name == other.name
+
+
+@pytest.fixture
+def copier():
+    return CountingCopier()
+
+
+@pytest.fixture
+def state_map(copier):
+    return CopyOnWriteStateMap(copier)
+
+
+class TestKeysThatCollide:
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            [key << 20 for key in range(-300, 300)],
+            [key << 32 for key in range(300)],
+            [(key << 20) + 3 for key in range(300)],
+            [SameHash(name) for name in range(100)],
+            [-1, -2],
+        ],
+        ids=["2**20 apart", "2**32 apart", "2**20 apart, odd", "one hash for all", "-1 and -2"],
+    )
+    def test_keys_whose_hashes_collide_are_kept_apart(self, state_map, keys):
+        model = filled(state_map, keys)
+        state_map._check()
+        assert len(state_map) == len(keys)
+        with state_map.snapshot() as snapshot:
+            for key in keys[::2]:
+                state_map.remove(key)
+            state_map._check()
+            assert dict(snapshot.items()) == model
+        assert dict(state_map.items()) == {key: model[key] for key in keys[1::2]}
+        assert all(state_map.contains_key(key) is (key in keys[1::2]) for key in keys)
+
+
+class TestIdentity:
+    @pytest.mark.parametrize(
+        "value", [1, "text", None, b"b", 1.5, decimal.Decimal(1), (1, ("a", None))], ids=repr
+    )
+    def test_what_cannot_change_is_never_copied(self, state_map, copier, value):
+        state_map.put("a", value)
+        with state_map.snapshot() as snapshot:
+            assert state_map.get("a") is value
+            assert dict(snapshot.items())["a"] is value
+        assert copier.copied == []
+
+    @pytest.mark.parametrize("value", [[1], {1: 2}, {1}, bytearray(b"b"), ([1],)], ids=repr)
+    def test_what_can_change_is_copied(self, state_map, copier, value):
+        state_map.put("a", value)
+        with state_map.snapshot():
+            assert state_map.get("a") is not value
+        assert copier.copied == [value]
+
+    def test_without_a_copier_nothing_is_ever_copied(self):
+        """It says that values never change in place."""
+        state_map, value = CopyOnWriteStateMap(None), ("a", [1])
+        state_map.put("a", value)
+        with state_map.snapshot() as snapshot:
+            assert state_map.get("a") is value
+            assert dict(snapshot.items())["a"] is value
+            state_map.put("a", ("b",))
+            assert dict(snapshot.items()) == {"a": value}
+
+
+class TestIncrementalRehash:
+    def test_it_begins_when_the_buckets_are_full(self, state_map):
+        filled(state_map, range(FIRST_THRESHOLD))
+        assert state_map._rehash is None
+        state_map.put(FIRST_THRESHOLD, [FIRST_THRESHOLD])
+        assert state_map._rehash is not None
+        assert state_map._rehash_index == 0
+        state_map._check()
+
+    def test_progress_through_many_inserts(self, state_map):
+        lengths, rehashing = [len(state_map._primary)], 0
+        for key in range(3000):
+            state_map.put(key, [key])
+            if key % 50 == 0:
+                state_map._check()
+            if len(state_map._primary) != lengths[-1]:
+                lengths.append(len(state_map._primary))
+            rehashing += state_map._rehash_index > 0
+        assert lengths == [4, 8, 16, 32, 64, 128]
+        assert rehashing > 0
+        assert [state_map.get(key) for key in range(3000)] == [[key] for key in range(3000)]
+
+    def test_the_map_never_shrinks(self, state_map):
+        filled(state_map, range(1000))
+        for key in range(1000):
+            state_map.remove(key)
+        state_map._check()
+        assert len(state_map) == 0
+        assert len(state_map._primary) == 32
+
+
+#: Full tables of 4, 64 and 1,024 buckets.
+SIZES = (4 * BUCKET_LOAD, 64 * BUCKET_LOAD, 1024 * BUCKET_LOAD)
+
+#: Random hashes give a full table buckets of a Poisson-distributed length: its mean and eight deviations.
+LONGEST = BUCKET_LOAD + round(8 * BUCKET_LOAD**0.5)
+
+MILLISECOND = 1_700_000_000_000
+
+PATTERNS = {
+    **{f"i << {shift}": lambda i, shift=shift: i << shift for shift in range(63)},
+    **{f"-(i << {shift})": lambda i, shift=shift: -(i << shift) for shift in range(0, 63, 4)},
+    **{
+        f"i * {stride}": lambda i, stride=stride: i * stride
+        for stride in (3, 10, 1000, 3_600_000, 86_400_000, 2**16 + 1, 2**31 - 1, 2**32 + 1, 2**33 - 1, 2**61)
+    },
+    "snowflake of one machine": lambda i: (MILLISECOND + i << 22) | 5 << 12,
+    "snowflake of a burst": lambda i: (MILLISECOND + i // 3 << 22) | i % 3,
+    "snowflake each second": lambda i: (MILLISECOND + 1000 * i << 22) | 5 << 12,
+    "two halves": lambda i: i << 32 | i,
+    "pairs in one int": lambda i: i // 200 << 32 | i % 200,
+    "halves against each other": lambda i: (i << 32) - i,
+    "whole floats": float,
+    "halves": lambda i: i / 2,
+    "fractions": lambda i: i * 0.1,
+    "small floats": lambda i: (i + 1) * 2.0**-40,
+    "big floats": lambda i: (i + 1) * 2.0**80,
+    "pairs": lambda i: (i // 200, i % 200),
+    "pairs of shifted": lambda i: (i // 200 << 32, i % 200 << 32),
+    "one-tuples": lambda i: (i << 20,),
+    "tuples of floats": lambda i: (float(i), 0.0),
+    "strings": lambda i: f"user-{i:09d}",
+    "bytes": lambda i: i.to_bytes(8, "big"),
+}
+
+
+#: Shifts that leave no, some and few of the low 32 bits of a hash; the full tier has all of them.
+QUICK = {
+    *(name for name in PATTERNS if "<<" not in name),
+    *(f"i << {shift}" for shift in (0, 1, 7, 16, 20, 31, 32, 40, 62)),
+    *(f"-(i << {shift})" for shift in (0, 20, 32, 60)),
+}
+
+
+def longest_bucket(state_map):
+    return max(map(len, state_map._buckets()))
+
+
+@pytest.mark.parametrize("pattern", cases(PATTERNS, QUICK))
+class TestLongestBucket:
+    @pytest.mark.parametrize("size", SIZES)
+    def test_of_a_full_table(self, pattern, size):
+        state_map = CopyOnWriteStateMap(None)
+        keys = list(map(PATTERNS[pattern], range(size)))
+        state_map.load(keys, keys)
+        assert len(state_map) == size
+        assert len(state_map._primary) == size // BUCKET_LOAD
+        assert longest_bucket(state_map) <= LONGEST
+
+    def test_amid_a_rehash(self, pattern):
+        size = SIZES[1]
+        state_map = CopyOnWriteStateMap(None)
+        for key in map(PATTERNS[pattern], range(size + 20)):
+            state_map.put(key, 0)
+        assert 0 < state_map._rehash_index < len(state_map._primary)
+        assert longest_bucket(state_map) <= LONGEST
+        assert max(map(len, state_map._rehash)) <= LONGEST
+        state_map._check()
+
+
+def test_a_machine_word_and_a_python_int_are_mixed_alike():
+    """Placement is the same compiled and interpreted, also of the greatest and the least hash."""
+
+    class Hashed:
+        def __init__(self, code):
+            self.code = code
+
+        def __hash__(self):
+            return self.code
+
+    seed = random.Random(7)
+    codes = [2**63 - 1, -(2**63), 2**32, -(2**32), 2**31, 0, -2]
+    codes += [seed.getrandbits(64) - 2**63 for _ in range(200)]
+    state_map = CopyOnWriteStateMap(None, capacity=2**16)
+    for code in codes:
+        key = Hashed(code)
+        state_map.put(key, code)
+        assert key in state_map._primary[mixed(hash(key)) % 2**16]

@@ -61,14 +61,6 @@ class StateMapRules(RuleBasedStateMachine):
         self.state_map.put(key, deepcopy(value))
         self.model[key] = value
 
-    @rule(key=keys, data=st.data())
-    def put_and_get_old(self, key, data):
-        value = data.draw(self.values)
-        old = self.state_map.put_and_get_old(key, deepcopy(value))
-        assert old == self.model.get(key)
-        change_in_place(old)
-        self.model[key] = value
-
     @rule(key=keys)
     def get_and_change_in_place(self, key):
         value = self.state_map.get(key)

@@ -2,14 +2,11 @@
 
 import gc
 
-import attrs
 import pytest
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import StateKind, Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.codec import unchanged
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
 from pyflinkstate.errors import StateMigrationError
 
@@ -86,15 +83,6 @@ class TestRelease:
         assert required(table) == [0] + [1] * 9
         snapshot.release()
 
-    def test_release_is_idempotent_and_spares_other_snapshots(self, table):
-        first, second = table.snapshot(), table.snapshot()
-        first.release()
-        first.release()
-        assert required(table) == [2] * 10
-        table.map_of(5).get(0).append("later")
-        first_group, *_ = second.key_groups()
-        assert first_group.values[0] == [0]
-
     def test_a_written_key_group_is_copied_no_more_and_the_others_still_are(self, table):
         first, last = table.map_of(5).get(0), table.map_of(14).get(9)
         groups = table.snapshot().key_groups()
@@ -103,58 +91,6 @@ class TestRelease:
         assert table.map_of(5).get(0) is first
         assert table.map_of(14).get(9) is not last
         assert sum(len(entries) for entries in groups) == 800
-
-
-class TestSnapshot:
-    def test_it_holds_what_was_there(self, table):
-        snapshot = table.snapshot()
-        for key in KEYS:
-            table.map_of(group_of(key)).get(key).append("later")
-        table.map_of(5).remove(0)
-        table.map_of(6).put("new", [1])
-        found = {}
-        for entries in snapshot.key_groups():
-            found.update(zip(entries.keys, entries.values, strict=True))
-        assert found == {key: [key] for key in KEYS}
-
-    @pytest.mark.parametrize("kind", [CopyOnWriteStateTable, NestedMapsStateTable])
-    def test_namespaces_are_a_column_of_their_own(self, kind):
-        table = kind(attrs.evolve(PICKLED, namespace_type=Types.STRING()), KeyGroupRange(0, 0))
-        for key, namespace in ((1, "a"), (2, "a"), (1, "b")):
-            table.map_of(0).put((key, namespace), [key, namespace])
-        (entries,) = table.snapshot().key_groups()
-        rows = zip(entries.keys, entries.namespaces, entries.values, strict=True)
-        assert sorted(rows) == [(1, "a", [1, "a"]), (1, "b", [1, "b"]), (2, "a", [2, "a"])]
-        assert sorted(entries.entry_keys()) == [(1, "a"), (1, "b"), (2, "a")]
-
-    def test_each_has_a_transformer_of_its_own(self, any_table):
-        """Flink: ``StateSnapshotTransformerTest``."""
-        made = []
-
-        def factory():
-            calls = []
-            made.append(calls)
-
-            def transformer(value):
-                calls.append(value)
-                return None if value[0] % 2 else [-value[0]]
-
-            return transformer
-
-        any_table.snapshot_transformer_factory = factory
-        first, second = any_table.snapshot(), any_table.snapshot()
-        assert made == [[], []]
-        for snapshot in (first, second):
-            values = [value for entries in snapshot.key_groups() for value in entries.values]
-            assert sorted(values) == [[-key] for key in range(998, -1, -2)]
-        assert [len(calls) for calls in made] == [1000, 1000]
-        assert len(any_table) == 1000
-
-    def test_a_transformer_that_is_set_later_is_not_for_a_snapshot_that_is_open(self, table):
-        snapshot = table.snapshot()
-        table.snapshot_transformer_factory = lambda: lambda value: None
-        assert sum(len(entries) for entries in snapshot.key_groups()) == 1000
-        assert sum(len(entries) for entries in table.snapshot().key_groups()) == 0
 
 
 class TestSetMeta:
@@ -166,11 +102,6 @@ class TestSetMeta:
         assert dict(any_table.items()) == {key: [key, 0] for key in KEYS}
         assert len(any_table) == 1000
         check(any_table)
-
-    def test_without_a_conversion_values_stay_and_key_groups_too(self, any_table):
-        any_table.set_meta(LONGS)
-        for key in KEYS:
-            assert any_table.map_of(group_of(key)).peek(key) == [key]
 
     def test_values_are_copied_as_the_new_type_says(self, table):
         """I12; Flink: ``testSerializerAfterMetaInfoChanged``."""
@@ -191,40 +122,8 @@ class TestSetMeta:
         assert next(snapshot.key_groups()).values == [[1]]
         snapshot.release()
 
-    @pytest.mark.parametrize("convert", [unchanged, lambda value: value], ids=["as it is", "the same object"])
-    def test_an_open_snapshot_keeps_the_old_values(self, table, convert):
-        snapshot = table.snapshot()
-        assert snapshot.meta is PICKLED
-        table.set_meta(LONGS, convert)
-        for key in KEYS:
-            table.map_of(group_of(key)).get(key).append(0)
-        table.map_of(5).remove(10)
-        found = {}
-        for entries in snapshot.key_groups():
-            found.update(zip(entries.keys, entries.values, strict=True))
-        assert found == {key: [key] for key in KEYS}
-        assert snapshot.meta is PICKLED
-        assert len(table) == 999
-        check(table)
-
-    def test_the_new_maps_require_nothing_of_an_old_snapshot(self, table):
-        snapshot = table.snapshot()
-        table.set_meta(LONGS)
-        assert required(table) == [0] * 10
-        snapshot.release()
-        check(table)
-
 
 class TestKeys:
-    def test_keys_of_a_namespace_and_all_pairs(self):
-        table = CopyOnWriteStateTable(attrs.evolve(PICKLED, namespace_type=Types.STRING()), RANGE)
-        pairs = {(key, namespace) for key in range(30) for namespace in "ab" if (key, namespace) != (3, "a")}
-        for key, namespace in pairs:
-            table.map_of(group_of(key)).put((key, namespace), [key])
-        assert sorted(table.keys("a")) == [key for key in range(30) if key != 3]
-        assert sorted(table.keys_and_namespaces()) == sorted(pairs)
-        assert list(table.keys("c")) == []
-
     def test_the_table_may_change_while_they_are_iterated_over(self, any_table):
         seen, keys = [], any_table.keys()
         for key in keys:
@@ -242,39 +141,11 @@ class TestVisitor:
         assert values == [[key] for key in keys]
         return keys
 
-    @pytest.mark.parametrize("max_positions", [1, 3, 1000])
-    def test_it_sees_every_entry_and_then_begins_anew(self, any_table, max_positions):
-        visitor = any_table.visitor(max_positions)
-        for _ in range(3):
-            seen = []
-            while len(seen) < 1000:
-                seen += self.visited(visitor)
-            assert sorted(seen) == list(KEYS)
-
     def test_it_goes_on_over_key_groups_without_entries(self):
         # In the last key group, and there in the last of four buckets.
         table = filled_table(CopyOnWriteStateTable, keys=[39])
         visitor = table.visitor(4)
         assert [self.visited(visitor) for _ in range(20)] == [*[[]] * 9, [39], *[[]] * 9, [39]]
-
-    def test_an_empty_table_gives_nothing_for_ever(self):
-        visitor = filled_table(CopyOnWriteStateTable, keys=[]).visitor(2)
-        assert [visitor.next_columns() for _ in range(50)] == [([], [])] * 50
-
-    def test_it_tells_in_which_map_the_entries_are(self, any_table):
-        visitor = any_table.visitor(100)
-        for _ in range(200):
-            keys = self.visited(visitor)
-            assert all(visitor.state_map is any_table.map_of(group_of(key)) for key in keys)
-
-    @pytest.mark.parametrize("max_positions", [1, 3, 1000])
-    def test_it_tells_when_it_has_been_everywhere(self, any_table, max_positions):
-        visitor = any_table.visitor(max_positions)
-        for _ in range(3):
-            seen = self.visited(visitor)
-            while visitor.has_next():
-                seen += self.visited(visitor)
-            assert sorted(seen) == list(KEYS)
 
     def test_it_can_start_again_amid_the_table(self, any_table):
         visitor = any_table.visitor(3)
@@ -283,20 +154,6 @@ class TestVisitor:
             self.visited(visitor)
         visitor.restart()
         assert self.visited(visitor) == first
-
-    def test_what_it_updates_is_not_in_an_open_snapshot(self, table):
-        snapshot = table.snapshot()
-        visitor = table.visitor(100)
-        for _ in range(100):
-            for key in visitor.next_columns()[0]:
-                if key % 2:
-                    visitor.state_map.remove(key)
-                else:
-                    visitor.state_map.put(key, ["new"])
-            if len(table) == 500:
-                break
-        found = [value for entries in snapshot.key_groups() for value in entries.values]
-        assert sorted(found) == [[key] for key in KEYS]
 
     def test_it_follows_a_table_whose_type_changes(self, table):
         visitor = table.visitor(100)

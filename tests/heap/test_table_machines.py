@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tiers import runs_of
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import StateKind, Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.codec import unchanged

@@ -21,7 +21,7 @@ from golden_tuple_keys import (
 )
 from tiers import cases
 
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend

@@ -28,7 +28,7 @@ from support_runtime import tree
 from tiers import cases
 
 from pyflinkstate import Types
-from pyflinkstate.api.state import StateKind
+from pyflinkstate.api import StateKind
 from pyflinkstate.backends.format import END_OF_STREAM, OperatorStateCodec, StateCodec
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.types import (

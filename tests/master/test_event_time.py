@@ -29,7 +29,7 @@ from support_programs import Program, Splits
 from tiers import cases
 
 from pyflinkstate import MAX_WATERMARK, DataStream, JobClient, TumblingEventTimeWindows, WatermarkStrategy
-from pyflinkstate.api.time import NO_WATERMARK, WatermarkAlignment
+from pyflinkstate.api import NO_WATERMARK, WatermarkAlignment
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
 from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.master.planner import EventTimeTracker

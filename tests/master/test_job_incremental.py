@@ -21,6 +21,7 @@ from pyflinkstate.backends.format import CheckpointMetadata, KeyGroupsStateHandl
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
 from pyflinkstate.runtime.engine import EpochRequest
+from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.master.checkpoint_files import shared_files
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
@@ -346,6 +347,28 @@ def acted(storage: CheckpointFolders, act: Act, count: int = 12, **settings: Any
     return made
 
 
+def chain_of(storage: CheckpointFolders, request: EpochRequest, checkpoint_id: int) -> list[int]:
+    """Return the chain of each slot, while nothing lies in ``shared/`` that is not needed."""
+    job_id = Path(request.barrier.folder).parent.name
+    assert lies_in_shared(storage, job_id) == needed(storage, job_id)
+    (chain, other) = chains(storage, job_id, checkpoint_id)
+    assert chain == other
+    return chain
+
+
+def fails_in_the_third(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
+    if request.link.epoch == 3 and request.link.driver.attempt == 0:
+        raise BadRecordError("bad input")
+    writer.acknowledge(request, slots)
+
+
+def ended_by_bad_input(storage: CheckpointFolders, act: Act, **settings: Any) -> RestorePoint:
+    """Run a job that fails for good, and return its last checkpoint."""
+    with pytest.raises(BadRecordError):
+        acted(storage, act, checkpoints=incremental(**settings)).run()
+    return latest(storage)
+
+
 class TestMaterialization:
     def test_it_is_asked_for_each_so_many_increments(self, storage: CheckpointFolders) -> None:
         settings = incremental(materialization_interval=2)
@@ -365,16 +388,13 @@ class TestMaterialization:
             if request.link.epoch == 3 and not before_the_checkpoint:
                 writer.materialize(run.runner.requests[1], slots)
             if request.link.epoch == 4:
-                job_id = Path(request.barrier.folder).parent.name
-                assert chains(storage, job_id, 3) == [[2, 3]] * 2
-                seen.append((lies_in_shared(storage, job_id), needed(storage, job_id)))
+                looked.append(chain_of(storage, request, 3))
             writer.acknowledge(request, slots)
 
-        seen: list[tuple[set[str], set[str]]] = []
+        looked: list[list[int]] = []
         run = acted(storage, act, checkpoints=incremental())
         run.run()
-        ((lies, expected),) = seen
-        assert lies == expected
+        assert looked == [[2, 3]]
 
     def test_of_several_that_no_checkpoint_has_used_only_the_newest_stays(
         self, storage: CheckpointFolders
@@ -385,15 +405,12 @@ class TestMaterialization:
                 slots[0].connection.send(decline(request.barrier.checkpoint_id, slots[0].slot_id))
                 return
             if request.link.epoch == 5:
-                job_id = Path(request.barrier.folder).parent.name
-                assert chains(storage, job_id, 4) == [[3, 4]] * 2
-                seen.append((lies_in_shared(storage, job_id), needed(storage, job_id)))
+                looked.append(chain_of(storage, request, 4))
             writer.acknowledge(request, slots)
 
-        seen: list[tuple[set[str], set[str]]] = []
+        looked: list[list[int]] = []
         acted(storage, act, count=15, checkpoints=incremental(tolerable_failures=2)).run()
-        ((lies, expected),) = seen
-        assert lies == expected
+        assert looked == [[3, 4]]
 
     def test_one_of_an_aborted_checkpoint_is_as_good_as_any(self, storage: CheckpointFolders) -> None:
         def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
@@ -406,17 +423,14 @@ class TestMaterialization:
                 writer.materialize(run.runner.requests[1], slots)
                 writer.acknowledge(run.runner.requests[1], slots[1:])
             if request.link.epoch == 4:
-                job_id = Path(request.barrier.folder).parent.name
-                assert chains(storage, job_id, 3) == [[2, 3]] * 2
-                seen.append((lies_in_shared(storage, job_id), needed(storage, job_id)))
+                looked.append(chain_of(storage, request, 3))
             writer.acknowledge(request, slots)
 
-        seen: list[tuple[set[str], set[str]]] = []
+        looked: list[list[int]] = []
         mailbox = Mailbox(CheckpointAck)
         run = acted(storage, act, checkpoints=incremental(tolerable_failures=1), mailbox=mailbox)
         run.run()
-        ((lies, expected),) = seen
-        assert lies == expected
+        assert looked == [[2, 3]]
 
 
 class TestSeveralAtOnce:
@@ -496,17 +510,10 @@ class TestAfterTheEnd:
     def test_checkpoints_of_the_run_before_take_their_files_with_them(
         self, storage: CheckpointFolders, is_incremental: bool
     ) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 3 and request.link.driver.attempt == 0:
-                raise BadRecordError("bad input")
-            writer.acknowledge(request, slots)
-
-        first = acted(storage, act, checkpoints=incremental())
-        with pytest.raises(BadRecordError):
-            first.run()
-        before = lies_in_shared(storage, latest(storage).metadata.job_id)
+        restore = ended_by_bad_input(storage, fails_in_the_third)
+        before = lies_in_shared(storage, restore.metadata.job_id)
         settings = incremental(incremental=is_incremental)
-        restored = acted(storage, Writer.acknowledge, checkpoints=settings, restore=latest(storage))
+        restored = acted(storage, Writer.acknowledge, checkpoints=settings, restore=restore)
         job_id = restored.run().job_id
         assert before
         assert lies_in_shared(storage, job_id) == needed(storage, job_id)
@@ -515,15 +522,7 @@ class TestAfterTheEnd:
     def test_files_of_a_checkpoint_that_could_not_be_read_go_when_it_has_been_subsumed(
         self, storage: CheckpointFolders
     ) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 3 and request.link.driver.attempt == 0:
-                raise BadRecordError("bad input")
-            writer.acknowledge(request, slots)
-
-        first = acted(storage, act, checkpoints=incremental(num_retained=2))
-        with pytest.raises(BadRecordError):
-            first.run()
-        newest = latest(storage)
+        newest = ended_by_bad_input(storage, fails_in_the_third, num_retained=2)
         job_id = newest.metadata.job_id
         assert storage.completed(job_id) == [1, 2]
         Path(storage.uri_of(job_id, 1), "_metadata").write_bytes(b"damaged")

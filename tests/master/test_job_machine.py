@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, get_args
 
 import pytest
@@ -183,33 +185,6 @@ class TestTheBeginning:
         assert driven.tell(driven.ended()) == [TakeOver(8)]
         assert (driven.job.phase, driven.job.status) == (Phase.IDLE, JobStatus.RUNNING)
 
-    def test_slots_that_cannot_restore_end_the_attempt_and_nothing_was_touched(self) -> None:
-        driven = restoring(restarts=0)
-        driven.tell(OVER)
-        error = CorruptCheckpointError("damaged")
-        driven.tell(driven.ended(error))
-        assert driven.tell(OVER) == [EndAttempt(error)]
-        job = driven.job
-        assert not job.has_taken_over
-        assert (job.phase, job.status, job.error) == (Phase.ENDED, JobStatus.FAILED, error)
-        assert not job.has_begun
-
-    def test_after_falling_back_the_job_is_claimed_anew(self) -> None:
-        driven = restoring()
-        error = CorruptCheckpointError("damaged")
-        driven.answers["EndAttempt"] = AttemptEnded(error, falls_back=True)
-        driven.tell(OVER)
-        driven.tell(driven.ended(error))
-        assert driven.tell(OVER) == [EndAttempt(error), Pause(1, 0, error)]
-        assert names(driven.tell(OVER))[:2] == ["BeginAttempt", "ClaimJob"]
-
-    def test_slots_that_do_not_start_are_not_waited_for(self) -> None:
-        driven = restoring()
-        driven.answers["StartSlots"] = BROKEN
-        driven.tell(OVER)
-        assert driven.job.phase is Phase.STOPPING
-        assert not driven.flight.is_busy
-
 
 class TestEpochs:
     def test_the_way_of_an_epoch(self) -> None:
@@ -252,17 +227,6 @@ class TestEpochs:
         driven.tell(OVER)
         assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FINISHED)
 
-    def test_a_barrier_that_fails_the_job_ends_the_attempt_before_the_epoch_runs(self) -> None:
-        driven = idle({"SetBarrier": [Failed(BROKEN)]})
-        driven.answers["SetBarrier"] = [[Failed(BROKEN)]]
-        assert names(driven.tell(OVER)) == ["AskSource", "SetBarrier"]
-        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
-
-    def test_what_is_committed_is_not_committed_again(self) -> None:
-        driven = running()
-        driven.tell(driven.ended(), DONE)
-        assert driven.tell(CheckpointCompleted(2, 1)) == [ConfirmCheckpoint(2)]
-
     def test_a_commit_that_fails_ends_the_attempt_but_what_follows_is_done(self) -> None:
         driven = running()
         driven.tell(driven.ended())
@@ -300,15 +264,6 @@ class TestEpochs:
         assert script.send(TaskReport(5, 1, "of another attempt")) == Wait(rests=False)
         assert script.send(OVER) == AskSource(driven.flight.last)
 
-    def test_timers_fire_once_more_at_the_end(self) -> None:
-        driven = idle({"AskSource": Found(None, is_over=True)}, uses_timers=True)
-        driven.tell(OVER)
-        assert driven.job.phase is Phase.DRAINING
-        driven.tell(OVER)
-        assert driven.flight.newest.step == Step(None, is_last=True)
-        driven.tell(driven.ended(), DONE, OVER)
-        assert driven.tell(OVER)[-1] == CloseSlots()
-
 
 class TestSavepoints:
     def test_one_goes_with_the_next_barrier(self) -> None:
@@ -345,51 +300,329 @@ class TestSavepoints:
         assert isinstance(end, EndAttempt)
         assert "event time had ended" in str(end.error)
 
-    def test_where_its_commit_fails_the_next_attempt_ends_the_job(self) -> None:
-        driven = idle()
-        driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
-        driven.tell(driven.ended())
-        driven.answers["CommitOutput"] = BROKEN
-        driven.tell(CheckpointCompleted(1, 1, stops_job=True))
-        driven.answers["BeginAttempt"] = Epoch(1)
-        assert names(driven.tell(OVER, OVER)) == ["BeginAttempt", "GoBack"]
-        assert driven.tell(OVER) == [Announce(range(1, 2)), CloseSlots()]
-
     def test_without_checkpoints_it_is_refused(self) -> None:
         request = SavepointRequest("somewhere", stops_job=False)
         idle(has_checkpoints=False).tell(request)
         assert isinstance(request.done.exception(), ConfigurationError)
 
 
+def with_one_ahead() -> Driven:
+    """Return a job whose first epoch runs while the second one is shuffled."""
+    return running(epochs_in_flight=2)
+
+
+def told_to_restore() -> Driven:
+    driven = restoring()
+    driven.tell(OVER)
+    return driven
+
+
+ENDED = "the engine has ended the epoch that runs"
+AWAY, GONE = CheckpointStorageError("the storage is away"), SparkUnavailableError("gone")
+DAMAGED = CorruptCheckpointError("damaged")
+NOT_RESTORED = EpochEnded(None, DAMAGED, 1)
+CANCELLED = EpochEnded(None, SparkJobError("cancelled"), 1)
+ASKED, AGAIN = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
+ASKED_OTHER, DONE_A = TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")
+LATE, REAL = (TaskReport(0, epoch, "a", error=BROKEN) for epoch in (1, 2))
+#: By what they show: how the job is, answers from then on, the events with what the script asks for because
+#: of each (a tuple: at first, a string: names of the last, None: anything), and how the job is in the end.
+Story = tuple[Callable[[], Driven], dict[str, Any], list[tuple[Any, Any]], dict[str, Any]]
+STORIES: dict[str, Story] = {
+    "slots that cannot restore end the attempt, and nothing was touched": (
+        lambda: restoring(restarts=0),
+        {},
+        [(OVER, None), (NOT_RESTORED, None), (OVER, [EndAttempt(DAMAGED)])],
+        {
+            "phase": Phase.ENDED,
+            "status": JobStatus.FAILED,
+            "error": DAMAGED,
+            "has_taken_over": False,
+            "has_begun": False,
+        },
+    ),
+    "after falling back the job is claimed anew": (
+        restoring,
+        {"EndAttempt": AttemptEnded(DAMAGED, falls_back=True)},
+        [
+            (OVER, None),
+            (NOT_RESTORED, None),
+            (OVER, [EndAttempt(DAMAGED), Pause(1, 0, DAMAGED)]),
+            (OVER, "BeginAttempt ClaimJob StartSlots"),
+        ],
+        {"phase": Phase.RESTORING},
+    ),
+    "slots that do not start are not waited for": (
+        restoring,
+        {"StartSlots": BROKEN},
+        [(OVER, None)],
+        {"phase": Phase.STOPPING, "flight.is_busy": False},
+    ),
+    "timers fire once more at the end": (
+        lambda: idle({"AskSource": Found(None, is_over=True)}, uses_timers=True),
+        {},
+        [
+            (OVER, "AskSource"),
+            (OVER, "SetBarrier RunEpoch"),
+            *((event, None) for event in (ENDED, DONE, OVER)),
+            (OVER, "CloseSlots"),
+        ],
+        {"flight.newest.step": Step(None, is_last=True)},
+    ),
+    "where the commit of the savepoint that stops the job fails, the next attempt ends the job": (
+        idle,
+        {"CommitOutput": BROKEN, "BeginAttempt": Epoch(1)},
+        [
+            (SavepointRequest("somewhere", stops_job=True), []),
+            (OVER, None),
+            (ENDED, None),
+            (CheckpointCompleted(1, 1, stops_job=True), None),
+            (OVER, None),
+            (OVER, "BeginAttempt GoBack"),
+            (OVER, [Announce(range(1, 2)), CloseSlots()]),
+        ],
+        {"phase": Phase.CLOSING},
+    ),
+    "a barrier that fails the job ends the attempt before the epoch runs": (
+        idle,
+        {"SetBarrier": [[Failed(BROKEN)]]},
+        [(OVER, None), (OVER, (EndAttempt(BROKEN),))],
+        {"phase": Phase.PAUSED, "epoch": 0},
+    ),
+    "what is committed is not committed again": (
+        running,
+        {},
+        [(ENDED, None), (DONE, None), (CheckpointCompleted(2, 1), [ConfirmCheckpoint(2)])],
+        {"phase": Phase.IDLE},
+    ),
+    "what runs is cancelled and its end awaited; that of another run is none": (
+        running,
+        {},
+        [
+            (Failed(BROKEN), [CancelEpoch()]),
+            (EpochEnded(None, None, 0), []),
+            (CANCELLED, []),
+            (OVER, [EndAttempt(BROKEN), Pause(1, 50, BROKEN)]),
+            (OVER, [BeginAttempt(1, is_final=True), GoBack(0)]),
+        ],
+        {"phase": Phase.IDLE, "status": JobStatus.RUNNING},
+    ),
+    **{
+        f"an attempt whose {name} fails is followed by a pause, and its own failure counts": (
+            lambda: idle(restarts=2),
+            {name: [AWAY]},
+            [
+                (Failed(BROKEN), []),
+                (OVER, None),
+                (OVER, None),
+                (OVER, [EndAttempt(AWAY), Pause(2, 50, AWAY)]),
+            ],
+            {"phase": Phase.PAUSED},
+        )
+        for name in ("BeginAttempt", "GoBack")
+    },
+    "what going back commits is told of": (
+        idle,
+        {"BeginAttempt": Epoch(3)},
+        [
+            (Failed(BROKEN), []),
+            (OVER, None),
+            (OVER, [BeginAttempt(1, is_final=True), GoBack(3)]),
+            (OVER, (Announce(range(1, 4)),)),
+        ],
+        {},
+    ),
+    "the first failure counts": (
+        running,
+        {},
+        [
+            (Failed(BROKEN), [CancelEpoch()]),
+            (Failed(SlotLostError("a slot died of it")), []),
+            (ENDED, []),
+            (OVER, (EndAttempt(BROKEN),)),
+        ],
+        {},
+    ),
+    "that nothing could be cancelled does not count": (
+        running,
+        {"CancelEpoch": GONE},
+        [(Failed(BROKEN), [CancelEpoch()]), (ENDED, []), (OVER, (EndAttempt(BROKEN),))],
+        {},
+    ),
+    "one who was followed ends as failed, also when cancelled": (
+        idle,
+        {"EndAttempt": AttemptEnded(JobSupersededError("newer"))},
+        [(CancelJob(), []), (OVER, None)],
+        {"phase": Phase.ENDED, "status": JobStatus.FAILED},
+    ),
+    "without a restart the failure is told as it is": (
+        lambda: idle(restarts=0),
+        {},
+        [(Failed(BROKEN), []), (OVER, [EndAttempt(BROKEN)])],
+        {"phase": Phase.ENDED, "error": BROKEN},
+    ),
+    "the end of an attempt may fail itself": (
+        idle,
+        {"EndAttempt": GONE},
+        [(Failed(BROKEN), []), (OVER, None)],
+        {"phase": Phase.ENDED, "error": GONE},
+    ),
+    "functions that cannot be closed fail the job": (
+        idle,
+        {"AskSource": Found(None, is_over=True), "CloseSlots": BROKEN},
+        [(OVER, None)],
+        {"phase": Phase.ENDED, "error": BROKEN},
+    ),
+    "reports of other attempts count for nothing": (
+        running,
+        {},
+        [(TaskReport(5, 1, "a", error=BROKEN), []), (TaskReport(5, 1, "a"), [])],
+        {"phase": Phase.RUNNING},
+    ),
+    "a task that asked others may not end twice in an epoch": (
+        running,
+        {},
+        [
+            *((report, [CountReport(report)]) for report in (ASKED, ASKED_OTHER, DONE_A, DONE_A)),
+            (ASKED, [CancelEpoch()]),
+        ],
+        {"phase": Phase.STOPPING},
+    ),
+    "such a copy may end once more after its epoch, and counts for nothing": (
+        running,
+        {},
+        [
+            (ASKED, [CountReport(ASKED)]),
+            (ENDED, None),
+            (ASKED, []),
+            (OVER, None),
+            (ASKED, []),
+            (AGAIN, [CountReport(AGAIN)]),
+        ],
+        {"phase": Phase.RUNNING},
+    ),
+    "what a task does after its epoch changes nothing": (
+        running,
+        {},
+        [(ENDED, None), (LATE, []), (OVER, None), (LATE, []), (REAL, [CancelEpoch()])],
+        {"phase": Phase.STOPPING},
+    ),
+    "a task that starts a slot fails the attempt": (
+        told_to_restore,
+        {},
+        [(TaskReport(0, 7, "count-1[0]", error=BROKEN), [CancelEpoch()])],
+        {"phase": Phase.STOPPING},
+    ),
+    "a slot of another attempt is no loss": (
+        running,
+        {},
+        [(SlotLost(5, SlotId("a", 0), BROKEN), []), (SlotLost(0, SlotId("a", 0), BROKEN), [CancelEpoch()])],
+        {"phase": Phase.STOPPING},
+    ),
+    "an epoch that is still being shuffled when its turn comes runs, and the next one waits for that": (
+        with_one_ahead,
+        {},
+        [(ENDED, None), (OVER, "RunEpoch"), (ShuffledAhead(2), "ShuffleAhead")],
+        {"flight.newest.number": 3},
+    ),
+    "the last epoch may be planned ahead, and nothing comes after it": (
+        lambda: idle({"ShuffleAhead": LAST}, epochs_in_flight=3),
+        {},
+        [(OVER, None), (ShuffledAhead(2), [])],
+        {"flight.newest.number": 2},
+    ),
+    "an epoch that is shuffled between two others brings nothing about": (
+        with_one_ahead,
+        {},
+        [(ENDED, None), (ShuffledAhead(2), [])],
+        {"flight.is_busy": False},
+    ),
+    "one that the source does not have yet is asked for in its turn": (
+        lambda: idle({"ShuffleAhead": None}, epochs_in_flight=2),
+        {},
+        [(OVER, None), (ENDED, None), (OVER, "AskSource SetBarrier RunEpoch ShuffleAhead")],
+        {"flight.ahead": None},
+    ),
+    "without the setting none is ahead": (running, {}, [], {"flight.newest.number": 1}),
+    "none is ahead after the last one": (
+        lambda: running(LAST, epochs_in_flight=2),
+        {},
+        [],
+        {"flight.newest.number": 1},
+    ),
+    "none is ahead after the savepoint with which the job stops": (
+        lambda: idle(epochs_in_flight=2),
+        {},
+        [(SavepointRequest("somewhere", stops_job=True), []), (OVER, "RunEpoch")],
+        {"flight.newest.number": 1},
+    ),
+    "a failure between two epochs waits for the end of what is ahead": (
+        with_one_ahead,
+        {},
+        [(ENDED, None), (CancelJob(), [CancelEpoch()])],
+        {"flight.is_busy": True},
+    ),
+    "and for no more than that": (
+        with_one_ahead,
+        {},
+        [(ENDED, None), (CancelJob(), [CancelEpoch()]), (ShuffledAhead(2), [])],
+        {"flight.is_busy": False},
+    ),
+    "the next attempt shuffles it anew": (
+        with_one_ahead,
+        {},
+        [
+            (Failed(BROKEN), [CancelEpoch()]),
+            *((event, None) for event in (ENDED, ShuffledAhead(2), OVER, OVER)),
+            (OVER, "ShuffleAhead"),
+        ],
+        {"flight.newest.number": 2},
+    ),
+    "an epoch that does not begin is not waited for, but what is ahead is": (
+        with_one_ahead,
+        {"RunEpoch": BROKEN},
+        [
+            (ENDED, None),
+            (OVER, "RunEpoch CancelEpoch"),
+            (ShuffledAhead(2), []),
+            (OVER, (EndAttempt(BROKEN),)),
+        ],
+        {"flight.is_busy": False},
+    ),
+    "a task that fails ahead fails the job only when its epoch runs": (
+        with_one_ahead,
+        {},
+        [
+            (REAL, []),
+            (TaskReport(0, 2, "a"), [CountReport(TaskReport(0, 2, "a"))]),
+            (ShuffledAhead(2), None),
+            (ENDED, None),
+            (REAL, []),
+            (OVER, None),
+            (REAL, [CancelEpoch()]),
+        ],
+        {},
+    ),
+    "a task of the running epoch still fails it": (with_one_ahead, {}, [(LATE, [CancelEpoch()])], {}),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_what_the_script_asks_for(name: str) -> None:
+    start, answers, events, end = STORIES[name]
+    driven = start()
+    driven.answers |= {name: [*one] if isinstance(one, list) else one for name, one in answers.items()}
+    for event, expected in events:
+        asked = driven.tell(driven.ended() if event is ENDED else event)
+        if isinstance(expected, str):
+            assert " ".join(names(asked)).endswith(expected), event
+        elif expected is not None:
+            assert asked[: len(expected)] == [*expected], event
+            assert isinstance(expected, tuple) or len(asked) == len(expected), event
+    assert {field: attrgetter(field)(driven.job) for field in end} == end
+
+
 class TestFailures:
-    def test_what_runs_is_cancelled_and_its_end_awaited(self) -> None:
-        driven = running()
-        assert driven.tell(Failed(BROKEN)) == [CancelEpoch()]
-        assert driven.job.status is JobStatus.RESTARTING
-        assert driven.tell(EpochEnded(None, None, driven.run - 1)) == [], "of another run"
-        assert driven.flight.is_busy
-        driven.tell(driven.ended(SparkJobError("cancelled")))
-        assert driven.tell(OVER) == [EndAttempt(BROKEN), Pause(1, 50, BROKEN)]
-        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(0)]
-        assert driven.job.phase is Phase.IDLE
-
-    @pytest.mark.parametrize("name", ["BeginAttempt", "GoBack"])
-    def test_an_attempt_that_fails_while_it_begins_is_followed_by_a_pause(self, name: str) -> None:
-        driven = idle(restarts=2)
-        driven.tell(Failed(BROKEN), OVER)
-        away = CheckpointStorageError("the storage is away")
-        driven.answers[name] = away
-        driven.tell(OVER)
-        assert driven.job.phase is Phase.STOPPING
-        assert driven.tell(OVER) == [EndAttempt(away), Pause(2, 50, away)], "its own failure counts"
-
-    def test_what_going_back_commits_is_told_of(self) -> None:
-        driven = idle()
-        driven.tell(Failed(BROKEN), OVER)
-        driven.answers["BeginAttempt"] = Epoch(3)
-        assert driven.tell(OVER) == [BeginAttempt(1, is_final=True), GoBack(3)]
-        assert driven.tell(OVER)[0] == Announce(range(1, 4))
-
     def test_before_the_job_is_taken_over_nothing_is_committed_and_told_of(self) -> None:
         driven = restoring()
         driven.tell(OVER)
@@ -397,19 +630,6 @@ class TestFailures:
         driven.tell(OVER)
         driven.tell(driven.ended())
         assert not any(isinstance(instruction, Announce) for instruction in driven.tell(OVER))
-
-    def test_the_first_failure_counts(self) -> None:
-        driven = running()
-        driven.tell(Failed(BROKEN), Failed(SlotLostError("a slot died of it")), driven.ended())
-        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
-
-    def test_that_nothing_could_be_cancelled_does_not_count(self) -> None:
-        driven = running()
-        driven.answers["CancelEpoch"] = SparkUnavailableError("gone")
-        driven.tell(Failed(BROKEN))
-        assert driven.job.phase is Phase.STOPPING
-        driven.tell(driven.ended())
-        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
 
     @pytest.mark.parametrize("is_running", [False, True])
     def test_who_cancels_is_heard_before_it(self, is_running: bool) -> None:
@@ -423,11 +643,6 @@ class TestFailures:
         assert isinstance(driven.job.error, JobCancelledError)
         assert driven.job.error.context["by"] == "a signal"
 
-    def test_one_who_was_followed_ends_as_failed_also_when_cancelled(self) -> None:
-        driven = idle({"EndAttempt": AttemptEnded(JobSupersededError("newer"))})
-        driven.tell(CancelJob(), OVER)
-        assert (driven.job.phase, driven.job.status) == (Phase.ENDED, JobStatus.FAILED)
-
     def test_when_no_restart_is_left_the_job_says_how_often_it_was_tried(self) -> None:
         driven = idle(restarts=1)
         driven.tell(Failed(BROKEN), OVER, OVER, Failed(BROKEN), OVER)
@@ -435,62 +650,11 @@ class TestFailures:
         assert driven.job.error.__cause__ is BROKEN
         assert "after 1 restarts" in str(driven.job.error)
 
-    def test_without_a_restart_the_failure_is_told_as_it_is(self) -> None:
-        driven = idle(restarts=0)
-        driven.tell(Failed(BROKEN), OVER)
-        assert driven.job.error is BROKEN
-
-    def test_the_end_of_an_attempt_may_fail_itself(self) -> None:
-        driven = idle({"EndAttempt": SparkUnavailableError("gone")})
-        driven.tell(Failed(BROKEN), OVER)
-        assert driven.job.phase is Phase.ENDED
-        assert isinstance(driven.job.error, SparkUnavailableError)
-
     def test_what_came_before_the_end_of_an_epoch_ends_the_attempt(self) -> None:
         driven = running()
         driven.tell(CancelJob(), driven.ended())
         end = driven.tell(OVER)[0]
         assert isinstance(end.error, JobCancelledError)
-
-    @pytest.mark.parametrize("report", [TaskReport(5, 1, "a", error=BROKEN), TaskReport(5, 1, "a")])
-    def test_reports_of_other_attempts_count_for_nothing(self, report: TaskReport) -> None:
-        assert running().tell(report) == []
-
-    def test_a_task_that_asked_others_may_not_end_twice_in_an_epoch(self) -> None:
-        driven = running()
-        asked = TaskReport(0, 1, "ask to sums[3]", is_only_run=True)
-        for report in (asked, TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")):
-            assert driven.tell(report) == [CountReport(report)]
-        assert driven.tell(TaskReport(0, 1, "a")) == [CountReport(TaskReport(0, 1, "a"))]
-        assert driven.tell(asked) == [CancelEpoch()]
-
-    def test_what_a_task_does_after_its_epoch_changes_nothing(self) -> None:
-        driven = running()
-        late, real = TaskReport(0, 1, "a", error=BROKEN), TaskReport(0, 2, "a", error=BROKEN)
-        driven.tell(driven.ended())
-        assert driven.tell(late) == []
-        driven.tell(OVER)
-        assert driven.tell(late) == []
-        assert driven.tell(real) == [CancelEpoch()]
-
-    def test_such_a_copy_may_end_once_more_and_counts_for_nothing(self) -> None:
-        driven = running()
-        asked, again = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
-        driven.tell(asked, driven.ended())
-        assert driven.tell(asked) == []
-        driven.tell(OVER)
-        assert driven.tell(asked) == []
-        assert driven.tell(again) == [CountReport(again)]
-
-    def test_a_task_that_starts_a_slot_fails_the_attempt(self) -> None:
-        driven = restoring()
-        driven.tell(OVER)
-        assert driven.tell(TaskReport(0, 7, "count-1[0]", error=BROKEN)) == [CancelEpoch()]
-
-    def test_a_slot_of_another_attempt_is_no_loss(self) -> None:
-        driven = running()
-        assert driven.tell(SlotLost(5, SlotId("a", 0), BROKEN)) == []
-        assert driven.tell(SlotLost(0, SlotId("a", 0), BROKEN)) == [CancelEpoch()]
 
     def test_while_it_waits_for_its_restart(self) -> None:
         driven = idle()
@@ -530,11 +694,6 @@ class TestFailures:
             script.send(OVER)
         assert (driven.job.status, driven.job.error) == (JobStatus.CANCELED, None)
 
-    def test_functions_that_cannot_be_closed_fail_the_job(self) -> None:
-        driven = idle({"AskSource": Found(None, is_over=True), "CloseSlots": BROKEN})
-        driven.tell(OVER)
-        assert (driven.job.phase, driven.job.error) == (Phase.ENDED, BROKEN)
-
     def test_that_the_slots_of_a_cancelled_job_are_gone_is_not_logged(self) -> None:
         """What the functions raise when they are closed still is."""
         driven = running()
@@ -544,11 +703,6 @@ class TestFailures:
         assert driven.tell(SlotLost(0, SlotId("a", 0), SlotLostError("cut off"))) == []
         raised = UserFunctionError("in close()")
         assert driven.tell(Failed(raised)) == [LogLateFailure(raised)]
-
-
-def with_one_ahead() -> Driven:
-    """Return a job whose first epoch runs while the second one is shuffled."""
-    return running(epochs_in_flight=2)
 
 
 class TestOneEpochAhead:
@@ -565,42 +719,6 @@ class TestOneEpochAhead:
         assert asked[-2:] == [RunEpoch(ahead), ShuffleAhead(ahead)]
         assert ahead.stage is Stage.RUNNING
 
-    def test_where_it_is_still_being_shuffled_the_next_one_waits_for_that(self) -> None:
-        driven = with_one_ahead()
-        driven.tell(driven.ended())
-        assert names(driven.tell(OVER))[-1] == "RunEpoch"
-        assert names(driven.tell(ShuffledAhead(2))) == ["ShuffleAhead"]
-        assert driven.flight.newest.number == 3
-
-    def test_the_last_one_may_be_planned_ahead(self) -> None:
-        driven = idle({"ShuffleAhead": LAST}, epochs_in_flight=3)
-        driven.tell(OVER)
-        assert driven.tell(ShuffledAhead(2)) == [], "nothing comes after it"
-
-    def test_one_that_is_shuffled_between_two_epochs_brings_nothing_about(self) -> None:
-        driven = with_one_ahead()
-        driven.tell(driven.ended())
-        assert driven.tell(ShuffledAhead(2)) == []
-        assert not driven.flight.is_busy
-
-    def test_one_that_the_source_does_not_have_yet_is_asked_for_in_its_turn(self) -> None:
-        driven = idle({"ShuffleAhead": None}, epochs_in_flight=2)
-        driven.tell(OVER)
-        assert not driven.flight.ahead
-        driven.tell(driven.ended())
-        assert names(driven.tell(OVER)) == ["AskSource", "SetBarrier", "RunEpoch", "ShuffleAhead"]
-
-    def test_without_the_setting_there_is_none(self) -> None:
-        assert running().flight.newest.number == 1
-
-    def test_there_is_none_after_the_last_one(self) -> None:
-        assert running(LAST, epochs_in_flight=2).flight.newest.number == 1
-
-    def test_there_is_none_after_the_savepoint_with_which_the_job_stops(self) -> None:
-        driven = idle(epochs_in_flight=2)
-        asked = driven.tell(SavepointRequest("somewhere", stops_job=True), OVER)
-        assert names(asked)[-1] == "RunEpoch"
-
     @pytest.mark.parametrize("epoch_ends_first", [True, False])
     def test_a_failure_waits_for_the_end_of_both(self, epoch_ends_first: bool) -> None:
         driven = with_one_ahead()
@@ -613,42 +731,6 @@ class TestOneEpochAhead:
         driven.tell(second)
         assert not driven.flight.is_busy
         assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
-
-    def test_a_failure_between_two_epochs_waits_for_its_end(self) -> None:
-        driven = with_one_ahead()
-        driven.tell(driven.ended())
-        assert driven.tell(CancelJob()) == [CancelEpoch()]
-        assert driven.flight.is_busy
-        driven.tell(ShuffledAhead(2))
-        assert not driven.flight.is_busy
-
-    def test_the_next_attempt_shuffles_it_anew(self) -> None:
-        driven = with_one_ahead()
-        driven.tell(Failed(BROKEN), driven.ended(), ShuffledAhead(2), OVER, OVER)
-        assert names(driven.tell(OVER))[-1] == "ShuffleAhead"
-        assert driven.flight.newest.number == 2
-
-    def test_an_epoch_that_does_not_begin_is_not_waited_for_but_what_is_ahead_is(self) -> None:
-        driven = with_one_ahead()
-        driven.tell(driven.ended())
-        driven.answers["RunEpoch"] = BROKEN
-        assert driven.tell(OVER)[-1] == CancelEpoch()
-        driven.tell(ShuffledAhead(2))
-        assert not driven.flight.is_busy
-        assert driven.tell(OVER)[0] == EndAttempt(BROKEN)
-
-    def test_a_task_that_fails_ahead_fails_the_job_only_when_its_epoch_runs(self) -> None:
-        driven = with_one_ahead()
-        late, counted = TaskReport(0, 2, "a", error=BROKEN), TaskReport(0, 2, "a")
-        assert driven.tell(late) == []
-        assert driven.tell(counted) == [CountReport(counted)]
-        driven.tell(ShuffledAhead(2), driven.ended())
-        assert driven.tell(late) == []
-        driven.tell(OVER)
-        assert driven.tell(late) == [CancelEpoch()]
-
-    def test_a_task_of_the_running_epoch_still_fails_it(self) -> None:
-        assert with_one_ahead().tell(TaskReport(0, 1, "a", error=BROKEN)) == [CancelEpoch()]
 
     def test_three_epochs_may_be_in_flight(self) -> None:
         driven = running(epochs_in_flight=3)

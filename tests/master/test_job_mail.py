@@ -305,7 +305,7 @@ class TestEnd:
 
 
 def test_the_systems_clock_passes_on_what_comes_and_else_waits() -> None:
-    from pyflinkstate.runtime.wire.clock import SystemClock
+    from pyflinkstate.runtime.wire.time import SystemClock
 
     mailbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     event = WakeUp()

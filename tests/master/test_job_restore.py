@@ -17,7 +17,7 @@ from support_runtime import PICKLED, ManualClock, handle, metadata
 from test_job import RARELY, Table
 
 from pyflinkstate import FileSink, SplitEpoch, TypeInformation, Types, WatermarkStrategy
-from pyflinkstate.api.time import NO_WATERMARK
+from pyflinkstate.api import NO_WATERMARK
 from pyflinkstate.backends.format import (
     RAW_KEYED_STATE,
     ByteStreamStateHandle,

@@ -686,12 +686,14 @@ def fail_after_two_epochs(run: JobRun) -> None:
         run.run()
 
 
+@pytest.mark.timeout(60)
 def test_what_it_holds_lasts_from_epoch_to_epoch(storage: CheckpointFolders) -> None:
     out: list[Any] = []
     run_of(buffered(5), out, storage).run()
     assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
+@pytest.mark.timeout(60)
 def test_a_restored_job_has_what_it_held(storage: CheckpointFolders) -> None:
     out: list[Any] = []
     fail_after_two_epochs(run_of(buffered(5), out, storage))
@@ -700,6 +702,7 @@ def test_a_restored_job_has_what_it_held(storage: CheckpointFolders) -> None:
     assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
 def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
     storage: CheckpointFolders, before: int, after: int
@@ -713,6 +716,7 @@ def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
     assert sorted(value for given in out for value in given) == list(range(12))
 
 
+@pytest.mark.timeout(60)
 def test_records_of_one_partition_are_rebalanced_over_several_subtasks(storage: CheckpointFolders) -> None:
     env: Any = None
     out: list[Any] = []
@@ -729,6 +733,7 @@ def ways(made: DataStream, parallelism: int) -> list[Partitioning]:
     return [branch.input.partitioning for branch in branches if branch.input is not None]
 
 
+@pytest.mark.timeout(60)
 def test_records_stay_where_they_are_if_there_are_as_many_subtasks() -> None:
     env: Any = None
     one = DataStream(env, numbers())

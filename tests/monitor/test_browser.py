@@ -18,7 +18,7 @@ from support_web import EVIL, events, monitor_with, stories_at, story
 
 from pyflinkstate.errors import JobCancelledError, UserFunctionError
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.jobs import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart

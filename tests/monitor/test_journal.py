@@ -21,12 +21,11 @@ from support_runtime import PATIENCE_S, raising
 from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with, read_journal, stories_at
 
 from pyflinkstate.errors import CheckpointError, UserFunctionError
-from pyflinkstate.monitor import api, dead_jobs, recorder as recording
+from pyflinkstate.monitor import api, dead_jobs, jobs as recording
 from pyflinkstate.monitor.dead_jobs import Follower
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.jobs import Jobs
+from pyflinkstate.monitor.jobs import Jobs, Recorder
 from pyflinkstate.monitor.journal import Journal, JournalReader, decode, decode_all, encode
-from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import ChainNode
@@ -119,18 +118,28 @@ def test_a_failed_write_spoils_no_later_one(tmp_path: Path) -> None:
     assert read_journal(str(tmp_path)) == [event(1), event(3)]
 
 
-class Full:
-    """A file system on which nothing more can be written, but everything else goes on."""
+class Failing:
+    """A file system of which one method raises an error for some paths; everything else goes on."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, method: str, error: int, ending: str = "") -> None:
         self._inner = inner
+        self._method = method
+        self._error = OSError(error, os.strerror(error))
+        self._ending = ending
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        method = getattr(self._inner, name)
+        if name != self._method:
+            return method
 
-    def open_append_stream(self, path: str) -> Any:
-        self._inner.open_append_stream(path).close()
-        raise OSError(errno.ENOSPC, "no space left on device")
+        def failing(path: str) -> Any:
+            opened = method(path)
+            if not path.endswith(self._ending):
+                return opened
+            opened.close()
+            raise self._error
+
+        return failing
 
 
 def test_a_full_disk_costs_nothing_that_was_told_before(tmp_path: Path) -> None:
@@ -138,9 +147,9 @@ def test_a_full_disk_costs_nothing_that_was_told_before(tmp_path: Path) -> None:
     for number in range(200):
         journal.write([encode(event(number))])
     before = read_journal(str(tmp_path))
-    good, journal._fs = journal._fs, Full(journal._fs)
+    good, journal._fs = journal._fs, Failing(journal._fs, "open_append_stream", errno.ENOSPC)
     for number in range(200, 250):
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(OSError, match="No space"):
             journal.write([encode(event(number))])
     kept = read_journal(str(tmp_path))
     assert kept == before[-len(kept) :]
@@ -192,28 +201,12 @@ def test_if_one_file_cannot_be_read_all_of_them_are_read_later(tmp_path: Path) -
     for number in range(3):
         journal.write([encode(event(number))])
     last = sorted((tmp_path / "journal").iterdir())[-1]
-    good, reader._fs = reader._fs, Unreadable(reader._fs, last.name)
-    with pytest.raises(OSError, match="input/output error"):
+    good, reader._fs = reader._fs, Failing(reader._fs, "open_input_file", errno.EIO, last.name)
+    with pytest.raises(OSError, match="Input/output error"):
         reader.read_new()
     reader._fs = good
     assert reader.read_new() == [event(number) for number in range(3)]
     assert reader.read_new() == []
-
-
-class Unreadable:
-    """A file system of which one file cannot be read."""
-
-    def __init__(self, inner: Any, name: str) -> None:
-        self._inner = inner
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def open_input_file(self, path: str) -> Any:
-        if path.endswith(self._name):
-            raise OSError(errno.EIO, "input/output error")
-        return self._inner.open_input_file(path)
 
 
 def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
@@ -446,12 +439,10 @@ def ran(run: JobRun, journal: bool = True) -> Job:
     return run.run()
 
 
-class Told:
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> None:
-        self.times += 1
+def followed(storage: CheckpointFolders) -> tuple[Follower, Jobs, list[None]]:
+    """Return what follows a folder, what it shows, and an item for each time that it told of a change."""
+    jobs, told = Jobs(), list[None]()
+    return Follower(storage.uri, jobs, lambda: told.append(None)), jobs, told
 
 
 def epochs(jobs: Jobs) -> list[int]:
@@ -463,19 +454,18 @@ def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: Checkpoin
     (journal,) = Path(storage.uri, job.job_id, "journal").iterdir()
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:2]))
-    jobs, told = Jobs(), Told()
-    follower = Follower(storage.uri, jobs, told)
+    follower, jobs, told = followed(storage)
     assert epochs(jobs) == [1]
     follower.look()
-    assert told.times == 0
+    assert len(told) == 0
     journal.write_bytes(b"".join(lines)[:-10])
     follower.look()
-    assert (epochs(jobs), told.times) == ([4], 1)
+    assert (epochs(jobs), len(told)) == ([4], 1)
     (shown,) = jobs.begun()
     assert not shown.story.is_over
     journal.write_bytes(b"".join(lines))
     follower.look()
-    assert (epochs(jobs), told.times) == ([4], 2)
+    assert (epochs(jobs), len(told)) == ([4], 2)
     assert shown.story.status == "FINISHED"
     (again,) = stories_at(storage.uri)
     assert shown.story.measured.totals == again.measured.totals
@@ -484,14 +474,13 @@ def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: Checkpoin
 
 def test_a_job_that_appears_is_shown(run: JobRun, storage: CheckpointFolders) -> None:
     ran(run)
-    jobs, told = Jobs(), Told()
-    follower = Follower(storage.uri, jobs, told)
+    follower, jobs, told = followed(storage)
     second = ran(run)
     follower.look()
     assert [shown.story.job["job_id"] for shown in jobs.begun()][-1] == second.job_id
-    assert (len(jobs.begun()), told.times) == (2, 1)
+    assert (len(jobs.begun()), len(told)) == (2, 1)
     follower.look()
-    assert (len(jobs.begun()), told.times) == (2, 1)
+    assert (len(jobs.begun()), len(told)) == (2, 1)
 
 
 def test_a_job_without_a_journal_is_read_anew_when_it_has_another_checkpoint(
@@ -501,12 +490,11 @@ def test_a_job_without_a_journal_is_read_anew_when_it_has_another_checkpoint(
     history = Path(storage.uri, job.job_id, "checkpoints.json")
     whole = history.read_bytes()
     history.write_bytes(b"[]")
-    jobs, told = Jobs(), Told()
-    follower = Follower(storage.uri, jobs, told)
+    follower, jobs, told = followed(storage)
     assert [len(shown.story.checkpoints.recent) for shown in jobs.begun()] == [0]
     history.write_bytes(whole)
     follower.look()
-    assert told.times == 1
+    assert len(told) == 1
     assert [len(shown.story.checkpoints.recent) > 0 for shown in jobs.begun()] == [True]
 
 
@@ -514,8 +502,7 @@ def test_events_that_make_no_sense_cost_the_job_its_page_and_not_the_others(
     run: JobRun, storage: CheckpointFolders
 ) -> None:
     first, second = ran(run), ran(run)
-    jobs = Jobs()
-    follower = Follower(storage.uri, jobs, lambda: None)
+    follower, jobs, _ = followed(storage)
     (journal,) = Path(storage.uri, first.job_id, "journal").iterdir()
     with journal.open("ab") as file:
         file.write(encode({"event": "epoch", "at": 1, "totals": 7}))
@@ -552,8 +539,7 @@ def test_a_job_that_cannot_be_read_is_read_later_and_costs_no_other_job_its_news
     lines = [file.read_bytes().splitlines(keepends=True) for file in files]
     for file, all_lines in zip(files, lines, strict=True):
         file.write_bytes(b"".join(all_lines[:2]))
-    jobs, told = Jobs(), Told()
-    follower = Follower(storage.uri, jobs, told)
+    follower, jobs, told = followed(storage)
     assert epochs(jobs) == [1, 1]
     for journal in new:
         (aside / journal.parent.name).rename(journal.parent)
@@ -564,12 +550,12 @@ def test_a_job_that_cannot_be_read_is_read_later_and_costs_no_other_job_its_news
         journal.rename(aside / str(number))
         journal.write_text("no folder")
     follower.look()
-    assert (sorted(epochs(jobs)), told.times) == ([1, 4, 4], 1)
+    assert (sorted(epochs(jobs)), len(told)) == ([1, 4, 4], 1)
     for number, journal in enumerate(broken):
         journal.unlink()
         (aside / str(number)).rename(journal)
     follower.look()
-    assert (epochs(jobs), told.times) == ([4] * 4, 2)
+    assert (epochs(jobs), len(told)) == ([4] * 4, 2)
 
 
 def test_what_could_not_be_made_of_a_folder_is_made_later(
@@ -578,8 +564,7 @@ def test_what_could_not_be_made_of_a_folder_is_made_later(
     """What its journal told meanwhile is not lost."""
     journal = Path(storage.uri, ran(run).job_id, "journal")
     journal.rename(away := Path(storage.uri, "away"))
-    jobs = Jobs()
-    follower = Follower(storage.uri, jobs, lambda: None)
+    follower, jobs, _ = followed(storage)
     away.rename(journal)
     with monkeypatch.context() as patch:
         patch.setattr(dead_jobs, "_story", raising(OSError("the disk is away")))

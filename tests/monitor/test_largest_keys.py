@@ -16,7 +16,7 @@ from support_web import EVIL, browser_of, monitor_with, stories_at
 from tiers import cases
 
 from pyflinkstate import notebook
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Types
 from pyflinkstate.monitor.largest_keys import LargestKeys, largest_keys
 from pyflinkstate.monitor.story import LogTail
 from pyflinkstate.runtime.master.observe import CheckpointStats, JobExecutionResult

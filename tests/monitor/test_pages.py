@@ -9,6 +9,8 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,14 +20,12 @@ from support_job import GrowingSource, JobRun
 from support_runtime import PATIENCE_S
 from support_web import EVIL, JOB_ID, Answer, Browser, browser_of, exchange, monitor_with, parse, show, story
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.metrics import ReportedMetric
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import KeyedProcessFunction, ReportedMetric, Types
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api
+from pyflinkstate.monitor.api import PROMETHEUS_TYPE, prometheus_text, samples
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.metrics import PROMETHEUS_TYPE, prometheus_text, samples
-from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.jobs import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.monitor.web import pages
 from pyflinkstate.runtime.master.loop import Job
@@ -173,17 +173,15 @@ def test_a_name_that_utf_8_cannot_say_is_shown_without_it() -> None:
     monitor.close()
 
 
-def test_a_page_does_not_keep_jobs_in_memory(run: JobRun) -> None:
-    monitor, job, browser = live(run, None)
-    for _ in job.run():
-        pass
+def test_a_page_does_not_keep_jobs_in_memory(run: JobRun, live: Callable[..., tuple[Job, Browser]]) -> None:
+    job, browser = live()
+    list(job.run())
     known = weakref.ref(job)
     del job
     run.listeners = ()
     gc.collect()
     assert known() is None
     assert len(browser.ask("/api/jobs").json()["jobs"]) == 1
-    monitor.close()
 
 
 def test_answers_of_older_versions_are_not_kept() -> None:
@@ -198,15 +196,21 @@ def test_answers_of_older_versions_are_not_kept() -> None:
     monitor.close()
 
 
-def live(run: JobRun, savepoints: str | None) -> tuple[Monitor, Job, Browser]:
-    """Return a job with its page; the job has not begun."""
+@pytest.fixture
+def live(run: JobRun) -> Iterator[Callable[..., tuple[Job, Browser]]]:
+    """Make a job with its page; the job has not begun."""
     monitor = Monitor(WebPageSettings(), run.clock)
-    assert run.storage is not None
-    observer = monitor.observe(run.storage.uri)
-    run.listeners = (observer,)
-    job = run.job()
-    monitor.attach(observer, job, savepoints)
-    return monitor, job, browser_of(monitor).enter()
+
+    def live(savepoints: str | None = None) -> tuple[Job, Browser]:
+        assert run.storage is not None
+        observer = monitor.observe(run.storage.uri)
+        run.listeners = (observer,)
+        job = run.job()
+        monitor.attach(observer, job, savepoints)
+        return job, browser_of(monitor).enter()
+
+    yield live
+    monitor.close()
 
 
 def posted(browser: Browser, job: Job, action: str) -> tuple[int, Any]:
@@ -215,56 +219,49 @@ def posted(browser: Browser, job: Job, action: str) -> tuple[int, Any]:
     return answer.status, answer.json()["message"]
 
 
-def in_first_epoch(run: JobRun, do: Any) -> None:
-    """Do something while the first epoch runs and the page knows of the job."""
-    known, done = threading.Event(), threading.Event()
+def acted(run: JobRun, live: tuple[Job, Browser], action: str) -> Any:
+    """Act on a job in its first epoch, when the page knows of it; return the answer after its end."""
+    job, browser = live
+    known = threading.Event()
+    told: list[Any] = []
     recorder = next(one for one in run.listeners if isinstance(one, Recorder))
     recorder._changed = known.set
 
     def hook(request: Any) -> None:
-        if not done.is_set():
-            done.set()
+        if not told:
             assert known.wait(PATIENCE_S)
-            do()
+            told.append(posted(browser, job, action))
 
     run.runner.before = hook
+    with suppress(JobCancelledError):
+        list(job.run())
+    (answer,) = told
+    return answer
 
 
-def test_a_job_is_cancelled_from_its_page(run: JobRun) -> None:
-    monitor, job, browser = live(run, None)
-    told: list[Any] = []
-    in_first_epoch(run, lambda: told.append(posted(browser, job, "cancel")))
-    with pytest.raises(JobCancelledError):
-        for _ in job.run():
-            pass
-    assert told == [(202, "The job is being cancelled.")]
+def test_a_job_is_cancelled_from_its_page(run: JobRun, live: Callable[..., tuple[Job, Browser]]) -> None:
+    job, browser = live()
+    assert acted(run, (job, browser), "cancel") == (202, "The job is being cancelled.")
     assert browser.ask(f"/api/jobs/{job.job_id}").json()["status"] == "CANCELED"
     assert posted(browser, job, "cancel") == (409, "The job is not running any more.")
-    monitor.close()
 
 
-def test_a_job_is_stopped_with_a_savepoint_from_its_page(run: JobRun, tmp_path: Any) -> None:
-    monitor, job, browser = live(run, str(tmp_path / "savepoints"))
-    in_first_epoch(run, lambda: posted(browser, job, "stop"))
-    for _ in job.run():
-        pass
+def test_a_job_is_stopped_with_a_savepoint_from_its_page(
+    run: JobRun, live: Callable[..., tuple[Job, Browser]], tmp_path: Path
+) -> None:
+    job, browser = live(str(tmp_path / "savepoints"))
+    assert acted(run, (job, browser), "stop")[0] == 202
     shown = browser.ask(f"/api/jobs/{job.job_id}/checkpoints").json()
     assert shown["counts"]["savepoints"] == 1
     savepoint = next(one for one in shown["checkpoints"] if one["is_savepoint"])
     assert savepoint["uri"].startswith(str(tmp_path / "savepoints"))
     assert browser.ask(f"/api/jobs/{job.job_id}").json()["status"] == "FINISHED"
-    monitor.close()
 
 
-def test_a_savepoint_needs_a_directory(run: JobRun) -> None:
-    monitor, job, browser = live(run, None)
-    told: list[Any] = []
-    in_first_epoch(run, lambda: told.append(posted(browser, job, "savepoint")))
-    for _ in job.run():
-        pass
-    assert told[0][0] == 409
-    assert "set_default_savepoint_directory()" in told[0][1]
-    monitor.close()
+def test_a_savepoint_needs_a_directory(run: JobRun, live: Callable[..., tuple[Job, Browser]]) -> None:
+    status, text = acted(run, live(), "savepoint")
+    assert status == 409
+    assert "set_default_savepoint_directory()" in text
 
 
 # --- questions to live state over HTTP: who may ask, what is answered, and what is refused --------

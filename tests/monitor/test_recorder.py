@@ -14,15 +14,13 @@ from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 from support_web import read_journal
 
-from pyflinkstate.api.functions import ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api import OutputTag, ProcessFunction
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
-from pyflinkstate.monitor import recorder as recording
-from pyflinkstate.monitor.api import operators
+from pyflinkstate.monitor import jobs as recording
+from pyflinkstate.monitor.api import operators, samples
 from pyflinkstate.monitor.events import _value
+from pyflinkstate.monitor.jobs import LEAST_BYTES, Recorder
 from pyflinkstate.monitor.journal import Journal
-from pyflinkstate.monitor.metrics import samples
-from pyflinkstate.monitor.recorder import LEAST_BYTES, Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master.job_reporter import PHASES, JobReporter
 from pyflinkstate.runtime.master.loop import Job
@@ -46,11 +44,16 @@ pytestmark = pytest.mark.timeout(60)
 EVIL = "<script>alert(1)</script>"
 
 
-def recorded(run: JobRun) -> tuple[Job, Recorder]:
-    """Run a job to its end, with a recorder; failures are recorded too."""
+def watched(run: JobRun) -> tuple[Job, Recorder]:
+    """Return a job that does not run yet, and its recorder."""
     recorder = Recorder(run.clock, None if run.storage is None else run.storage.uri)
     run.listeners = (recorder,)
-    job = run.job()
+    return run.job(), recorder
+
+
+def recorded(run: JobRun) -> tuple[Job, Recorder]:
+    """Run a job to its end, with a recorder; failures are recorded too."""
+    job, recorder = watched(run)
     try:
         for _ in job.run():
             pass
@@ -65,6 +68,14 @@ def retold(storage: CheckpointFolders, job: Job) -> JobStory:
     for event in read_journal(f"{storage.uri}/{job.job_id}"):
         story.take(event)
     return story
+
+
+def held_back(run: JobRun, queue_bytes: int) -> tuple[Recorder, threading.Event]:
+    """Return a recorder of a job that has begun, which takes events only when the event is set."""
+    held = threading.Event()
+    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=queue_bytes)
+    recorder.on_start(_description())
+    return recorder, held
 
 
 def known(story: JobStory) -> dict[str, Any]:
@@ -147,9 +158,7 @@ def test_a_few_records_of_a_stream_are_told_while_somebody_looks(run: JobRun) ->
     counts = StatefulNode(shared, lambda n: n % 2, PICKLED, KeyedAside(), "count", uid="counts")
     run.end = counts
     run.others = [SinkNode(shared, DriverSink(lambda _, values: None), "all")]
-    recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
-    run.listeners = (recorder,)
-    job = run.job()
+    job, recorder = watched(run)
     wanted = ["numbers-0", "shared-1", "counts"]
 
     def look(request: Any) -> None:
@@ -174,9 +183,7 @@ def test_a_few_records_of_a_stream_are_told_while_somebody_looks(run: JobRun) ->
 
 def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobRun) -> None:
     run.end = ChainNode(numbers(), "map", lambda n: "x" * 10_000, "wide")
-    recorder = Recorder(run.clock)
-    run.listeners = (recorder,)
-    job = run.job()
+    job, recorder = watched(run)
     sink = next(one for one in describe(job._actions.plan, "", "").vertices if one.kind == "sink")
     job.sample(sink.id, 60_000)
     list(job.run())
@@ -187,9 +194,7 @@ def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobR
 
 def test_a_record_that_cannot_be_shown_does_not_fail_the_job(run: JobRun) -> None:
     run.end = ChainNode(numbers(), "map", lambda n: Unspeakable(), "odd")
-    recorder = Recorder(run.clock)
-    run.listeners = (recorder,)
-    job = run.job()
+    job, recorder = watched(run)
     job.sample("sink-1", 60_000)
     list(job.run())
     assert "whose repr raised" in recorder.story.samples["sink-1"]["records"][0]
@@ -340,11 +345,7 @@ def test_a_storage_that_fails_costs_the_journal_and_not_the_job(
 
 def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None:
     """The job does not wait, even if nobody takes the events away."""
-    held = threading.Event()
-    recorder = Recorder(
-        run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=4 * LEAST_BYTES
-    )
-    recorder.on_start(_description())
+    recorder, held = held_back(run, 4 * LEAST_BYTES)
     for number in range(50):
         recorder.on_commit(number, 1)
     held.set()
@@ -354,9 +355,7 @@ def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None
 
 def test_what_waits_is_bounded_in_bytes(run: JobRun) -> None:
     """A few reports of a large job take as much as many of a small one."""
-    held = threading.Event()
-    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=1 << 20)
-    recorder.on_start(_description())
+    recorder, held = held_back(run, 1 << 20)
     counts = {f"count[{n}]": {"count.records_in": n} for n in range(2000)}
     for number in range(20):
         report = EpochReport(EpochStats(number, 1, 1, 0), {}, counts, {}, {}, {})
@@ -369,12 +368,8 @@ def test_what_waits_is_bounded_in_bytes(run: JobRun) -> None:
 
 def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job does not wait longer for its end than it has to, and the thread ends later."""
-    monkeypatch.setattr("pyflinkstate.monitor.recorder.END_TIMEOUT_S", 0.0)
-    held = threading.Event()
-    recorder = Recorder(
-        run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=4 * LEAST_BYTES
-    )
-    recorder.on_start(_description())
+    monkeypatch.setattr("pyflinkstate.monitor.jobs.END_TIMEOUT_S", 0.0)
+    recorder, held = held_back(run, 4 * LEAST_BYTES)
     for number in range(50):
         recorder.on_commit(number, 1)
     recorder.on_end(JobStatus.FINISHED)
@@ -427,7 +422,7 @@ def test_an_event_that_cannot_be_recorded_costs_no_other_one(
 
 def test_a_backlog_is_written_a_piece_at_a_time(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """However fast events come, those of a moment are written when it is over."""
-    monkeypatch.setattr("pyflinkstate.monitor.recorder.WRITE_EVERY_S", 0.0)
+    monkeypatch.setattr("pyflinkstate.monitor.jobs.WRITE_EVERY_S", 0.0)
     recorder = Recorder(run.clock)
     written: list[int] = []
     monkeypatch.setattr(recorder, "_lines", lambda make: [b"line"])

@@ -18,9 +18,9 @@ from support_web import EVIL, JOB_ID, story
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.metrics.otel import OpenTelemetryReporter
 from pyflinkstate.metrics.reporter import MetricReporter, ReportedMetric
+from pyflinkstate.monitor.api import all_metrics, prometheus_text
 from pyflinkstate.monitor.hub import Monitor, Reporting
 from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.metrics import all_metrics, prometheus_text
 
 pytestmark = pytest.mark.timeout(60)
 

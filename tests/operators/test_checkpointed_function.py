@@ -8,10 +8,10 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
+from slot_functions import Mean
 from support_runtime import PICKLED
 
 from pyflinkstate import (
-    AggregateFunction,
     CheckpointedFunction,
     CheckpointListener,
     DataStream,
@@ -623,18 +623,8 @@ def test_a_rolling_reduce_function_keeps_its_operator_state_and_is_told_of_check
     assert second.process_element(("a", 3)) == [("a", 2, [4, -5])]
 
 
-class CheckpointedSum(AggregateFunction, CheckpointedMap):
-    def create_accumulator(self) -> Any:
-        return 0
-
-    def add(self, value: Any, accumulator: Any) -> Any:
-        return accumulator + 1
-
-    def get_result(self, accumulator: Any) -> Any:
-        return accumulator
-
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
-        return acc_a + acc_b
+class CheckpointedMean(Mean, CheckpointedMap):
+    """Combines elements."""
 
 
 def windows() -> Any:
@@ -651,7 +641,7 @@ COMBINING = r"Checkpointed.* is a .* make the window function one"
         (lambda: stream().key_by(CheckpointedSelector()), SELECTOR),
         (lambda: stream().partition_custom(lambda key, _: 0, CheckpointedSelector()), SELECTOR),
         (lambda: windows().reduce(CheckpointedReduce()), COMBINING),
-        (lambda: windows().aggregate(CheckpointedSum()), COMBINING),
+        (lambda: windows().aggregate(CheckpointedMean()), COMBINING),
     ],
 )
 def test_what_says_where_records_go_or_combines_elements_of_windows_cannot_be_one(

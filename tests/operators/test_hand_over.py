@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
+from support_windows import Listing
 
 from pyflinkstate import (
-    AggregateFunction,
     CoProcessFunction,
     CountTrigger,
     DataStream,
@@ -258,26 +258,16 @@ def test_batch_reduce() -> None:
     assert harness.process_watermark(2**63 - 1) == [("a", [0, 0]), ("b", [0, 0])]
 
 
-class Summed(AggregateFunction):
-    def create_accumulator(self) -> list[Any]:
-        return []
-
+class ListedNumbers(Listing):
     def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
-        accumulator.append(value[1])
-        return accumulator
-
-    def get_result(self, accumulator: list[Any]) -> list[Any]:
-        return accumulator
-
-    def merge(self, acc_a: list[Any], acc_b: list[Any]) -> list[Any]:
-        return acc_a + acc_b
+        return super().add(value[1], accumulator)
 
 
 def test_results_of_windows_whose_contents_stay() -> None:
     def windows(records: DataStream) -> Any:
         return records.key_by(by_name).window(GlobalWindows.create()).trigger(CountTrigger.of(1))
 
-    aggregating = harness_of(lambda records: windows(records).aggregate(Summed()))
+    aggregating = harness_of(lambda records: windows(records).aggregate(ListedNumbers()))
     for key, number in RECORDS:
         aggregating.process_element((key, number), 0)
     assert aggregating.extract_output_values() == [numbers for _, numbers in HISTORIES]

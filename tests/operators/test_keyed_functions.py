@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from support_windows import WindowHarness
 
 from pyflinkstate import Row, Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError
@@ -20,6 +19,8 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     RollingReduce,
     key_order,
 )
+from pyflinkstate.runtime.wire import MAX_WATERMARK
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 RECORDS = [("a", 3, "x"), ("a", 1, "y"), ("b", 7, "z"), ("a", 1, "w"), ("a", 5, "v"), ("a", 5, "u")]
 
@@ -32,10 +33,11 @@ FUNCTIONS = {
 }
 
 
-def run(reduce: Any, records: Iterable[tuple[Any, Any]]) -> list[Any]:
-    harness = WindowHarness(reduce)
-    results = [value for key, record in records for value, _ in harness.process(key, record)]
-    return results + [value for value, _ in harness.advance()]
+def run(reduce: Any, records: Sequence[tuple[Any, Any]]) -> list[Any]:
+    keys = iter([key for key, _ in records])
+    harness = KeyedOneInputOperatorHarness(reduce, lambda _: next(keys))
+    results = [value for _, record in records for value in harness.process_element(record)]
+    return results + harness.process_watermark(MAX_WATERMARK)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -81,11 +83,10 @@ def test_in_batch_mode_keys_come_in_flinks_order(keys: list[Any], order: list[An
 
 
 def test_in_batch_mode_nothing_comes_before_the_end_and_nothing_twice() -> None:
-    harness = WindowHarness(BatchReduce(operator.add))
-    assert harness.process("a", 1) == []
-    assert harness.advance(2**62) == []
-    assert [value for value, _ in harness.advance()] == [1]
-    harness.assert_empty()
+    harness = KeyedOneInputOperatorHarness(BatchReduce(operator.add), str)
+    assert (harness.process_element(1), harness.process_watermark(2**62)) == ([], [])
+    assert harness.process_watermark(MAX_WATERMARK) == [1]
+    assert harness.backend.num_key_value_state_entries() == 0
 
 
 def test_a_plain_value_is_its_own_field_0() -> None:
@@ -114,10 +115,9 @@ def test_a_record_of_numpys_has_fields() -> None:
 
 @pytest.mark.parametrize("func", [FieldReduce(1, operator.add), RecordChoice("n", operator.lt)])
 def test_another_field_of_a_plain_value_is_refused_at_the_second_record(func: Any) -> None:
-    harness = WindowHarness(RollingReduce(func))
-    harness.process("k", 1)
     with pytest.raises(BadRecordError, match="the plain value 1 has no field"):
-        harness.process("k", 2)
+        run(RollingReduce(func), [("k", 1), ("k", 2)])
+    assert run(RollingReduce(func), [("k", 1)]) == [1]
 
 
 @pytest.mark.parametrize("position", [1.0, None, True, (1,)])

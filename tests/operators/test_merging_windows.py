@@ -69,61 +69,70 @@ def windows():
     return MergingWindowSet(GAP, Stored())
 
 
+def windows_of(bounds):
+    return [window(*each) for each in bounds]
+
+
+#: Steps: a window that is added, what it becomes, and what is merged: the merged window, the windows, its
+#: state window, and the other state windows. At the end, the state windows of some windows.
+MERGED = {
+    "windows apart are their own state windows": (
+        [((0, 4), (0, 4), []), ((5, 8), (5, 8), [])],
+        {(0, 4): (0, 4), (5, 8): (5, 8), (1, 2): None},
+    ),
+    "growing keeps the state window": (
+        [
+            ((0, 3), (0, 3), []),
+            ((1, 4), (0, 4), [((0, 4), [(0, 3)], (0, 3), [])]),
+            ((-1, 1), (-1, 4), [((-1, 4), [(0, 4)], (0, 3), [])]),
+        ],
+        {(-1, 4): (0, 3), (0, 4): None},
+    ),
+    "three become one": (
+        [
+            ((10, 13), (10, 13), []),
+            ((0, 3), (0, 3), []),
+            ((5, 8), (5, 8), []),
+            ((3, 10), (0, 13), [((0, 13), [(0, 3), (5, 8), (10, 13)], (0, 3), [(5, 8), (10, 13)])]),
+        ],
+        {(0, 13): (0, 3)},
+    ),
+    "a window that covers others is none of theirs": (
+        [
+            ((1, 3), (1, 3), []),
+            ((5, 8), (5, 8), []),
+            ((0, 9), (0, 9), [((0, 9), [(1, 3), (5, 8)], (1, 3), [(5, 8)])]),
+        ],
+        {(0, 9): (1, 3)},
+    ),
+    "a window inside another merges nothing": (
+        [((1, 10), (1, 10), []), ((3, 5), (1, 10), []), ((1, 10), (1, 10), [])],
+        {(1, 10): (1, 10)},
+    ),
+    "adding the same window keeps its state window": (
+        [((0, 3), (0, 3), []), ((2, 6), (0, 6), [((0, 6), [(0, 3)], (0, 3), [])]), ((0, 6), (0, 6), [])],
+        {(0, 6): (0, 3)},
+    ),
+    "windows that touch merge": (
+        [((0, 3), (0, 3), []), ((3, 6), (0, 6), [((0, 6), [(0, 3)], (0, 3), [])])],
+        {(0, 6): (0, 3)},
+    ),
+}
+
+
 class TestMergingWindowSet:
-    def test_windows_apart_are_their_own_state_windows(self, windows):
-        for each in (window(0, 4), window(5, 8)):
-            assert windows.add_window(each, never) == each
-            assert windows.get_state_window(each) == each
-        assert windows.get_state_window(window(1, 2)) is None
-
-    def test_growing_keeps_the_state_window(self, windows):
+    @pytest.mark.parametrize("name", MERGED)
+    def test_what_is_merged(self, name, windows):
+        steps, state_windows = MERGED[name]
         merges = Merges()
-        windows.add_window(window(0, 3), merges)
-        assert merges.taken() == []
-        assert windows.add_window(window(1, 4), merges) == window(0, 4)
-        assert merges.taken() == [(window(0, 4), [window(0, 3)], window(0, 3), [])]
-        assert windows.add_window(window(-1, 1), merges) == window(-1, 4)
-        assert merges.taken() == [(window(-1, 4), [window(0, 4)], window(0, 3), [])]
-        assert windows.get_state_window(window(-1, 4)) == window(0, 3)
-        assert windows.get_state_window(window(0, 4)) is None
-
-    def test_three_become_one(self, windows):
-        merges = Merges()
-        for each in (window(10, 13), window(0, 3), window(5, 8)):
-            windows.add_window(each, never)
-        assert windows.add_window(window(3, 10), merges) == window(0, 13)
-        assert merges.taken() == [
-            (
-                window(0, 13),
-                [window(0, 3), window(5, 8), window(10, 13)],
-                window(0, 3),
-                [window(5, 8), window(10, 13)],
-            )
-        ]
-        assert windows.get_state_window(window(0, 13)) == window(0, 3)
-
-    def test_a_window_that_covers_others_is_none_of_theirs(self, windows):
-        merges = Merges()
-        windows.add_window(window(1, 3), never)
-        windows.add_window(window(5, 8), never)
-        assert windows.add_window(window(0, 9), merges) == window(0, 9)
-        assert merges.taken() == [(window(0, 9), [window(1, 3), window(5, 8)], window(1, 3), [window(5, 8)])]
-
-    def test_a_window_inside_another_merges_nothing(self, windows):
-        windows.add_window(window(1, 10), never)
-        assert windows.add_window(window(3, 5), never) == window(1, 10)
-        assert windows.add_window(window(1, 10), never) == window(1, 10)
-        assert windows.get_state_window(window(1, 10)) == window(1, 10)
-
-    def test_adding_the_same_window_keeps_its_state_window(self, windows):
-        windows.add_window(window(0, 3), never)
-        windows.add_window(window(2, 6), Merges())
-        assert windows.add_window(window(0, 6), never) == window(0, 6)
-        assert windows.get_state_window(window(0, 6)) == window(0, 3)
-
-    def test_windows_that_touch_merge(self, windows):
-        windows.add_window(window(0, 3), never)
-        assert windows.add_window(window(3, 6), Merges()) == window(0, 6)
+        for added, result, calls in steps:
+            assert windows.add_window(window(*added), merges) == window(*result)
+            assert merges.taken() == [
+                (window(*merged), windows_of(parts), window(*state_window), windows_of(others))
+                for merged, parts, state_window, others in calls
+            ]
+        for each, expected in state_windows.items():
+            assert windows.get_state_window(window(*each)) == (expected and window(*expected))
 
     def test_retired_windows_are_gone(self, windows):
         windows.add_window(window(0, 3), never)

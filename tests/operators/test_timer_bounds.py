@@ -17,7 +17,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow
+from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow
 from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 from pyflinkstate.testing import MAX_WATERMARK, KeyedOneInputOperatorHarness
 

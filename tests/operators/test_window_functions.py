@@ -1,11 +1,9 @@
 """Contents and functions of windows: reduced, aggregated or all elements; state of window and key."""
 
 import pytest
-from slot_functions import Mean
-from support_windows import Collect, CollectInContext, WindowHarness, fired
+from support_windows import Collect, CollectInContext, Listing, Mean, WindowHarness
 
 from pyflinkstate import (
-    AggregateFunction,
     AllWindowFunction,
     CountTrigger,
     EventTimeSessionWindows,
@@ -27,33 +25,36 @@ TEN = TumblingEventTimeWindows.of(10)
 
 
 class TestContents:
-    def test_reduce_passes_its_value_through(self):
-        harness = WindowHarness(window_operator(TEN, contents=lambda old, new: old * 10 + new))
-        for value in (1, 2, 3):
+    @pytest.mark.parametrize(
+        ("options", "values", "stored", "result"),
+        [
+            ({"contents": lambda old, new: old * 10 + new}, (1, 2, 3), 123, 123),
+            ({"contents": lambda old, new: old + new}, (0,), 0, 0),
+            ({"contents": Mean(), "contents_type": Types.LIST(Types.LONG())}, (3, 4), [7, 2], 3.5),
+            ({"contents": Mean(), "function": Collect()}, (1, 2, 6), [9, 3], ("a", [3.0])),
+            ({"contents": Mean(), "function": CollectInContext()}, (2,), [2, 1], ("a", [2])),
+            ({"contents": max, "function": CollectInContext()}, (2, 3), 3, ("a", [3])),
+            ({"contents": list, "function": CollectInContext()}, (2, 3), [2, 3], ("a", [2, 3])),
+        ],
+        ids=[
+            "a reduced value passes through",
+            "a reduced zero is a result",
+            "an aggregated value passes through",
+            "aggregated, with a window function",
+            "aggregated, with a process function",
+            "reduced, with a process function",
+            "all elements",
+        ],
+    )
+    def test_what_is_kept_and_what_comes_out(self, options, values, stored, result):
+        harness = WindowHarness(window_operator(TEN, **options))
+        for value in values:
             harness.process("a", value, value)
-        assert harness.entries() == {"window-contents": {("a", TimeWindow(0, 10)): 123}}
-        assert harness.advance(9) == [(123, 9)]
+        assert harness.entries() == {"window-contents": {("a", TimeWindow(0, 10)): stored}}
+        if type(result) is tuple:
+            result = (result[0], TimeWindow(0, 10), result[1])
+        assert harness.advance(9) == [(result, 9)]
         harness.assert_empty()
-
-    def test_a_reduced_zero_is_a_result(self):
-        harness = WindowHarness(window_operator(TEN, contents=lambda old, new: old + new))
-        harness.process("a", 0, 0)
-        assert harness.advance() == [(0, 9)]
-
-    def test_aggregate_with_a_window_function(self):
-        types = Types.LIST(Types.LONG())
-        operator = window_operator(TEN, contents=Mean(), function=Collect(), contents_type=types)
-        harness = WindowHarness(operator)
-        for value in (1, 2, 6):
-            harness.process("a", value, value)
-        assert harness.entries() == {"window-contents": {("a", TimeWindow(0, 10)): [9, 3]}}
-        assert harness.advance() == [fired("a", 0, 10, 3.0)]
-
-    def test_aggregate_passes_its_result_through(self):
-        harness = WindowHarness(window_operator(TEN, contents=Mean()))
-        harness.process("a", 3, 1)
-        harness.process("a", 4, 2)
-        assert harness.advance() == [(3.5, 9)]
 
     def test_reducing_in_place_changes_neither_other_windows_nor_what_was_emitted(self):
         def extend(old, new):
@@ -67,28 +68,9 @@ class TestContents:
         assert (first, second) == ([([1], 19), ([1], 9)], [([2], 29), ([1, 2], 19)])
 
     def test_aggregating_in_place_does_not_change_what_was_emitted(self):
-        class Listed(AggregateFunction):
-            create_accumulator = list
-
-            def add(self, value, accumulator):
-                accumulator.append(value)
-                return accumulator
-
-            def get_result(self, accumulator):
-                return accumulator
-
-            def merge(self, acc_a, acc_b):
-                return acc_a + acc_b
-
-        harness = WindowHarness(window_operator(TEN, CountTrigger.of(1), contents=Listed()))
+        harness = WindowHarness(window_operator(TEN, CountTrigger.of(1), contents=Listing()))
         emitted = [harness.process("a", value, 0) for value in (1, 2)]
         assert emitted == [[([1], 9)], [([1, 2], 9)]]
-
-    @pytest.mark.parametrize("contents", [list, Mean(), max])
-    def test_with_a_process_function(self, contents):
-        harness = WindowHarness(window_operator(TEN, contents=contents, function=CollectInContext()))
-        harness.process("a", 2, 1)
-        assert harness.advance() == [fired("a", 0, 10, 2)]
 
     def test_a_function_that_changes_its_elements_does_not_change_state(self):
         class Sorting(ProcessWindowFunction):

@@ -28,7 +28,7 @@ from pyflinkstate import (
     Types,
     WindowAssigner,
 )
-from pyflinkstate.api.windows import (
+from pyflinkstate.api import (
     MAX_LONG_VALUE,
     CountWindow,
     GlobalWindow,

@@ -24,7 +24,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.triggers import (
+from pyflinkstate.api import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     Min,

@@ -11,7 +11,7 @@ import traceback
 import attrs
 import pytest
 from hypothesis import example, given, settings, strategies as st
-from support_windows import Collect, WindowHarness
+from support_windows import Collect, Listing, WindowHarness
 
 from pyflinkstate import (
     AggregateFunction,
@@ -33,7 +33,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
+from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators import window_operator
@@ -60,23 +60,6 @@ class Counting(AggregateFunction):
 
     def merge(self, acc_a, acc_b):
         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
-
-
-class Gathering(AggregateFunction):
-    """An accumulator that is changed in place."""
-
-    def create_accumulator(self):
-        return []
-
-    def add(self, value, accumulator):
-        accumulator.append(value)
-        return accumulator
-
-    def get_result(self, accumulator):
-        return accumulator
-
-    def merge(self, acc_a, acc_b):
-        return acc_a + acc_b
 
 
 class Remembering(ProcessWindowFunction):
@@ -128,7 +111,7 @@ CONTENTS = {
     "reduce": {"contents": joined},
     "typed reduce": {"contents": joined, "contents_type": Types.STRING(), "function": Remembering()},
     "aggregate": {"contents": Counting()},
-    "mutable aggregate": {"contents": Gathering(), "function": Collect()},
+    "mutable aggregate": {"contents": Listing(), "function": Collect()},
 }
 numbers = st.integers(1, 20)
 aligned = st.one_of(
@@ -344,26 +327,6 @@ def test_sessions_that_did_not_lie_apart(assigner, lateness, kind, history):
     run(operators, history)
 
 
-@pytest.mark.parametrize(
-    ("assigner", "trigger"),
-    [
-        (TumblingEventTimeWindows(10), CountTrigger(2)),
-        (TumblingEventTimeWindows(10), ContinuousEventTimeTrigger(2)),
-        (TumblingEventTimeWindows(10), PurgingTrigger(CountTrigger(2))),
-        (TumblingEventTimeWindows(10), PurgingTrigger(PurgingTrigger(EventTimeTrigger()))),
-        (TumblingEventTimeWindows(2**62), None),
-        (TumblingProcessingTimeWindows(10), None),
-        (TumblingEventTimeWindows(10), ProcessingTimeTrigger()),
-        (ProcessingTimeSessionWindows(10), None),
-        (CountTumblingWindowAssigner(10), None),
-        (Apart(), None),
-    ],
-    ids=repr,
-)
-def test_what_is_not_known_takes_the_general_way(assigner, trigger):
-    assert WindowHarness(window_operator(assigner, trigger, function=Collect())).operator.fast_way is None
-
-
 class Daily(TumblingEventTimeWindows):
     def assign_windows(self, element, timestamp, context):
         return [TimeWindow(0, 100)]
@@ -383,13 +346,24 @@ class Wider(EventTimeSessionWindows):
 @pytest.mark.parametrize(
     ("assigner", "trigger"),
     [
+        (TumblingEventTimeWindows(10), CountTrigger(2)),
+        (TumblingEventTimeWindows(10), ContinuousEventTimeTrigger(2)),
+        (TumblingEventTimeWindows(10), PurgingTrigger(CountTrigger(2))),
+        (TumblingEventTimeWindows(10), PurgingTrigger(PurgingTrigger(EventTimeTrigger()))),
+        (TumblingEventTimeWindows(2**62), None),
+        (TumblingProcessingTimeWindows(10), None),
+        (TumblingEventTimeWindows(10), ProcessingTimeTrigger()),
+        (ProcessingTimeSessionWindows(10), None),
+        (CountTumblingWindowAssigner(10), None),
+        (Apart(), None),
         (Daily(10), None),
         (TumblingEventTimeWindows(10), Eager()),
         (TumblingEventTimeWindows(10), PurgingTrigger(Eager())),
         (Wider(10), None),
     ],
+    ids=repr,
 )
-def test_a_subclass_takes_the_general_way(assigner, trigger):
+def test_what_is_not_known_such_as_a_subclass_takes_the_general_way(assigner, trigger):
     assert WindowHarness(window_operator(assigner, trigger, function=Collect())).operator.fast_way is None
 
 
@@ -401,18 +375,19 @@ class TestErrors:
     def harness(self, assigner, is_general):
         return WindowHarness(window_operator(assigner, function=Collect()), is_general=is_general)
 
-    @pytest.mark.parametrize("timestamp", [None, MIN_LONG_VALUE])
-    def test_a_record_without_timestamp(self, assigner, is_general, timestamp):
-        with pytest.raises(BadRecordError, match="needs timestamps"):
-            self.harness(assigner, is_general).process("a", 1, timestamp)
-
-    def test_a_window_beyond_64_bits(self, assigner, is_general):
-        with pytest.raises(StateValueError, match="64-bit"):
-            self.harness(assigner, is_general).process("a", 1, MAX_LONG_VALUE)
-
-    def test_none_in_a_list(self, assigner, is_general):
-        with pytest.raises(StateValueError, match="None cannot be added"):
-            self.harness(assigner, is_general).process("a", None, 5)
+    @pytest.mark.parametrize(
+        ("value", "timestamp", "error", "message"),
+        [
+            (1, None, BadRecordError, "needs timestamps"),
+            (1, MIN_LONG_VALUE, BadRecordError, "needs timestamps"),
+            (1, MAX_LONG_VALUE, StateValueError, "64-bit"),
+            (None, 5, StateValueError, "None cannot be added"),
+        ],
+        ids=["no timestamp", "the least", "a window beyond 64 bits", "None in a list"],
+    )
+    def test_what_is_refused(self, assigner, is_general, value, timestamp, error, message):
+        with pytest.raises(error, match=message):
+            self.harness(assigner, is_general).process("a", value, timestamp)
 
     def test_a_time_near_the_bounds(self, assigner, is_general):
         harness = self.harness(assigner, is_general)

@@ -8,9 +8,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from pass_through import Map, same
 from support_job import JobRun
 
-from pyflinkstate.api import MapFunction
 from pyflinkstate.runtime.engine import CodeBook, epochs
 from pyflinkstate.runtime.plan import (
     ChainNode,
@@ -28,10 +28,6 @@ from pyflinkstate.runtime.plan.edges import Edge, Edges, in_order
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.wire import ShippedFunction
-
-
-def same(value: Any) -> Any:
-    return value
 
 
 def source() -> SourceNode:
@@ -135,13 +131,8 @@ def alternating(node: Node, times: int) -> Node:
     """Return maps of unions, each of which has the first stream too: a map is reached on many ways."""
     first = node
     for number in range(times):
-        node = ChainNode(UnionNode((node, first)), "map", Same(), f"map {number}")
+        node = ChainNode(UnionNode((node, first)), "map", Map(), f"map {number}")
     return node
-
-
-class Same(MapFunction):
-    def map(self, value: Any) -> Any:
-        return value
 
 
 def test_each_function_is_shipped_once_however_many_ways_lead_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,5 +177,5 @@ def test_a_function_is_looked_up_without_a_look_at_the_others() -> None:
 
 def mapped_by_own(node: Node, times: int) -> Node:
     for number in range(times):
-        node = ChainNode(node, "map", Same(), f"map {number}")
+        node = ChainNode(node, "map", Map(), f"map {number}")
     return node

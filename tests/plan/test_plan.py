@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pass_through import CoMap
 from slot_functions import Echo
 from support_runtime import PICKLED
 
-from pyflinkstate import CoMapFunction, DataStream, TumblingEventTimeWindows, Types, WatermarkStrategy
+from pyflinkstate import DataStream, TumblingEventTimeWindows, Types, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.plan import (
     ASYNC,
@@ -50,18 +51,14 @@ def test_a_job_without_keys_has_no_operators_with_state() -> None:
     assert (made.source, made.sinks, made.operators) == (root, (end,), ())
 
 
-def test_operators_have_ids_of_name_and_number() -> None:
+def test_operators_have_ids_of_name_and_number_or_a_uid() -> None:
     first = keyed(source())
     second = keyed(ChainNode(first, "map", str, "map"))
-    made = plan(sink(keyed(second, "totals")))
-    assert [operator.operator_id for operator in made.operators] == ["process-1", "process-2", "totals-3"]
-    assert [operator.name for operator in made.operators] == ["process", "process", "totals"]
+    made = plan(sink(keyed(keyed(second, "totals"), uid="spend")))
+    ids = [operator.operator_id for operator in made.operators]
+    assert ids == ["process-1", "process-2", "totals-3", "spend"]
+    assert [operator.name for operator in made.operators] == ["process", "process", "totals", "process"]
     assert made.operator_of(second) is made.operators[1]
-
-
-def test_a_uid_is_the_id() -> None:
-    made = plan(sink(keyed(keyed(source(), uid="spend"), "other")))
-    assert [operator.operator_id for operator in made.operators] == ["spend", "other-2"]
 
 
 def test_nodes_that_several_sinks_hang_on_are_planned_once() -> None:
@@ -72,47 +69,27 @@ def test_nodes_that_several_sinks_hang_on_are_planned_once() -> None:
     assert [operator.operator_id for operator in made.operators] == ["process-1", "second-2"]
 
 
-@pytest.mark.parametrize("uids", [("spend", "spend"), ("second-2", None)], ids=["two uids", "uid and id"])
-def test_two_operators_of_one_id_are_refused(uids: tuple[str | None, str | None]) -> None:
-    first = keyed(source(), "first", uid=uids[0])
-    with pytest.raises(ConfigurationError, match=f"two operators have the same uid: {uids[0]}"):
-        plan(sink(keyed(first, "second", uid=uids[1])))
+#: Names and uids of sources, and their keys in the position of a job.
+SOURCES = {
+    "several are read as one": ([("left", None), ("right", None)], ["left-0", "right-1"]),
+    "a position is kept under the uid": ([("files", "orders"), ("files", None)], ["orders", "files-1"]),
+    # A source that has none could be taken for it.
+    "a uid is no place": ([("files", "files-1"), ("files", None)], ["uid:files-1", "files-1"]),
+    # Otherwise the second source would take the place of the first one.
+    "a name that begins like a uid is none": (
+        [("files", "b-1"), ("uid:b", None)],
+        ["uid:b-1", "name:uid:b-1"],
+    ),
+}
 
 
-def test_a_job_without_a_sink_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the job has no sink"):
-        plan()
-
-
-def test_several_sources_are_read_as_one() -> None:
-    made = plan(sink(source("left")), sink(source("right")))
-    assert [node.name for node in made.sources] == ["left", "right"]
-    assert set(made.source.source.initial_offset()) == {"left-0", "right-1"}
-
-
-def test_the_position_of_a_source_is_kept_under_its_uid() -> None:
-    left, right = source("files", uid="orders"), source("files")
-    made = plan(sink(left), sink(right))
-    assert set(made.source.source.initial_offset()) == {"orders", "files-1"}
-    assert [made.source_key(node) for node in (left, right)] == ["orders", "files-1"]
-
-
-@pytest.mark.parametrize("uid", ["orders", "files-1"])
-def test_two_sources_of_one_uid_are_refused(uid: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"two sources have the same uid: {uid}"):
-        plan(sink(source("files", uid)), sink(source("files", uid)))
-
-
-def test_a_uid_is_no_place() -> None:
-    """A source that has none could be taken for it."""
-    made = plan(sink(source("files", "files-1")), sink(source("files")))
-    assert set(made.source.source.initial_offset()) == {"uid:files-1", "files-1"}
-
-
-def test_a_name_that_begins_like_a_uid_is_none() -> None:
-    """Otherwise the second source would take the place of the first one."""
-    made = plan(sink(source("files", "b-1")), sink(source("uid:b")))
-    assert len(made.source.source.initial_offset()) == 2
+@pytest.mark.parametrize(("sources", "keys"), SOURCES.values(), ids=SOURCES)
+def test_the_keys_of_sources(sources: list[tuple[str, str | None]], keys: list[str]) -> None:
+    nodes = [source(*names) for names in sources]
+    made = plan(*map(sink, nodes))
+    assert [node.name for node in made.sources] == [name for name, _ in sources]
+    assert [made.source_key(node) for node in nodes] == keys
+    assert set(made.source.source.initial_offset()) == set(keys)
 
 
 def test_a_source_and_an_operator_may_have_the_same_uid() -> None:
@@ -120,10 +97,37 @@ def test_a_source_and_an_operator_may_have_the_same_uid() -> None:
     assert set(made.source.source.initial_offset()) == {"orders", "refunds"}
 
 
-def test_a_streaming_query_is_the_only_source_of_its_job() -> None:
-    streaming = SourceNode(StreamingSource(lambda _: None, lambda: None), "streaming")
-    with pytest.raises(ConfigurationError, match="source 'streaming' reads a streaming query"):
-        plan(sink(source("left")), sink(streaming))
+STREAMING = SourceNode(StreamingSource(lambda _: None, lambda: None), "streaming")
+#: Sinks that are no job, and why not.
+REFUSED = {
+    "no sink": ([], "the job has no sink"),
+    "two operators of one uid": (
+        [sink(keyed(keyed(source(), "first", uid="spend"), "second", uid="spend"))],
+        "two operators have the same uid: spend",
+    ),
+    "a uid that is the id of another operator": (
+        [sink(keyed(keyed(source(), "first", uid="second-2"), "second"))],
+        "two operators have the same uid: second-2",
+    ),
+    "two sources of one uid": (
+        [sink(source("files", "orders")), sink(source("files", "orders"))],
+        "two sources have the same uid: orders",
+    ),
+    "two sources of one uid like a place": (
+        [sink(source("files", "files-1")), sink(source("files", "files-1"))],
+        "two sources have the same uid: files-1",
+    ),
+    "a streaming query beside another source": (
+        [sink(source("left")), sink(STREAMING)],
+        "source 'streaming' reads a streaming query",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sinks", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_job(sinks: list[SinkNode], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plan(*sinks)
 
 
 # --- parallelism ---------------------------------------------------------------------------------------
@@ -133,6 +137,7 @@ def test_what_an_operator_leaves_open_comes_from_the_environment() -> None:
     own = keyed(source(), parallelism=7, max_parallelism=60)
     made = plan(sink(keyed(own)), parallelism=3, max_parallelism=90)
     assert [(op.parallelism, op.max_parallelism) for op in made.operators] == [(7, 60), (3, 90)]
+    assert plan(sink(keyed(source())), parallelism=8, max_parallelism=8), "a subtask for each key group"
     assert [op.max_parallelism_is_set for op in made.operators] == [True, True]
 
 
@@ -158,11 +163,6 @@ def test_a_parallelism_above_the_max_parallelism_is_refused(
 ) -> None:
     with pytest.raises(ParallelismError, match="bounds"):
         plan(sink(keyed(source(), **settings)), parallelism=parallelism, max_parallelism=max_parallelism)
-
-
-def test_one_subtask_for_each_key_group_is_the_most() -> None:
-    (operator,) = plan(sink(keyed(source())), parallelism=8, max_parallelism=8).operators
-    assert (operator.parallelism, operator.max_parallelism) == (8, 8)
 
 
 # --- chains --------------------------------------------------------------------------------------------
@@ -263,27 +263,21 @@ class TestWhatCanBeShuffledAhead:
         assert made.stages_before_shuffles == [root, shared]
         assert set(made.first_shuffles) == {one, two}
 
-    def test_without_a_shuffle_there_is_nothing(self) -> None:
-        assert not plan(sink(ChainNode(source(), "map", str, "map"))).can_shuffle_ahead
-
-    def test_a_job_with_watermarks_waits_for_those_of_the_epoch_before(self) -> None:
-        timed = ChainNode(source(), WATERMARKS, WatermarkStrategy.for_monotonous_timestamps(), "time")
-        assert not plan(sink(keyed(timed))).can_shuffle_ahead
-
-    def test_an_async_function_runs_once_in_an_epoch(self) -> None:
-        asked = ChainNode(source(), ASYNC, str, "ask")
-        assert not plan(sink(keyed(asked))).can_shuffle_ahead
-
-
-class Both(CoMapFunction):
-    def map1(self, value: Any) -> Any:
-        return value
-
-    map2 = map1
+    @pytest.mark.parametrize(
+        "end",
+        [
+            ChainNode(source(), "map", str, "map"),
+            keyed(ChainNode(source(), WATERMARKS, WatermarkStrategy.for_monotonous_timestamps(), "time")),
+            keyed(ChainNode(source(), ASYNC, str, "ask")),
+        ],
+        ids=["no shuffle", "watermarks of the epoch before", "async functions run once"],
+    )
+    def test_it_is_nothing_in_some_jobs(self, end: Node) -> None:
+        assert not plan(sink(end)).can_shuffle_ahead
 
 
 def test_functions_without_keys_have_no_timers_for_which_a_job_would_run_one_more_epoch() -> None:
     env: Any = None
     one, two = (DataStream(env, source(name)) for name in ("one", "two"))
-    assert not plan(sink(one.connect(two).map(Both()).node)).uses_timers
+    assert not plan(sink(one.connect(two).map(CoMap()).node)).uses_timers
     assert plan(sink(one.window_all(TumblingEventTimeWindows.of(5)).reduce(max).node)).uses_timers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -35,39 +36,36 @@ def test_every_option_is_documented(function: Any, options: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("misspelled", "hint"),
+    ("call", "message"),
     [
-        ("paralelism", "did you mean 'parallelism'?"),
-        ("side_output", "did you mean 'side_outputs'?"),
-        ("allowed_latenes", "did you mean 'allowed_lateness'?"),
-        ("zzz", "the options are key, function, schema, "),
+        *(
+            (
+                lambda option=option: keyed_process(None, **NEEDED, **{option: 1}),
+                rf"^keyed_process\(\) has no option '{option}'; {hint}",
+            )
+            for option, hint in [
+                ("paralelism", r"did you mean 'parallelism'\?"),
+                ("side_output", r"did you mean 'side_outputs'\?"),
+                ("allowed_latenes", r"did you mean 'allowed_lateness'\?"),
+                ("zzz", "the options are key, function, schema, "),
+            ]
+        ),
+        *(
+            (
+                lambda option=option: keyed_map(None, "user", None, "n long", **{option: 1}),
+                rf"^keyed_map\(\) has no option '{option}'; {hint}",
+            )
+            for option, hint in [
+                ("job_nam", r"did you mean 'job_name'\?"),
+                ("state_typ", r"did you mean 'state_type'\?"),
+                ("window", ""),
+            ]
+        ),
+        (lambda: keyed_process(None, function=None), r"^keyed_process\(\) needs key=, schema=$"),
     ],
 )
-def test_an_option_that_keyed_process_has_not_is_refused_with_the_nearest_one(
-    misspelled: str, hint: str
+def test_an_unknown_or_missing_option_is_named_with_the_nearest_one(
+    call: Callable[[], object], message: str
 ) -> None:
-    with pytest.raises(
-        ConfigurationError, match=f"^keyed_process.. has no option '{misspelled}'; "
-    ) as raised:
-        keyed_process(None, **NEEDED, **{misspelled: 1})
-    assert hint in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("misspelled", "hint"),
-    [
-        ("job_nam", "did you mean 'job_name'?"),
-        ("state_typ", "did you mean 'state_type'?"),
-        ("window", ""),
-    ],
-)
-def test_an_option_that_keyed_map_has_not_is_refused_with_the_nearest_one(misspelled: str, hint: str) -> None:
-    options: dict[str, Any] = {misspelled: 1}
-    with pytest.raises(ConfigurationError, match=f"^keyed_map.. has no option '{misspelled}'") as raised:
-        keyed_map(None, "user", None, "n long", **options)  # type: ignore[arg-type]
-    assert hint in str(raised.value)
-
-
-def test_what_must_be_given_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"^keyed_process\(\) needs key=, schema=$"):
-        keyed_process(None, function=None)  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match=message):
+        call()

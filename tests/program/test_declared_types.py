@@ -7,21 +7,16 @@ from typing import Any
 
 import pytest
 from local_environment import local_environment
+from pass_through import Async, Broadcast, CoMap, KeyedProcess, Process, Window, same
 
 from pyflinkstate.api import (
-    AsyncFunction,
-    BroadcastProcessFunction,
-    CoMapFunction,
-    KeyedProcessFunction,
     MapStateDescriptor,
     OutputTag,
-    ProcessFunction,
     Row,
     RowTypeInfo,
     Time,
     TypeInformation,
     Types,
-    WindowFunction,
 )
 from pyflinkstate.datastream import AsyncDataStream
 from pyflinkstate.errors import BadRecordError, ConfigurationError
@@ -36,70 +31,33 @@ MUST_BE = r"must be made by Types, such as Types\.LONG\(\), not "
 STATE = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 
 
-class Own(ProcessFunction):
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:
-        yield value
-
-
-class OwnKeyed(KeyedProcessFunction):
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        yield value
-
-
-class OwnOfBoth(CoMapFunction):
-    def map1(self, value: Any) -> Any:
-        return value
-
-    map2 = map1
-
-
-class OwnOfWindow(WindowFunction):
-    def apply(self, key: Any, window: Any, inputs: Any) -> Any:
-        return list(inputs)
-
-
-class OwnLater(AsyncFunction):
-    async def async_invoke(self, value: Any) -> Any:
-        return [value]
-
-
-class OwnOfBroadcast(BroadcastProcessFunction):
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        yield value
-
-    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
-        yield value
-
-
-def own(value: Any) -> Any:
-    return value
-
-
 #: The calls that take an ``output_type``.
 CALLS: dict[str, Callable[[DataStream, Any], DataStream]] = {
-    "map": lambda stream, declared: stream.map(own, declared),
-    "flat_map": lambda stream, declared: stream.flat_map(own, declared),
-    "process": lambda stream, declared: stream.process(Own(), declared),
-    "keyed map": lambda stream, declared: stream.key_by(own).map(own, declared),
-    "keyed process": lambda stream, declared: stream.key_by(own).process(OwnKeyed(), declared),
-    "connected map": lambda stream, declared: stream.connect(stream).map(OwnOfBoth(), declared),
+    "map": lambda stream, declared: stream.map(same, declared),
+    "flat_map": lambda stream, declared: stream.flat_map(same, declared),
+    "process": lambda stream, declared: stream.process(Process(), declared),
+    "keyed map": lambda stream, declared: stream.key_by(same).map(same, declared),
+    "keyed process": lambda stream, declared: stream.key_by(same).process(KeyedProcess(), declared),
+    "connected map": lambda stream, declared: stream.connect(stream).map(CoMap(), declared),
     "broadcast process": lambda stream, declared: stream.connect(stream.broadcast(STATE)).process(
-        OwnOfBroadcast(), declared
+        Broadcast(), declared
     ),
-    "window": lambda stream, declared: stream.key_by(own).count_window(2).apply(OwnOfWindow(), declared),
+    "window": lambda stream, declared: stream.key_by(same).count_window(2).apply(Window(), declared),
     "ordered_wait": lambda stream, declared: AsyncDataStream.ordered_wait(
-        stream, OwnLater(), Time.seconds(1), output_type=declared
+        stream, Async(), Time.seconds(1), output_type=declared
     ),
     "unordered_wait": lambda stream, declared: AsyncDataStream.unordered_wait(
-        stream, OwnLater(), Time.seconds(1), output_type=declared
+        stream, Async(), Time.seconds(1), output_type=declared
     ),
 }
 NO_TYPES = [int, "LONG", [int], [Types.LONG(), None], (Types.LONG(),)]
 
 
+NO_ENV: Any = None
+
+
 def stream() -> DataStream:
-    env: Any = None
-    return DataStream(env, SourceNode(CollectionSource([]), "source"))
+    return DataStream(NO_ENV, SourceNode(CollectionSource([]), "source"))
 
 
 class TestOutputTypes:
@@ -109,21 +67,36 @@ class TestOutputTypes:
         assert CALLS[call](stream(), ROW).get_type() == ROW
         assert CALLS[call](stream(), None).get_type() == Types.PICKLED_BYTE_ARRAY()
 
-    @pytest.mark.parametrize("declared", NO_TYPES)
-    @pytest.mark.parametrize("call", CALLS)
-    def test_what_is_neither_is_refused(self, call: str, declared: Any) -> None:
-        with pytest.raises(ConfigurationError, match=f"^output_type {MUST_BE}"):
-            CALLS[call](stream(), declared)
-
     def test_results_are_rows(self) -> None:
         declared: Any = FIELDS
-        harness = OneInputOperatorHarness(Own(), output_type=declared)
+        harness = OneInputOperatorHarness(Process(), output_type=declared)
         assert harness.process_element(("a", 1)) == [Row(f0="a", f1=1)]
 
-    def test_a_harness_refuses_what_is_no_type(self) -> None:
-        declared: Any = int
-        with pytest.raises(ConfigurationError, match=f"^output_type {MUST_BE}<class 'int'>"):
-            OneInputOperatorHarness(Own(), output_type=declared)
+
+#: What takes a declared type, under which name, and what is none there.
+TAKES: list[tuple[Callable[[Any], Any], str, list[Any]]] = [
+    *(
+        (lambda declared, call=call: call(stream(), declared), "output_type", NO_TYPES)
+        for call in CALLS.values()
+    ),
+    (lambda declared: OneInputOperatorHarness(Process(), output_type=declared), "output_type", NO_TYPES),
+    (lambda declared: OutputTag("late", declared), "OutputTag 'late': type_info", NO_TYPES),
+    (
+        lambda declared: StreamExecutionEnvironment.from_source(
+            NO_ENV, CollectionSource([1]), type_info=declared
+        ),
+        "type_info",
+        [int, "LONG", FIELDS],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("take", "name", "declared"), [(take, name, one) for take, name, no_types in TAKES for one in no_types]
+)
+def test_what_is_no_type_is_refused(take: Callable[[Any], Any], name: str, declared: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} {MUST_BE}"):
+        take(declared)
 
 
 class TestSideOutputs:
@@ -131,12 +104,7 @@ class TestSideOutputs:
         declared: Any = FIELDS
         tag = OutputTag("late", declared)
         assert tag.type_info == ROW
-        assert stream().process(Own()).get_side_output(tag).get_type() == ROW
-
-    @pytest.mark.parametrize("declared", NO_TYPES)
-    def test_what_is_neither_is_refused(self, declared: Any) -> None:
-        with pytest.raises(ConfigurationError, match=f"^OutputTag 'late': type_info {MUST_BE}"):
-            OutputTag("late", declared)
+        assert stream().process(Process()).get_side_output(tag).get_type() == ROW
 
 
 class TestSources:
@@ -153,7 +121,7 @@ class TestSources:
 
     def test_a_record_that_does_not_fit_fails_the_job(self, env: StreamExecutionEnvironment) -> None:
         stream = env.from_source(CollectionSource([1, "x"]), source_name="numbers", type_info=Types.LONG())
-        doubled = stream.map(own)
+        doubled = stream.map(same)
         with pytest.raises(
             BadRecordError,
             match=r"operator 'numbers': a record does not fit type_info: .*LONG[\s\S]*record 'x'",
@@ -162,7 +130,7 @@ class TestSources:
 
     def test_each_reader_gets_checked_records(self, env: StreamExecutionEnvironment) -> None:
         stream = env.from_source(CollectionSource([("a", 1)]), type_info=ROW)
-        both = stream.map(own).union(stream.filter(bool).map(own))
+        both = stream.map(same).union(stream.filter(bool).map(same))
         assert list(both.execute_and_collect()) == [Row(f0="a", f1=1)] * 2
 
     @pytest.mark.parametrize(
@@ -181,8 +149,3 @@ class TestSources:
         node = stream.node
         assert isinstance(node, SourceNode)
         assert [operator.kind for operator in node.operators()] == kinds
-
-    @pytest.mark.parametrize("declared", [int, "LONG", FIELDS])
-    def test_what_is_no_type_is_refused(self, env: StreamExecutionEnvironment, declared: Any) -> None:
-        with pytest.raises(ConfigurationError, match=f"^type_info {MUST_BE}"):
-            env.from_source(CollectionSource([1]), type_info=declared)

@@ -14,11 +14,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from mistakes import Mistake, check, of_each
+from pass_through import CoMap, KeyedProcess, Map, Process
 
 from pyflinkstate.api import (
     AggregateFunction,
     AggregatingStateDescriptor,
-    CoMapFunction,
     EventTimeSessionWindows,
     FlatMapFunction,
     KeyedBroadcastProcessFunction,
@@ -90,27 +90,12 @@ def keyed(*calls: Callable[..., Any]) -> Callable[[], Any]:
 # --- while a program is built ------------------------------------------------------------------------
 
 
-class Doubles(MapFunction):
-    def map(self, value: Any) -> Any:
-        return value * 2
-
-
-class Keyed(KeyedProcessFunction):
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
-        yield value
-
-
-class Plain(ProcessFunction):
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
-        yield value
-
-
 class WithoutContext(KeyedProcessFunction):
     def process_element(self, value: Any) -> Iterable[Any]:  # type: ignore[override]
         yield value
 
 
-class TimerWithoutContext(Keyed):
+class TimerWithoutContext(KeyedProcess):
     def on_timer(self, timestamp: int) -> Iterable[Any]:  # type: ignore[override]
         yield timestamp
 
@@ -121,13 +106,6 @@ class WithKeys(KeyedCoProcessFunction):
 
     def process_element2(self, value: Any, ctx: Any) -> Any:
         return ()
-
-
-class Both(CoMapFunction):
-    def map1(self, value: Any) -> Any:
-        return value
-
-    map2 = map1
 
 
 class Sum(AggregateFunction):
@@ -153,21 +131,21 @@ OBJECT = r"takes an object, and {0} is a class: write {0}\(\)"
 BUILDING = [
     Mistake(
         "map with a class",
-        built(lambda stream: stream.map(Doubles)),
+        built(lambda stream: stream.map(Map)),
         ConfigurationError,
-        (r"^map\(\)", OBJECT.format("Doubles")),
+        (r"^map\(\)", OBJECT.format("Map")),
     ),
     Mistake(
         "process with a class",
-        built(lambda stream: stream.process(Plain)),
+        built(lambda stream: stream.process(Process)),
         ConfigurationError,
-        (r"^process\(\) on a stream without keys", OBJECT.format("Plain")),
+        (r"^process\(\) on a stream without keys", OBJECT.format("Process")),
     ),
     Mistake(
         "keyed process with a class",
-        keyed(lambda stream: stream.process(Keyed)),
+        keyed(lambda stream: stream.process(KeyedProcess)),
         ConfigurationError,
-        (r"^process\(\) on a keyed stream", OBJECT.format("Keyed")),
+        (r"^process\(\) on a keyed stream", OBJECT.format("KeyedProcess")),
     ),
     Mistake(
         "reduce with a class",
@@ -183,7 +161,7 @@ BUILDING = [
     ),
     Mistake(
         "key_by forgotten",
-        built(lambda stream: stream.process(Keyed())),
+        built(lambda stream: stream.process(KeyedProcess())),
         ConfigurationError,
         (r"process\(\) on a stream without keys", r"a KeyedProcessFunction needs key_by\(\) first"),
     ),
@@ -315,7 +293,7 @@ BUILDING = [
     ),
     Mistake(
         "keys on one side of a connection",
-        lambda: harness_of(lambda a, b: a.key_by(first).connect(b).map(Both())),
+        lambda: harness_of(lambda a, b: a.key_by(first).connect(b).map(CoMap())),
         ConfigurationError,
         ("must both have keys, or neither", r"call key_by\(\) on both"),
     ),
@@ -327,17 +305,17 @@ BUILDING = [
     ),
     Mistake(
         "keys of two types on connected streams",
-        lambda: harness_of(lambda a, b: a.key_by(first, Types.LONG()).connect(b.key_by(first)).map(Both())),
+        lambda: harness_of(lambda a, b: a.key_by(first, Types.LONG()).connect(b.key_by(first)).map(CoMap())),
         ConfigurationError,
         ("inputs have keys of different types, LONG and PICKLED_BYTE_ARRAY", "pass the same key_type"),
     ),
     Mistake(
         "keys of two declared types on connected streams",
         lambda: harness_of(
-            lambda a, b: a.key_by(first, Types.LONG()).connect(b.key_by(first, Types.INT())).map(Both())
+            lambda a, b: a.key_by(first, Types.LONG()).connect(b.key_by(first, Types.INT())).map(CoMap())
         ),
         ConfigurationError,
-        ("'Both': its inputs have keys of different types, LONG and INT",),
+        ("'CoMap': its inputs have keys of different types, LONG and INT",),
     ),
     Mistake(
         "a plain function on connected streams",
@@ -347,7 +325,7 @@ BUILDING = [
     ),
     Mistake(
         "a side output by its name",
-        built(lambda stream: stream.process(Plain()).get_side_output("late")),
+        built(lambda stream: stream.process(Process()).get_side_output("late")),
         ConfigurationError,
         (r"get_side_output\(\) takes an OutputTag, not 'late'",),
     ),
@@ -383,19 +361,19 @@ BUILDING = [
     ),
     Mistake(
         "a number as uid",
-        keyed(lambda stream: stream.process(Keyed()).uid(7)),
+        keyed(lambda stream: stream.process(KeyedProcess()).uid(7)),
         ConfigurationError,
         ("^a uid must be a string, not 7$",),
     ),
     Mistake(
         "nothing as uid",
-        keyed(lambda stream: stream.process(Keyed()).uid("")),
+        keyed(lambda stream: stream.process(KeyedProcess()).uid("")),
         ConfigurationError,
         ("^a uid must be a non-empty string, not ''$",),
     ),
     Mistake(
         "0 as the hash of a uid",
-        keyed(lambda stream: stream.process(Keyed()).set_uid_hash(0)),
+        keyed(lambda stream: stream.process(KeyedProcess()).set_uid_hash(0)),
         ConfigurationError,
         ("^a uid must be a string, not 0$",),
     ),
@@ -479,7 +457,7 @@ BUILDING = [
     ),
     Mistake(
         "a key type of Python's for a harness",
-        lambda: KeyedOneInputOperatorHarness(Keyed(), first, int),  # type: ignore[arg-type]
+        lambda: KeyedOneInputOperatorHarness(KeyedProcess(), first, int),  # type: ignore[arg-type]
         ConfigurationError,
         (r"key_type must be made by Types, such as .*, not <class 'int'>",),
     ),
@@ -497,7 +475,7 @@ BUILDING = [
     ),
     Mistake(
         "a key type of Python's for a savepoint",
-        lambda: new_savepoint("job").bootstrap("op", [], key="k", function=Keyed(), key_type=int),  # type: ignore[arg-type]
+        lambda: new_savepoint("job").bootstrap("op", [], key="k", function=KeyedProcess(), key_type=int),  # type: ignore[arg-type]
         ConfigurationError,
         (r"key_type must be made by Types, such as .*, not <class 'int'>",),
     ),
@@ -603,7 +581,7 @@ def with_state(descriptor: Any, use: Callable[[Any], Any]) -> Callable[[], Any]:
 
 
 def with_key(key: Any) -> Callable[[], Any]:
-    return lambda: KeyedOneInputOperatorHarness(Keyed(), lambda record: key).process_element(("a", 1))
+    return lambda: KeyedOneInputOperatorHarness(KeyedProcess(), lambda record: key).process_element(("a", 1))
 
 
 class Fails(KeyedProcessFunction):
@@ -871,31 +849,33 @@ RUNNING = [
         "a key that is None",
         with_key(None),
         InvalidKeyError,
-        ("None", r"operator 'Keyed', record \('a', 1\)"),
+        ("None", r"operator 'KeyedProcess', record \('a', 1\)"),
     ),
     Mistake(
         "a key that is no number",
         with_key(math.nan),
         InvalidKeyError,
-        ("(?i)nan", r"operator 'Keyed', record \('a', 1\)"),
+        ("(?i)nan", r"operator 'KeyedProcess', record \('a', 1\)"),
     ),
     Mistake(
         "a key that can change",
         with_key(["a"]),
         InvalidKeyError,
-        (r"\['a'\]", "tuple", r"operator 'Keyed', record \('a', 1\)"),
+        (r"\['a'\]", "tuple", r"operator 'KeyedProcess', record \('a', 1\)"),
     ),
     Mistake(
         "a key of a class without a stable hash",
         with_key(object()),
         InvalidKeyError,
-        ("object", r"operator 'Keyed', record \('a', 1\)"),
+        ("object", r"operator 'KeyedProcess', record \('a', 1\)"),
     ),
     Mistake(
         "a key selector that raises",
-        lambda: KeyedOneInputOperatorHarness(Keyed(), itemgetter("user")).process_element({"name": "a"}),
+        lambda: KeyedOneInputOperatorHarness(KeyedProcess(), itemgetter("user")).process_element(
+            {"name": "a"}
+        ),
         UserFunctionError,
-        ("KeyError: 'user'", "operator 'Keyed', record {'name': 'a'}"),
+        ("KeyError: 'user'", "operator 'KeyedProcess', record {'name': 'a'}"),
     ),
     Mistake(
         "keyed state without keys",
@@ -1057,7 +1037,7 @@ def test_builtins_and_classes_are_functions_too() -> None:
 def test_numpys_whole_numbers_are_times_of_timers() -> None:
     fired: list[Any] = []
 
-    class Timers(Keyed):
+    class Timers(KeyedProcess):
         def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
             ctx.timer_service().register_event_time_timer(np.int64(5))
             ctx.timer_service().register_event_time_timer(5)

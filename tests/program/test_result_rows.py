@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, make_dataclass
 from functools import cached_property
 from math import inf, nan
 from types import SimpleNamespace
@@ -35,22 +35,7 @@ class Total:
         return f"{self.user}: {self.total}"
 
 
-@dataclass
-class Misspelt:
-    user: str
-    totl: int
-
-
-@attrs.define
-class Slots:
-    user: str
-    total: int
-
-
-@dataclass(slots=True)
-class DataSlots:
-    user: str
-    total: int
+Misspelt = make_dataclass("Misspelt", ["user", "totl"])
 
 
 class OwnSlots:
@@ -97,10 +82,6 @@ class WithMethod:
         return 1
 
 
-class OneProperty:
-    user = property(lambda self: "ann")
-
-
 class Fails:
     def __init__(self) -> None:
         self.user = "ann"
@@ -122,12 +103,18 @@ def with_label() -> Total:
     return total
 
 
+def columns(schema: sql.StructType = SCHEMA, operator: str = "totals") -> RowColumns:
+    found = RowColumns.of(schema, operator)
+    assert found is not None
+    return found
+
+
 FITTING: dict[str, Any] = {
     "a dataclass": Total("ann", 1),
     "a cached property": with_label(),
     "private attributes": SimpleNamespace(user="ann", total=1, _seen=True),
-    "slots of attrs": Slots("ann", 1),
-    "slots of a dataclass": DataSlots("ann", 1),
+    "slots of attrs": attrs.make_class("Slots", ["user", "total"], slots=True)("ann", 1),
+    "slots of a dataclass": make_dataclass("DataSlots", ["user", "total"], slots=True)("ann", 1),
     "slots": OwnSlots(),
     "a slot and a cached property": SlotAndCached("ann"),
     "a property": WithProperty("ann"),
@@ -143,7 +130,7 @@ NO_ROWS: dict[str, Any] = {
     "no attributes": SimpleNamespace(),
     "only private attributes": SimpleNamespace(_user="ann"),
     "slots with others": attrs.make_class("Other", ["user", "totl"], slots=True)("ann", 1),
-    "a property of another meaning": OneProperty(),
+    "a property of another meaning": type("OneProperty", (), {"user": property(lambda self: "ann")})(),
     "a date": datetime.date(2024, 1, 1),
 }
 
@@ -158,21 +145,36 @@ def test_an_attribute_that_is_not_there_is_null() -> None:
         assert RowCheck(SCHEMA)(row) == ("ann", None)
 
 
+YEARS = sql.StructType([sql.StructField("year", sql.LongType())])
+NESTED = sql.StructType([sql.StructField("of", SCHEMA)])
+ROWS_OF_TWO = r"a row takes tuples, dicts or rows of 2 fields \(user, total\)"
+NONE_IS_TOTL = r"of 2 fields \(user, total\), none of which is 'totl', and is "
+#: What takes a row, what it is given, and what the error says.
+REFUSED: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
+    **{case: (RowCheck(SCHEMA), row, ROWS_OF_TWO) for case, row in NO_ROWS.items()},
+    "an object with a field of another name": (RowCheck(SCHEMA), Misspelt("ann", 1), NONE_IS_TOTL),
+    "a dict with one": (RowCheck(SCHEMA), {"user": "ann", "totl": 1}, NONE_IS_TOTL),
+    "a row of ours with one": (RowCheck(SCHEMA), OwnRow(user="ann", totl=1), NONE_IS_TOTL),
+    "years of a date": (
+        RowCheck(YEARS),
+        datetime.date(2024, 1, 1),
+        "a row takes tuples, dicts or rows of 1 field",
+    ),
+    "inside a row": (RowCheck(NESTED), (Misspelt("ann", 1),), "column 'of' takes"),
+    "a pandas Series in columns": (columns().batch, [NO_ROWS["a pandas Series"]], "totals"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_any_other_object_is_no_row(case: str) -> None:
+    take, row, message = REFUSED[case]
+    with pytest.raises(RowError, match=message):
+        take(row)
+
+
 def test_a_property_that_fails_is_told_of() -> None:
     with pytest.raises(ValueError, match="not yet"):
         RowCheck(SCHEMA)(Fails())
-
-
-@pytest.mark.parametrize("row", [Misspelt("ann", 1), {"user": "ann", "totl": 1}, OwnRow(user="ann", totl=1)])
-def test_the_error_names_a_field_that_the_schema_does_not_have(row: Any) -> None:
-    with pytest.raises(RowError, match=r"of 2 fields \(user, total\), none of which is 'totl', and is "):
-        RowCheck(SCHEMA)(row)
-
-
-def test_years_of_a_date_make_no_row() -> None:
-    years = sql.StructType([sql.StructField("year", sql.LongType())])
-    with pytest.raises(RowError, match="a row takes tuples, dicts or rows of 1 field"):
-        RowCheck(years)(datetime.date(2024, 1, 1))
 
 
 def test_a_private_name_may_be_a_column() -> None:
@@ -180,18 +182,6 @@ def test_a_private_name_may_be_a_column() -> None:
     slots = attrs.make_class("Private", ["_id", "_other"], slots=True)
     for row in (SimpleNamespace(_id=1, _other=2), slots(1, 2)):
         assert RowCheck(private)(row) == (1,)
-
-
-@pytest.mark.parametrize("case", NO_ROWS)
-def test_any_other_object_is_no_row(case: str) -> None:
-    with pytest.raises(RowError, match=r"a row takes tuples, dicts or rows of 2 fields \(user, total\)"):
-        RowCheck(SCHEMA)(NO_ROWS[case])
-
-
-def test_an_object_that_is_no_row_is_none_inside_a_row_either() -> None:
-    nested = sql.StructType([sql.StructField("of", SCHEMA)])
-    with pytest.raises(RowError, match="column 'of' takes"):
-        RowCheck(nested)((Misspelt("ann", 1),))
 
 
 def test_a_row_of_sparks_with_the_columns_as_names_goes_by_name() -> None:
@@ -205,16 +195,7 @@ def test_any_other_row_of_sparks_goes_by_position(row: Row) -> None:
 
 @pytest.mark.parametrize("rows", [[Total("ann", 1)], [Row(total=1, user="ann")]])
 def test_so_it_is_in_columns(rows: list[Any]) -> None:
-    columns = RowColumns.of(SCHEMA, "totals")
-    assert columns is not None
-    assert columns.batch(rows).to_pylist() == [{"user": "ann", "total": 1}]
-
-
-def test_a_series_is_no_row_in_columns_either() -> None:
-    columns = RowColumns.of(SCHEMA, "totals")
-    assert columns is not None
-    with pytest.raises(RowError, match="totals"):
-        columns.batch([NO_ROWS["a pandas Series"]])
+    assert columns().batch(rows).to_pylist() == [{"user": "ann", "total": 1}]
 
 
 SINGLES = sql.StructType([sql.StructField("ratio", sql.FloatType())])
@@ -226,19 +207,15 @@ LARGEST = float(2**128 - 2**104)
 def test_a_number_too_large_for_a_float_is_refused(number: float, kind: sql.DataType) -> None:
     schema = sql.StructType([sql.StructField("ratio", kind)])
     row = ([number],) if isinstance(kind, sql.ArrayType) else (number,)
-    columns = RowColumns.of(schema, "ratios")
-    assert columns is not None
-    for take in (RowCheck(schema), lambda row: columns.batch([(None,), row])):
+    for take in (RowCheck(schema), lambda row: columns(schema).batch([(None,), row])):
         with pytest.raises(RowError, match=r"column 'ratio.* takes float, in Python float below 3\.5e38"):
             take(row)
 
 
 def test_other_numbers_are_rounded_to_a_float() -> None:
-    columns = RowColumns.of(SINGLES, "ratios")
-    assert columns is not None
     numbers = [LARGEST, -LARGEST, 0.5, inf, -inf, None]
-    assert columns.batch([(number,) for number in numbers]).column(0).to_pylist() == numbers
-    assert columns.batch([(0.1,), (nan,)]).column(0).to_pylist()[0] == pytest.approx(0.1, rel=1e-7)
+    assert columns(SINGLES).batch([(number,) for number in numbers]).column(0).to_pylist() == numbers
+    assert columns(SINGLES).batch([(0.1,), (nan,)]).column(0).to_pylist()[0] == pytest.approx(0.1, rel=1e-7)
     assert [RowCheck(SINGLES)((number,)) for number in numbers] == [(number,) for number in numbers]
 
 
@@ -261,9 +238,7 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def counted(kind: sql.DataType, values: list[Any]) -> list[Any]:
     """Return what a DataFrame has of values, which travel as Arrow."""
     schema = sql.StructType([sql.StructField("at", kind)])
-    columns = RowColumns.of(schema, "summing")
-    assert columns is not None
-    column = columns.batch([(value,) for value in values]).column(0)
+    column = columns(schema).batch([(value,) for value in values]).column(0)
     counts: list[Any] = column.view("int64").to_pylist()
     return counts
 

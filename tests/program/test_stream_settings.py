@@ -27,12 +27,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pass_through import KeyedProcess, Process, same
 
 from pyflinkstate.api import (
     CountTumblingWindowAssigner,
-    KeyedProcessFunction,
     OutputTag,
-    ProcessFunction,
     Types,
     WatermarkStrategy,
 )
@@ -76,23 +75,13 @@ PYFLINK_REFUSES: dict[str, set[str]] = {
     "union, key_by": set(CALLS),
     "side output": set(),
     **{name: {*SETTINGS, "get_side_output"} for name in PARTITIONERS if name != "partition_custom"},
-    # There it is two operators of PyFlink's own, which would get the name.
+    # There it is two operators of PyFlink's same, which would get the name.
     "partition_custom": set(),
 }
-#: There a side output is read by an operator of PyFlink's own; here it is where the operator before runs.
+#: There a side output is read by an operator of PyFlink's same; here it is where the operator before runs.
 REFUSED_HERE = {("partition_custom", call) for call in (*SETTINGS, "get_side_output")} | {
     ("side output", call) for call in ("set_parallelism", "force_non_parallel", "get_side_output")
 }
-
-
-class Nothing(ProcessFunction):
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> list[Any]:
-        return [value]
-
-
-class Keyed(KeyedProcessFunction):
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> list[Any]:
-        return [value]
 
 
 class Environment:
@@ -114,17 +103,13 @@ def source() -> DataStream:
     return DataStream(env, SourceNode(CollectionSource([1, 2]), "numbers"))
 
 
-def own(record: Any) -> Any:
-    return record
-
-
 def stream(kind: str) -> DataStream:
-    a, b = source().process(Nothing()), source().map(own)
+    a, b = source().process(Process()), source().map(same)
     streams = {
-        "map": lambda: a.map(own).process(Nothing()),
-        "key_by": lambda: a.key_by(own),
+        "map": lambda: a.map(same).process(Process()),
+        "key_by": lambda: a.key_by(same),
         "union": lambda: a.union(b),
-        "union, key_by": lambda: a.union(b).key_by(own),
+        "union, key_by": lambda: a.union(b).key_by(same),
         "side output": lambda: a.get_side_output(TAG),
         **{name: lambda name=name: getattr(a, name)(*PARTITIONERS[name]) for name in PARTITIONERS},
     }
@@ -158,23 +143,32 @@ def test_a_source_has_a_uid_also_with_watermarks_of_its_own(method: str) -> None
     assert [(type(node), node.uid) for node in nodes] == [(SourceNode, "orders")] * 2
 
 
-def test_the_operator_before_keeps_its_uid_and_its_parallelism() -> None:
-    a = source().key_by(own).process(Keyed()).name("a").uid("a")
+@pytest.mark.parametrize(
+    "next_stream", [lambda a: a.key_by(same), lambda a: a.union(source())], ids=["keyed", "union"]
+)
+def test_the_operator_before_keeps_its_name_its_uid_and_its_parallelism(
+    next_stream: Callable[[DataStream], DataStream],
+) -> None:
+    a = source().key_by(same).process(KeyedProcess()).name("a").uid("a")
     a.set_parallelism(2).set_max_parallelism(8)
-    keyed = a.key_by(own)
+    after = next_stream(a)
     for call, arguments in SETTINGS.items():
         with pytest.raises(ConfigurationError):
-            getattr(keyed, call)(*arguments)
-    b = keyed.process(Keyed()).uid("b").set_parallelism(1)
-    assert settings_of(a) == ("a", "a", 2, 8)
-    assert settings_of(b) == ("Keyed", "b", 1, None)
+            getattr(after, call)(*arguments)
+    b = after.key_by(same).process(KeyedProcess()).uid("b").set_parallelism(1)
+    other = a.key_by(same).process(KeyedProcess()).uid("other").set_parallelism(3)
+    assert [settings_of(one) for one in (a, b, other)] == [
+        ("a", "a", 2, 8),
+        ("KeyedProcess", "b", 1, None),
+        ("KeyedProcess", "other", 3, None),
+    ]
     plan = make_plan([SinkNode(b.node, DriverSink(print), "sink")], 4, None)
     assert [operator.operator_id for operator in plan.operators] == ["a", "b"]
 
 
 def test_the_message_says_where_to_put_it() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        source().map(own).key_by(own).uid("b")
+        source().map(same).key_by(same).uid("b")
     assert str(caught.value) == (
         "uid() needs an operator, and key_by() adds none: call uid() on the operator before key_by(), or on "
         "the one after it, such as a map() or process() that follows"
@@ -183,20 +177,8 @@ def test_the_message_says_where_to_put_it() -> None:
         source().union(source()).name("both")
 
 
-def test_settings_of_a_union_change_none_of_its_inputs() -> None:
-    a, b = source().map(own).name("a"), source().key_by(own).process(Keyed()).name("b").uid("b")
-    both = a.union(b)
-    with pytest.raises(ConfigurationError):
-        both.uid("both")
-    with pytest.raises(ConfigurationError):
-        both.name("both")
-    assert isinstance(a.node, ChainNode)
-    assert a.node.name == "a"
-    assert settings_of(b) == ("b", "b", None, None)
-
-
 def test_windows_and_connected_streams_have_no_settings_as_in_pyflink() -> None:
-    keyed = source().key_by(own)
+    keyed = source().key_by(same)
     for kind in (keyed.window(CountTumblingWindowAssigner(2)), keyed.connect(keyed)):
         assert not [call for call in {**SETTINGS, **PARTITIONERS} if hasattr(kind, call)]
 
@@ -216,20 +198,8 @@ def test_what_is_set_on_a_source_with_watermarks_is_the_sources() -> None:
 
 
 def test_the_type_is_that_of_what_was_sent_on() -> None:
-    typed = source().map(own, Types.LONG())
+    typed = source().map(same, Types.LONG())
     assert typed.rebalance().get_type() == typed.broadcast().forward().get_type() == Types.LONG()
-
-
-def test_a_stream_that_two_read_is_set_by_its_own_name_alone() -> None:
-    root = source().map(own).name("root")
-    first, second = root.key_by(own).process(Keyed()), root.key_by(own).process(Keyed())
-    first.uid("first").set_parallelism(1)
-    second.uid("second").set_parallelism(3)
-    assert (root.get_name(), settings_of(first)[1:3], settings_of(second)[1:3]) == (
-        "root",
-        ("first", 1),
-        ("second", 3),
-    )
 
 
 class RunningJob:
@@ -280,7 +250,7 @@ def test_with_a_limit_the_records_are_a_list_as_in_pyflink(
             id="global_cannot_follow_key_by_either",
         ),
         pytest.param(
-            lambda: source().process(Nothing()).key_by(own).get_side_output(TAG),
+            lambda: source().process(Process()).key_by(same).get_side_output(TAG),
             ConfigurationError,
             r"get_side_output\(\) cannot follow key_by\(\)",
             id="the_side_outputs_of_the_operator_before_are_not_those_of_a_keyed_stream",

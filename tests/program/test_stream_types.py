@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pass_through import AllWindow, Window
 
 from pyflinkstate.api import (
-    AllWindowFunction,
     Row,
     TumblingEventTimeWindows,
     Types,
     WatermarkStrategy,
-    WindowFunction,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators import Projection
@@ -62,22 +61,12 @@ class Environment:
         return 2
 
 
-class Contents(WindowFunction):
-    def apply(self, key: Any, window: Any, inputs: Any) -> Any:
-        return list(inputs)
-
-
-class AllContents(AllWindowFunction):
-    def apply(self, window: Any, inputs: Any) -> Any:
-        return list(inputs)
-
-
 @pytest.mark.parametrize("is_keyed", [True, False])
 def test_what_a_window_reduces_has_the_type_of_its_records_as_in_pyflink(is_keyed: bool) -> None:
     env: Any = Environment()
     stream, assigner = DataStream(env, SOURCE), TumblingEventTimeWindows.of(1000)
     windows: Any = stream.key_by(hash).window(assigner) if is_keyed else stream.window_all(assigner)
-    function = Contents() if is_keyed else AllContents()
+    function = Window() if is_keyed else AllWindow()
     assert windows.reduce(max).get_type() == PAIR
     assert windows.reduce(max, output_type=Types.STRING()).get_type() == Types.STRING()
     assert windows.reduce(max, function).get_type() == PICKLED

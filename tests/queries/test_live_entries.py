@@ -12,7 +12,7 @@ import pytest
 from support_slots import in_thread, opened, outcome
 
 from pyflinkstate import Types
-from pyflinkstate.api.state import StateKind
+from pyflinkstate.api import StateKind
 from pyflinkstate.backends.format import KeyGroupEntries, StateCodec
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import StateQueryError, StateQueryTimeoutError, StateValueError

@@ -31,7 +31,7 @@ from simulation_slots import SimulatedControl
 from simulation_spark import KeptFrames, SimulatedSpark
 from simulation_storage import Killed, Process
 
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import snapshot
 from pyflinkstate.errors import (

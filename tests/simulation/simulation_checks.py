@@ -27,7 +27,7 @@ from simulation_cluster import Cluster
 from simulation_model import Model, Row
 from simulation_storage import Operation, Process
 
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend

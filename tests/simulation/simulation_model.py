@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.runtime.sources.formats import Reject
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch

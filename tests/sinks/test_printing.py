@@ -13,12 +13,10 @@ import pytest
 from support_runtime import raising
 
 from pyflinkstate import Instant, Row, RowKind
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.types.atoms import ATOMS
+from pyflinkstate.api import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types, safe_repr
+from pyflinkstate.backends.types.atoms import ATOMS, show_double, show_float
 from pyflinkstate.backends.types.codec import walk
 from pyflinkstate.backends.types.table import codec_of
-from pyflinkstate.backends.types.texts import show_double, show_float
 from pyflinkstate.errors import BadRecordError, SinkError
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter, PrintSink, RddSink, RecordText
 from pyflinkstate.runtime.wire import decode_values, frames

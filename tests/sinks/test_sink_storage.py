@@ -18,8 +18,7 @@ from pyflinkstate import FileSink
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
 from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.storage import own_folders
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders, own_folders
 
 SMALL_BYTES = 512 * 1024
 #: A record is a line of so many bytes, so that an epoch needs more room than is left on a disk that is full.

@@ -7,6 +7,7 @@ import re
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -76,55 +77,69 @@ def memories(groups: tuple[ControlGroup, ...]) -> list[tuple[int, int] | None]:
     return [group.memory() for group in groups]
 
 
-def test_a_container_sees_its_own_group_as_the_root(kernel: Kernel) -> None:
-    kernel.write("cgroup", 1000 * MIB, 600 * MIB, 100 * MIB)
-    found = kernel.tells("0::/\n", kernel.mount("/", "cgroup", "cgroup2"))
-    assert memories(found) == [(500 * MIB, 1000 * MIB)]
-
-
-def test_a_container_without_a_view_of_its_own_has_a_group_of_the_host(kernel: Kernel) -> None:
-    """As those of YARN, and services: the limit may be of any group above as well."""
-    kernel.write("cgroup/yarn/container_1", "max", 600 * MIB)
-    kernel.write("cgroup/yarn", 2000 * MIB, 900 * MIB)
-    (kernel.folder / "cgroup" / "cgroup.procs").touch()  # the root tells nothing of memory
-    found = kernel.tells("0::/yarn/container_1\n", kernel.mount("/", "cgroup", "cgroup2"))
-    assert [group.folder.name for group in found] == ["container_1", "yarn", "cgroup"]
-    assert memories(found) == [None, (1100 * MIB, 2000 * MIB), None]
-
-
-def test_version_1_has_memory_in_a_hierarchy_of_its_own(kernel: Kernel) -> None:
-    kernel.write_1("memory/jobs/one", 500 * MIB, 400 * MIB, 50 * MIB)
-    kernel.write_1("memory/jobs", NO_LIMIT_OF_VERSION_1, 700 * MIB)
-    kernel.write_1("memory", NO_LIMIT_OF_VERSION_1, 900 * MIB)
-    kernel.write_1("cpu/jobs/one", 1, 1)
-    found = kernel.tells(
+V1, V2 = "write_1", "write"
+#: By what they show: groups with limit, use and what is reclaimable; the names of this process's groups;
+#: mounts; and the memory of each group that is seen.
+GROUPS: dict[str, tuple[list[tuple[Any, ...]], str, list[tuple[str, ...]], list[tuple[int, int] | None]]] = {
+    "a container sees its own group as the root": (
+        [(V2, "cgroup", 1000 * MIB, 600 * MIB, 100 * MIB)],
+        "0::/\n",
+        [("/", "cgroup", "cgroup2")],
+        [(500 * MIB, 1000 * MIB)],
+    ),
+    "a container without a view of its own has a group of the host, and any above may have a limit": (
+        [(V2, "cgroup/yarn/container_1", "max", 600 * MIB), (V2, "cgroup/yarn", 2000 * MIB, 900 * MIB)],
+        "0::/yarn/container_1\n",
+        [("/", "cgroup", "cgroup2")],
+        [None, (1100 * MIB, 2000 * MIB), None],
+    ),
+    "version 1 has memory in a hierarchy of its own": (
+        [
+            (V1, "memory/jobs/one", 500 * MIB, 400 * MIB, 50 * MIB),
+            (V1, "memory/jobs", NO_LIMIT_OF_VERSION_1, 700 * MIB),
+            (V1, "memory", NO_LIMIT_OF_VERSION_1, 900 * MIB),
+            (V1, "cpu/jobs/one", 1, 1),
+        ],
         "5:cpu,cpuacct:/jobs/one\n4:memory:/jobs/one\n1:name=systemd:/\n0::/other\n",
-        kernel.mount("/", "cpu", "cgroup", "rw,cpu,cpuacct"),
-        kernel.mount("/", "memory", "cgroup", "rw,memory"),
-        kernel.mount("/", "disk", "ext4"),
-    )
-    assert memories(found) == [(150 * MIB, 500 * MIB), None, None]
+        [
+            ("/", "cpu", "cgroup", "rw,cpu,cpuacct"),
+            ("/", "memory", "cgroup", "rw,memory"),
+            ("/", "disk", "ext4"),
+        ],
+        [(150 * MIB, 500 * MIB), None, None],
+    ),
+    "a mount may begin below the root, as in a container that has the host's names of its groups": (
+        [(V1, "memory", 500 * MIB, 400 * MIB)],
+        "4:memory:/docker/1\n",
+        [("/docker/1", "memory", "cgroup", "rw,memory")],
+        [(100 * MIB, 500 * MIB)],
+    ),
+    "a name may have blanks": (
+        [(V2, "a place/a group", 500 * MIB, 400 * MIB)],
+        "0::/the root/a group\n",
+        [(r"/the\040root", "a place", "cgroup2")],
+        [(100 * MIB, 500 * MIB), None],
+    ),
+    **{
+        f"a group that is not seen, {name}, has what is mounted above it": (
+            [(V2, "cgroup", 500 * MIB, 400 * MIB)],
+            f"0::{name}\n",
+            [(root, "cgroup", "cgroup2")],
+            [(100 * MIB, 500 * MIB)],
+        )
+        for name, root in (("/elsewhere/1", "/docker/1"), ("/../sibling", "/"))
+    },
+}
 
 
-def test_a_mount_may_begin_below_the_root(kernel: Kernel) -> None:
-    """As in a container that has the host's names of its groups."""
-    kernel.write_1("memory", 500 * MIB, 400 * MIB)
-    found = kernel.tells("4:memory:/docker/1\n", kernel.mount("/docker/1", "memory", "cgroup", "rw,memory"))
-    assert memories(found) == [(100 * MIB, 500 * MIB)]
-
-
-def test_a_name_may_have_blanks(kernel: Kernel) -> None:
-    kernel.write("a place/a group", 500 * MIB, 400 * MIB)
-    found = kernel.tells("0::/the root/a group\n", kernel.mount(r"/the\040root", "a place", "cgroup2"))
-    assert memories(found) == [(100 * MIB, 500 * MIB), None]
-
-
-@pytest.mark.parametrize("name", ["/elsewhere/1", "/../sibling"])
-def test_a_group_that_is_not_seen_has_what_is_mounted_above_it(kernel: Kernel, name: str) -> None:
-    kernel.write("cgroup", 500 * MIB, 400 * MIB)
-    root = "/docker/1" if name == "/elsewhere/1" else "/"
-    found = kernel.tells(f"0::{name}\n", kernel.mount(root, "cgroup", "cgroup2"))
-    assert memories(found) == [(100 * MIB, 500 * MIB)]
+@pytest.mark.parametrize("name", GROUPS)
+def test_which_groups_are_seen_and_what_they_leave(kernel: Kernel, name: str) -> None:
+    groups, names, mounts, expected = GROUPS[name]
+    for write, *group in groups:
+        getattr(kernel, write)(*group)
+    found = kernel.tells(names, *(kernel.mount(*mount) for mount in mounts))
+    assert memories(found) == expected
+    assert len({group.folder for group in found}) == len(found)
 
 
 def test_where_there_are_no_control_groups_nothing_is_found(tmp_path: Path) -> None:

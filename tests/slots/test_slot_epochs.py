@@ -434,11 +434,21 @@ class Served:
             frame = InputFrame(b"", (), ())
         return _decoded(self.service.process(attrs.evolve(frame, time=time).encode()))
 
+    def send(self, records: list[Any], time: FrameTime | None = None, timestamps: Any = None) -> Any:
+        return self.feed(*records, time=time, timestamps=timestamps)
+
     def at(self, watermark: int, event: ChannelEvent = TIMED_RECORDS, branch: int = 0) -> ValuesFrame | None:
         return self.feed(time=FrameTime(branch, 0, watermark, event))
 
     def finish(self) -> ValuesFrame | None:
         return _decoded(self.service.finish_input())
+
+    def set_clock(self, time_ms: int) -> None:
+        self.clock.time_ms = time_ms
+
+    def done(self, field: str) -> Any:
+        """End the epoch."""
+        return getattr(self.end(), field)
 
     def end(self) -> EpochDone:
         done = self.service.end()
@@ -471,89 +481,171 @@ def values(frame: ValuesFrame | None) -> list[Any]:
     return list(frame.values)
 
 
-class TestWatermarks:
-    def test_the_first_frame_back_says_where_the_epoch_opened_and_only_news_are_told(self) -> None:
-        served = begun(watermark=3)
-        assert served.at(3, OPEN) is None
-        assert served.at(3) == ValuesFrame([], [], 3, opening=3)
-        assert served.at(3) is None
-        assert served.at(7) == ValuesFrame([], [], 7)
-        assert served.at(7, CLOSE) is None
-        assert served.finish() == ValuesFrame([], [], 7), "the end is always told"
-        assert served.end().watermark == 7
+TELL = ("a", "tell")
+NO = NO_WATERMARK
+#: By what they show: the slot, and what it is told, with the frame that comes back or the values in it.
+#: ``send``: records, their time in the channel, their timestamps; ``at``: a watermark alone; ``done``: a
+#: field of the answer at the end of the epoch.
+STORIES: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "the first frame back says where the epoch opened, and only news are told, and the end": (
+        {"watermark": 3},
+        [
+            ("at", 3, OPEN, None),
+            ("at", 3, ValuesFrame([], [], 3, opening=3)),
+            ("at", 3, None),
+            ("at", 7, ValuesFrame([], [], 7)),
+            ("at", 7, CLOSE, None),
+            ("finish", ValuesFrame([], [], 7)),
+            ("done", "watermark", 7),
+        ],
+    ),
+    "openings of several branches advance nothing before all are known": (
+        {"watermark": 5},
+        [
+            ("at", 10, OPEN, 0, None),
+            ("at", 5, OPEN, 1, None),
+            ("send", [TELL], FrameTime(0, 0, 12), [7], ValuesFrame([(TELL, 7, 5)], [7], 5, opening=5)),
+            ("done", "watermark", 5),
+        ],
+    ),
+    "records meet the watermark before their frame": (
+        {},
+        [
+            ("at", NO, OPEN, None),
+            ("send", [TELL], FrameTime(0, 0, 4), [5], [(TELL, 5, NO)]),
+            ("send", [TELL], FrameTime(0, 0, 9), [None], ValuesFrame([(TELL, None, 4)], [None], 9)),
+        ],
+    ),
+    "an idle slot says so": (
+        {"watermark": 3},
+        [
+            ("send", [], FrameTime(0, 0, 3, OPEN, is_idle=True), None),
+            (
+                "send",
+                [],
+                FrameTime(0, 0, 3, CLOSE_EMPTY, is_idle=True),
+                ValuesFrame([], [], 3, True, opening=3),
+            ),
+        ],
+    ),
+    "event time goes on over epochs": (
+        {},
+        [
+            ("at", NO, OPEN, None),
+            ("at", 4, ValuesFrame([], [], 4, opening=NO)),
+            ("done", "watermark", 4),
+            ("begin", None),
+            ("at", 4, OPEN, None),
+            ("at", 9, ValuesFrame([], [], 9, opening=4)),
+            ("done", "watermark", 9),
+            ("begin", None),
+            ("send", [TELL], FrameTime(0, 0, 9), ValuesFrame([(TELL, None, 9)], [None], 9, opening=9)),
+        ],
+    ),
+    "a slot that does not know its watermark (it was restored from the end) begins with that of its input": (
+        {},
+        [
+            ("at", 9, OPEN, 0, None),
+            ("at", 7, OPEN, 1, None),
+            ("send", [TELL], FrameTime(0, 0, 9), [2], ValuesFrame([(TELL, 2, 7)], [2], 7, opening=7)),
+            ("done", "watermark", 7),
+        ],
+    ),
+    "what fires when the input opens is not late for those who read it": (
+        {},
+        [
+            ("send", [("a", "e", 5)], FrameTime(0, 0, NO), []),
+            ("done", "watermark", NO),
+            ("begin", None),
+            ("at", 7, OPEN, None),
+            (
+                "send",
+                [TELL],
+                FrameTime(0, 0, 7),
+                [8],
+                ValuesFrame([("a", "e", 5, 7), (TELL, 8, 7)], [5, 8], 7, opening=NO),
+            ),
+        ],
+    ),
+    "without event time frames are plain, and an epoch that is not the last ends no time": (
+        {"is_timed": False},
+        [
+            ("send", [TELL], ValuesFrame([(TELL, None, NO)])),
+            ("send", [("a", "e", 5)], None),
+            ("finish", None),
+        ],
+    ),
+    "F2 of Flink's behaviour: a late timer fires at the next advance, not at once": (
+        {"watermark": 19},
+        [
+            ("at", 19, OPEN, None),
+            ("send", [("a", "e", 3)], FrameTime(0, 0, 19), []),
+            ("at", 19, None),
+            ("at", 20, ValuesFrame([("a", "e", 3, 20)], [3], 20)),
+        ],
+    ),
+    "the end of the input is the end of time": (
+        {"is_final": True},
+        [
+            ("send", [("a", "e", MAX_WATERMARK), ("a", "e", 7)], []),
+            ("finish", [("a", "e", at, MAX_WATERMARK) for at in (7, MAX_WATERMARK)]),
+        ],
+    ),
+    "so it is without event time": (
+        {"is_final": True, "is_timed": False},
+        [
+            ("send", [("a", "e", MAX_WATERMARK), ("a", "e", 7)], None),
+            ("finish", [("a", "e", at, MAX_WATERMARK) for at in (7, MAX_WATERMARK)]),
+        ],
+    ),
+    "results have the timer's time as their timestamp": (
+        {},
+        [
+            ("send", [("a", "e", 7), ("b", "e", 6)], FrameTime(0, 0, NO), []),
+            ("at", 8, ValuesFrame([("b", "e", 6, 8), ("a", "e", 7, 8)], [6, 7], 8)),
+        ],
+    ),
+    "F4: at the end a timer in the past fires, and pending ones are dropped": (
+        {"is_timed": False, "is_final": True},
+        [
+            ("send", [("a", "p", 1000 + delay) for delay in (-5, 50, 60_000)], None),
+            ("finish", [("a", "p", 995, NO)]),
+            ("done", "next_timer_ms", 1050),
+        ],
+    ),
+    "both kinds in one operator fire by their own time": (
+        {},
+        [
+            ("send", [("a", "e", 7), ("a", "p", 1007)], FrameTime(0, 0, NO), []),
+            ("at", 2000, [("a", "e", 7, 2000)]),
+            ("set_clock", 1007, None),
+            ("at", 2000, [("a", "p", 1007, 2000)]),
+        ],
+    ),
+    "results of timers of processing time have no timestamp": (
+        {},
+        [
+            ("send", [("a", "p", 3)], FrameTime(0, 0, 5), []),
+            ("at", 5, ValuesFrame([("a", "p", 3, 5)], [None], 5)),
+        ],
+    ),
+    "they fire before the records of the next frame": (
+        {"is_timed": False},
+        [("send", [("a", "p", 3)], None), ("send", [TELL], [("a", "p", 3, NO), (TELL, None, NO)])],
+    ),
+}
 
-    def test_openings_of_several_branches_advance_nothing_before_all_are_known(self) -> None:
-        served = begun(watermark=5)
-        for branch, opening in enumerate((10, 5)):
-            served.at(opening, OPEN, branch)
-        found = served.feed(("a", "tell"), time=FrameTime(0, 0, 12), timestamps=[7])
-        assert found == ValuesFrame([(("a", "tell"), 7, 5)], [7], 5, opening=5)
-        assert served.end().watermark == 5
 
-    def test_records_meet_the_watermark_before_their_frame(self) -> None:
-        served = begun()
-        served.at(NO_WATERMARK, OPEN)
-        first = served.feed(("a", "tell"), time=FrameTime(0, 0, 4), timestamps=[5])
-        second = served.feed(("a", "tell"), time=FrameTime(0, 0, 9), timestamps=[None])
-        assert values(first) == [(("a", "tell"), 5, NO_WATERMARK)]
-        assert values(second) == [(("a", "tell"), None, 4)]
-        assert second.timestamps == [None]
-
-    def test_an_idle_slot_says_so(self) -> None:
-        served = begun(watermark=3)
-        served.feed(time=FrameTime(0, 0, 3, OPEN, is_idle=True))
-        assert served.feed(time=FrameTime(0, 0, 3, CLOSE_EMPTY, is_idle=True)) == ValuesFrame(
-            [], [], 3, True, opening=3
-        )
-
-    def test_event_time_goes_on_over_epochs(self) -> None:
-        served = serve_timed()
-        for opening, watermark in ((NO_WATERMARK, 4), (4, 9)):
-            served.begin()
-            served.at(opening, OPEN)
-            served.at(watermark)
-            assert served.end().watermark == watermark
-        served.begin()
-        assert served.feed(("a", "tell"), time=FrameTime(0, 0, 9)) == ValuesFrame(
-            [(("a", "tell"), None, 9)], [None], 9, opening=9
-        )
-
-    def test_a_slot_that_does_not_know_its_watermark_begins_with_that_of_its_input(self) -> None:
-        """It was restored from the end of the input, and there is more of it now."""
-        served = begun()
-        for branch, opening in enumerate((9, 7)):
-            served.at(opening, OPEN, branch)
-        found = served.feed(("a", "tell"), time=FrameTime(0, 0, 9), timestamps=[2])
-        assert found == ValuesFrame([(("a", "tell"), 2, 7)], [2], 7, opening=7)
-        assert served.end().watermark == 7
-
-    def test_what_fires_when_the_input_opens_is_not_late_for_those_who_read_it(self) -> None:
-        served = begun()
-        served.feed(("a", "e", 5), time=FrameTime(0, 0, NO_WATERMARK))
-        served.end()
-        served.begin()
-        served.at(7, OPEN)
-        found = served.feed(("a", "tell"), time=FrameTime(0, 0, 7), timestamps=[8])
-        assert found == ValuesFrame(
-            [("a", "e", 5, 7), (("a", "tell"), 8, 7)], [5, 8], 7, opening=NO_WATERMARK
-        )
-
-    def test_without_event_time_frames_are_plain(self) -> None:
-        served = begun(is_timed=False)
-        assert served.feed(("a", "tell")) == ValuesFrame([(("a", "tell"), None, NO_WATERMARK)])
-        assert served.feed(("a", "e", 5)) is None
-        assert served.finish() is None
+@pytest.mark.parametrize("name", STORIES)
+def test_what_comes_back(name: str) -> None:
+    options, steps = STORIES[name]
+    served = begun(**options)
+    for method, *arguments, expected in steps:
+        found = getattr(served, method)(*arguments)
+        assert (values(found) if isinstance(expected, list) else found) == expected, (method, arguments)
 
 
 class TestEventTimeTimers:
-    def test_a_late_timer_fires_at_the_next_advance(self) -> None:
-        """F2 of Flink's behaviour: not at once."""
-        served = begun(watermark=19)
-        served.at(19, OPEN)
-        assert values(served.feed(("a", "e", 3), time=FrameTime(0, 0, 19))) == []
-        assert served.at(19) is None
-        assert served.at(20) == ValuesFrame([("a", "e", 3, 20)], [3], 20)
-
     def test_timers_registered_in_on_timer_fire_in_the_same_advance(self) -> None:
         """F1."""
 
@@ -586,24 +678,6 @@ class TestEventTimeTimers:
         fired = values(served.at(MAX_WATERMARK, CLOSE))
         assert [result[2] for result in fired] == [-5, 5, MAX_WATERMARK]
 
-    @pytest.mark.parametrize("is_timed", [True, False])
-    def test_the_end_of_the_input_is_the_end_of_time(self, is_timed: bool) -> None:
-        served = begun(is_timed=is_timed, is_final=True)
-        served.feed(("a", "e", MAX_WATERMARK))
-        served.feed(("a", "e", 7))
-        assert values(served.finish()) == [("a", "e", at, MAX_WATERMARK) for at in (7, MAX_WATERMARK)]
-
-    def test_an_epoch_that_is_not_the_last_ends_no_time(self) -> None:
-        served = begun(is_timed=False)
-        served.feed(("a", "e", 7))
-        assert served.finish() is None
-
-    def test_results_have_the_timers_time_as_their_timestamp(self) -> None:
-        served = begun()
-        served.feed(("a", "e", 7), ("b", "e", 6), time=FrameTime(0, 0, NO_WATERMARK))
-        fired = served.at(8)
-        assert (fired.values, fired.timestamps) == ([("b", "e", 6, 8), ("a", "e", 7, 8)], [6, 7])
-
     def test_a_timer_that_raises_names_key_and_time(self) -> None:
         class Broken(Timers):
             def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
@@ -613,36 +687,6 @@ class TestEventTimeTimers:
         served.feed(("a", "e", 7), time=FrameTime(0, 0, NO_WATERMARK))
         with pytest.raises(UserFunctionError, match=r"gone[\s\S]*'count', key 'a',.*on_timer\(\) at 7"):
             served.at(8)
-
-
-class TestProcessingTimeTimers:
-    def test_one_in_the_past_fires_at_the_end_of_the_epoch_and_pending_ones_are_dropped(self) -> None:
-        """F4, at the end of bounded input."""
-        served = begun(is_timed=False, is_final=True)
-        served.feed(*(("a", "p", 1000 + delay) for delay in (-5, 50, 60_000)))
-        assert values(served.finish()) == [("a", "p", 995, NO_WATERMARK)]
-        assert served.end().next_timer_ms == 1050
-
-    def test_both_kinds_in_one_operator_fire_by_their_own_time(self) -> None:
-        served = begun()
-        served.feed(("a", "e", 7), ("a", "p", 1007), time=FrameTime(0, 0, NO_WATERMARK))
-        assert values(served.at(2000)) == [("a", "e", 7, 2000)]
-        served.clock.time_ms = 1007
-        assert values(served.at(2000)) == [("a", "p", 1007, 2000)]
-
-    def test_their_results_have_no_timestamp(self) -> None:
-        served = begun()
-        served.feed(("a", "p", 3), time=FrameTime(0, 0, 5))
-        fired = served.at(5)
-        assert (fired.values, fired.timestamps) == ([("a", "p", 3, 5)], [None])
-
-    def test_they_fire_before_the_records_of_the_next_frame(self) -> None:
-        served = begun(is_timed=False)
-        served.feed(("a", "p", 3))
-        assert values(served.feed(("a", "tell"))) == [
-            ("a", "p", 3, NO_WATERMARK),
-            (("a", "tell"), None, NO_WATERMARK),
-        ]
 
 
 class TestResults:

@@ -27,7 +27,7 @@ from pyflinkstate.backends.format.state_handles import (
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCancelledError, SnapshotTask
-from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, StateValueError
+from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
 from pyflinkstate.testing.harness import MemoryCheckpoint
@@ -134,19 +134,6 @@ def test_a_subtask_without_state_writes_nothing(folder: CheckpointFolder) -> Non
     assert files(folder) == {}
 
 
-@pytest.mark.parametrize("kind", ["managed_keyed", "managed_operator"])
-def test_what_there_is_none_of_has_no_handle_beside_what_there_is(
-    folder: CheckpointFolder, kind: str
-) -> None:
-    subtask = Subtask()
-    if kind == "managed_keyed":
-        subtask.value("a").update([1])
-    else:
-        subtask.state.operator.get_list_state(OFFSETS).add([1])
-    written = subtask.state.snapshot(subtask.state.raw_outputs(), folder).finish()
-    assert {name for name in KINDS if getattr(written, name) is not None} == {kind}
-
-
 def test_each_kind_is_inline_or_a_file_by_its_own_size(folder: CheckpointFolder) -> None:
     small_inline = attrs.evolve(folder, inline_threshold_bytes=1_500)
     written = Subtask(HashMapStateBackend(snapshot_compression=None)).fill().begin(small_inline).finish()
@@ -169,18 +156,6 @@ def test_what_changes_after_the_synchronous_part_is_not_in_the_snapshot(folder: 
     next(iter(subtask.state.operator.get_list_state(OFFSETS).get())).append(99)
     subtask.state.operator.get_broadcast_state(RULES).clear()
     assert Subtask().restore(snapshot.finish(), folder).content() == FILLED
-
-
-def test_several_snapshots_in_flight_finish_in_any_order(folder: CheckpointFolder) -> None:
-    subtask, taken = Subtask().fill(), []
-    for number in range(3):
-        subtask.value("key-1").update([number])
-        subtask.state.operator.get_broadcast_state(RULES).put("limit", number)
-        taken.append(subtask.begin(folder))
-    for number in (2, 0, 1):
-        again = Subtask().restore(taken[number].finish(), folder)
-        assert again.value("key-1").value() == [number]
-        assert again.content()["rules"] == {"limit": number}
 
 
 # --- one fails -------------------------------------------------------------------------------------
@@ -240,13 +215,6 @@ def test_storage_that_fails_at_any_write_leaves_no_half_of_a_file(
     assert streams.writes == write
     assert files(folder) == {}
     assert subtask.value("key-1").value() is kept, "the snapshot was released"
-
-
-def test_a_value_that_cannot_be_pickled_is_an_error_of_the_snapshot(folder: CheckpointFolder) -> None:
-    subtask = Subtask().fill()
-    subtask.state.operator.get_list_state(ANYTHING).add(lambda: 0)
-    with pytest.raises(StateValueError, match="cannot be stored"):
-        subtask.begin(folder).finish()
 
 
 def test_a_synchronous_part_that_fails_leaves_no_keyed_snapshot_open(folder: CheckpointFolder) -> None:
@@ -333,33 +301,6 @@ def test_keyed_state_is_written_when_the_settings_say(
     subtask.value("key-1").update([99])
     subtask.value("new").update([99])
     assert Subtask().restore(snapshot.finish(), folder).content() == FILLED
-
-
-def test_both_ways_of_snapshotting_write_the_same_key_groups(folder: CheckpointFolder) -> None:
-    (first, second) = (
-        Subtask(HashMapStateBackend(async_snapshots=mode)).fill().begin(folder).finish().managed_keyed
-        for mode in (True, False)
-    )
-    assert first.key_group_range == second.key_group_range
-    assert first.sections["values"].keys() == second.sections["values"].keys()
-
-
-def test_each_way_restores_what_the_other_has_written(folder: CheckpointFolder) -> None:
-    for mode in (True, False):
-        written = Subtask(HashMapStateBackend(async_snapshots=mode)).fill().begin(folder).finish()
-        other = Subtask(HashMapStateBackend(async_snapshots=not mode))
-        assert other.restore(written, folder).content() == FILLED
-
-
-def test_an_error_of_a_synchronous_write_is_one_of_the_snapshot(folder: CheckpointFolder) -> None:
-    def fail(_: int) -> None:
-        raise CheckpointStorageError("no space left")
-
-    subtask = Subtask(HashMapStateBackend(async_snapshots=False)).fill()
-    snapshot = subtask.begin(HookedStreams(folder, fail))
-    with pytest.raises(CheckpointStorageError, match="no space left"):
-        snapshot.finish()
-    assert files(folder) == {}
 
 
 def compressed(folder: CheckpointFolder, compression: str | None) -> OperatorSubtaskState:

@@ -84,20 +84,6 @@ def test_raw_keyed_state_comes_back_by_key_group() -> None:
     assert (handle.key_group_range, set(handle.sections)) == (OWN, {RAW_KEYED_STATE})
 
 
-def test_several_writes_to_a_key_group_are_one_run_of_bytes() -> None:
-    buffer = RawKeyedStateBuffer(OWN)
-    buffer.start_new_key_group(5)
-    for data in (b"a", b"", bytearray(b"bc"), memoryview(b"d")):
-        buffer.write(data)
-    assert read_keyed(write(buffer.snapshot())) == [(5, b"abcd")]
-
-
-def test_a_key_group_that_was_begun_and_not_written_to_comes_back_empty() -> None:
-    buffer = RawKeyedStateBuffer(OWN)
-    buffer.start_new_key_group(5)
-    assert read_keyed(write(buffer.snapshot())) == [(5, b"")]
-
-
 @pytest.mark.parametrize("key_group", [3, 8, -1, 128])
 def test_a_key_group_of_another_subtask_is_refused(key_group: int) -> None:
     buffer = keyed({5: b"five"})
@@ -140,13 +126,6 @@ def test_the_first_partition_begins_by_itself() -> None:
     buffer.start_new_partition()
     buffer.write(b"c")
     assert read_operator(write(buffer.snapshot())) == [b"ab", b"c"]
-
-
-def test_partitions_that_were_begun_and_not_written_to_come_back_empty() -> None:
-    buffer = RawOperatorStateBuffer()
-    buffer.start_new_partition()
-    buffer.start_new_partition()
-    assert read_operator(write(buffer.snapshot())) == [b"", b""]
 
 
 # --- both ------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.errors import (
-    CheckpointError,
     CheckpointStorageError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
@@ -106,12 +105,6 @@ class TestDamage:
             with pytest.raises(CorruptCheckpointError):
                 restore([altered(handle, data[:length])], STRING)
 
-    def test_bytes_missing_from_the_middle_are_found(self, handle):
-        data = handle.stream.data
-        for start in (3, 20, head_size(data) + 5, sections_of(handle)[3].offset):
-            with pytest.raises(CorruptCheckpointError):
-                restore([altered(handle, data[:start] + data[start + 7 :])], STRING)
-
     def test_a_file_of_another_kind_is_found(self, handle):
         with pytest.raises(CorruptCheckpointError, match="does not begin like a file of this kind"):
             restore([altered(handle, b"PAR1" * 1000)], STRING)
@@ -162,18 +155,6 @@ class TestIncompatibility:
 
 
 class TestCancellation:
-    def test_a_cancelled_snapshot_is_aborted_and_released(self):
-        backend = filled()
-        lists, streams, cancelled = live_lists(backend), MemoryStreams(), threading.Event()
-        resources = prepare(backend)
-        cancelled.set()
-        with pytest.raises(SnapshotCancelledError) as error:
-            write(backend, resources, streams, cancelled)
-        assert isinstance(error.value, CheckpointError)
-        assert streams.created[0].events[-1] == "abort"
-        assert "close" not in streams.created[0].events
-        assert_nothing_is_copied_any_more(backend, lists)
-
     @pytest.mark.parametrize("after", [1, 3, 20, 40])
     def test_it_may_be_cancelled_at_any_piece(self, after):
         backend = filled()
@@ -190,13 +171,6 @@ class TestCancellation:
         assert last == "abort"
         assert after <= written.count("write") == len(written) <= after + 1
         assert_nothing_is_copied_any_more(backend, lists)
-
-    def test_the_next_snapshot_is_whole(self):
-        backend, cancelled = filled(), threading.Event()
-        cancelled.set()
-        with pytest.raises(SnapshotCancelledError):
-            write(backend, prepare(backend), cancelled=cancelled)
-        assert restore([take_snapshot(backend)], STRING).num_key_value_state_entries() == 2 * NUMBER_OF_KEYS
 
 
 class TestStorageThatFails:
@@ -223,45 +197,6 @@ class TestStorageThatFails:
         with pytest.raises(CheckpointStorageError, match="no such directory"):
             write(backend, prepare(backend), MemoryStreams(fail_at_create=True))
         assert_nothing_is_copied_any_more(backend, lists)
-
-    def test_a_value_that_cannot_be_pickled_aborts_and_releases(self):
-        backend = filled()
-        lists, streams = live_lists(backend), MemoryStreams()
-        state_of(backend, ValueStateDescriptor("lock"), "k").update(threading.Lock())
-        with pytest.raises(TypeError, match="pickle"):
-            write(backend, prepare(backend), streams)
-        assert streams.created[0].events[-1] == "abort"
-        assert_nothing_is_copied_any_more(backend, lists)
-
-    def test_other_snapshots_stay_open_when_one_fails(self):
-        backend = filled()
-        earlier = prepare(backend)
-        with pytest.raises(CheckpointStorageError):
-            write(backend, prepare(backend), MemoryStreams(fail_at_write=5))
-        state_of(backend, VISITS, "key-0").add("later")
-        restored = restore([write(backend, earlier)], STRING)
-        assert list(state_of(restored, VISITS, "key-0")) == ["x"]
-
-
-class TestRelease:
-    def test_a_snapshot_that_was_written_is_released(self):
-        backend = filled()
-        lists, streams = live_lists(backend), MemoryStreams()
-        handle = write(backend, prepare(backend), streams)
-        assert streams.created[0].events.count("close") == 1
-        assert "abort" not in streams.created[0].events
-        assert handle.size_bytes == len(b"".join(streams.created[0].chunks))
-        assert_nothing_is_copied_any_more(backend, lists)
-
-    def test_while_it_is_open_values_are_copied(self):
-        backend = filled()
-        lists, resources = live_lists(backend), prepare(backend)
-        copied = live_lists(backend)
-        assert copied == lists
-        assert all(copied[key] is not lists[key] for key in lists)
-        resources.release()
-        resources.release()
-        assert_nothing_is_copied_any_more(backend, copied)
 
 
 def test_the_reader_of_these_tests_refuses_what_is_not_there(handle):

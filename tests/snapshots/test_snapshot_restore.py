@@ -1,13 +1,13 @@
-"""Snapshot and restore of a heap backend: all kinds, all types, and what was never asked for again."""
+"""A snapshot is restored as it was at its synchronous part, whatever the owner does while it is written."""
 
 import datetime
 import decimal
-import math
+import threading
 
 import pytest
 from backend_support import (
     PICKLED,
-    entries,
+    MemoryStreams,
     fill,
     make_backend,
     one_of_each_kind,
@@ -16,8 +16,8 @@ from backend_support import (
     restore,
     state_of,
     take_snapshot,
+    write,
 )
-from hypothesis import given, settings, strategies as st
 
 from pyflinkstate import (
     ListStateDescriptor,
@@ -28,6 +28,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import StateValueError
 
 LONG, STRING = Types.LONG(), Types.STRING()
@@ -82,48 +83,6 @@ class TestRoundTrip:
         assert read(restored, descriptors, "k") == expected
         assert read(backend, descriptors, "k")[3] == 4
 
-    @pytest.mark.parametrize(("type_info", "values"), VALUES, ids=type_name)
-    def test_values_of_every_type_come_back(self, type_info, values):
-        backend, descriptor = make_backend(LONG), ValueStateDescriptor("v", type_info)
-        for key, value in enumerate(values):
-            state_of(backend, descriptor, key).update(value)
-        restored = restore([take_snapshot(backend)], LONG)
-        for key, value in enumerate(values):
-            back = state_of(restored, descriptor, key).value()
-            assert back == value
-            assert type(back) is type(value)
-
-    def test_an_integer_of_any_size_comes_back(self):
-        backend, descriptor = make_backend(), ValueStateDescriptor("v", Types.BIG_INT())
-        state_of(backend, descriptor, "k").update(1 << 20_000)
-        assert state_of(restore([take_snapshot(backend)]), descriptor, "k").value() == 1 << 20_000
-
-    def test_nan_comes_back(self):
-        backend, descriptor = make_backend(), ListStateDescriptor("v", Types.DOUBLE())
-        state_of(backend, descriptor, "k").add_all([math.nan, 1.0])
-        first, second = state_of(restore([take_snapshot(backend)]), descriptor, "k")
-        assert math.isnan(first)
-        assert second == 1.0
-
-    @settings(max_examples=40)
-    @given(st.dictionaries(st.text(), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1)))
-    def test_any_lists_come_back(self, model):
-        backend, descriptor = make_backend(), ListStateDescriptor("v", LONG)
-        for key, elements in model.items():
-            state_of(backend, descriptor, key).update(elements)
-        assert dict(entries(restore([take_snapshot(backend)]), "v")) == model
-
-    def test_cleared_entries_do_not_come_back(self, declared):
-        backend, descriptors = make_backend(), one_of_each_kind(declared)
-        fill(backend, descriptors, "gone", 1)
-        fill(backend, descriptors, "stays", 2)
-        backend.set_current_key("gone")
-        for descriptor in descriptors.values():
-            backend.get_partitioned_state(descriptor).clear()
-        restored = restore([take_snapshot(backend)])
-        assert read(restored, descriptors, "gone") == (None, [], {}, None, None)
-        assert restored.num_key_value_state_entries() == 5
-
     def test_a_registered_state_without_entries_comes_back_registered(self):
         backend = make_backend()
         backend.get_partitioned_state(COUNT)
@@ -169,3 +128,81 @@ def test_a_synchronous_part_that_fails_half_way_leaves_nothing_frozen():
     with pytest.raises(OSError, match="no clock"):
         prepare(backend)
     assert plain.value() is kept
+
+
+LONGS = Types.LIST(Types.LONG())
+
+
+@pytest.mark.parametrize(
+    ("type_info", "value", "innermost"),
+    [
+        (LONGS, [1], lambda value: value),
+        (Types.LIST(LONGS), [[1]], lambda value: value[0]),
+        (Types.LIST(PICKLED), [[1]], lambda value: value[0]),
+        (Types.LIST(Types.TUPLE([LONGS])), [([1],)], lambda value: value[0][0]),
+        (Types.MAP(Types.STRING(), LONGS), {"a": [1]}, lambda value: value["a"]),
+        (Types.MAP(Types.STRING(), PICKLED), {"a": [1]}, lambda value: value["a"]),
+        (Types.TUPLE([Types.LONG(), LONGS]), (1, [1]), lambda value: value[1]),
+        (PICKLED, {"a": ([1],)}, lambda value: value["a"][0]),
+    ],
+    ids=str,
+)
+def test_a_change_in_place_however_deep_is_not_in_the_snapshot(type_info, value, innermost):
+    backend, descriptor = make_backend(), ValueStateDescriptor("v", type_info)
+    state = state_of(backend, descriptor, "k")
+    state.update(value)
+    resources = prepare(backend)
+    innermost(state.value()).append(2)
+    restored = restore([write(backend, resources)])
+    assert innermost(state_of(restored, descriptor, "k").value()) == [1]
+    assert innermost(state.value()) == [1, 2]
+
+
+@pytest.mark.parametrize("max_parallelism", [128, 1])
+def test_the_owner_may_go_on_at_every_step_of_the_write(declared, max_parallelism):
+    """With a single key group, all 100 keys are in one map, which is amid a rehash."""
+    own = KeyGroupRange(0, max_parallelism - 1)
+    backend = make_backend(own=own, max_parallelism=max_parallelism)
+    descriptors = one_of_each_kind(declared)
+    for number in range(100):
+        fill(backend, descriptors, number, number)
+    before = [read(backend, descriptors, number) for number in range(100)]
+    resources, steps = prepare(backend), iter(range(10**6))
+
+    def go_on():
+        for _ in range(20):
+            step = next(steps)
+            fill(backend, descriptors, step % 170, 1000 + step)
+            state_of(backend, descriptors["map"], (step + 50) % 100).clear()
+
+    handle = write(backend, resources, MemoryStreams(on_write=go_on))
+    assert next(steps) > 100
+    restored = restore([handle], own=own, max_parallelism=max_parallelism)
+    assert [read(restored, descriptors, number) for number in range(100)] == before
+    assert restored.num_key_value_state_entries() == 500
+
+
+def test_the_owner_may_go_on_while_another_thread_writes(declared):
+    backend, descriptors = make_backend(), one_of_each_kind(declared)
+    for number in range(100):
+        fill(backend, descriptors, number, number)
+    before = [read(backend, descriptors, number) for number in range(100)]
+    resources, begun, go_on, handles = prepare(backend), threading.Event(), threading.Event(), []
+
+    def on_write():
+        begun.set()
+        assert go_on.wait(60)
+
+    writer = threading.Thread(
+        target=lambda: handles.append(write(backend, resources, MemoryStreams(on_write=on_write)))
+    )
+    writer.start()
+    assert begun.wait(60)
+    for number in range(50):
+        fill(backend, descriptors, number, 2000)
+    go_on.set()
+    for number in range(50, 120):
+        fill(backend, descriptors, number, 3000)
+    writer.join()
+    restored = restore(handles)
+    assert [read(restored, descriptors, number) for number in range(100)] == before

@@ -20,14 +20,11 @@ from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBac
 from pyflinkstate.backends.snapshots import (
     RunningSnapshots,
     SnapshotCancelledError,
-    SnapshotExecutionType,
     SnapshotStrategyRunner,
     SnapshotTask,
 )
 from pyflinkstate.errors import CheckpointStorageError
 from pyflinkstate.testing.harness import MemoryCheckpoint
-
-ASYNCHRONOUS, SYNCHRONOUS = SnapshotExecutionType.ASYNCHRONOUS, SnapshotExecutionType.SYNCHRONOUS
 
 
 @attrs.define
@@ -65,10 +62,10 @@ class NotedStrategy:
 
 def take(
     strategy: NotedStrategy,
-    execution_type: SnapshotExecutionType = ASYNCHRONOUS,
+    is_async: bool = True,
     running: RunningSnapshots | None = None,
 ) -> SnapshotTask[str]:
-    runner = SnapshotStrategyRunner(strategy, running or RunningSnapshots(), execution_type)
+    runner = SnapshotStrategyRunner(strategy, running or RunningSnapshots(), is_async)
     return runner.snapshot("storage")  # type: ignore[arg-type]
 
 
@@ -92,35 +89,19 @@ def test_an_asynchronous_snapshot_is_prepared_at_once_and_written_when_the_task_
 
 def test_a_synchronous_snapshot_is_written_before_the_task_is_returned() -> None:
     strategy = NotedStrategy()
-    task = take(strategy, SYNCHRONOUS)
+    task = take(strategy, False)
     assert task.is_done
     assert strategy.events == ["prepare 1", "write 1 to storage", "release 1"]
     assert task.result() == "handle"
 
 
 def test_an_error_of_a_synchronous_write_is_kept_for_the_result() -> None:
-    task = take(NotedStrategy(refuse), SYNCHRONOUS)
+    task = take(NotedStrategy(refuse), False)
     with pytest.raises(CheckpointStorageError, match="no space left"):
         task.result()
 
 
-def test_a_snapshot_of_nothing_has_none_for_a_result() -> None:
-    task = take(NotedStrategy(lambda cancelled: None))
-    task.run()
-    assert task.is_done
-    assert task.result() is None
-
-
 # --- the task --------------------------------------------------------------------------------------
-
-
-def test_a_task_runs_once() -> None:
-    strategy = NotedStrategy()
-    task = take(strategy)
-    for _ in range(3):
-        task.run()
-    assert strategy.events.count("write 1 to storage") == 1
-    assert task.result() == "handle"
 
 
 def test_a_task_that_several_threads_run_is_written_once() -> None:
@@ -242,27 +223,20 @@ def test_closing_the_running_snapshots_cancels_what_has_not_begun_and_what_is_be
             task.result()
 
 
-def test_closing_the_running_snapshots_leaves_the_result_of_what_has_ended() -> None:
-    running = RunningSnapshots()
-    task = take(NotedStrategy(), SYNCHRONOUS, running)
-    running.close()
-    assert task.result() == "handle"
-
-
-@pytest.mark.parametrize("execution_type", SnapshotExecutionType)
+@pytest.mark.parametrize("is_async", [True, False])
 def test_closed_running_snapshots_refuse_and_what_was_prepared_is_released(
-    execution_type: SnapshotExecutionType,
+    is_async: bool,
 ) -> None:
     running, strategy = RunningSnapshots(), NotedStrategy()
     running.close()
     with pytest.raises(SnapshotCancelledError, match="the backend is closed"):
-        take(strategy, execution_type, running)
+        take(strategy, is_async, running)
     assert strategy.events == ["prepare 1", "release 1"]
 
 
 def test_the_running_snapshots_do_not_keep_what_has_ended() -> None:
     running = RunningSnapshots()
-    ended = take(NotedStrategy(), SYNCHRONOUS, running)
+    ended = take(NotedStrategy(), False, running)
     known = weakref.ref(ended)
     del ended
     going_on = take(NotedStrategy(), running=running)

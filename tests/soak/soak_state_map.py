@@ -98,7 +98,6 @@ class Soak:
         self.operations: list[Callable[[Hashable], None]] = [
             self.get,
             self.put,
-            self.put_and_get_old,
             self.remove,
             self.remove_and_get_old,
             self.transform,
@@ -149,13 +148,6 @@ class Soak:
     def put(self, key: Hashable) -> None:
         value = self.new_value()
         self.state_map.put(key, copy_of(value))
-        self.model[key] = value
-
-    def put_and_get_old(self, key: Hashable) -> None:
-        value = self.new_value()
-        old = self.state_map.put_and_get_old(key, copy_of(value))
-        self.expect(f"put_and_get_old({key})", old, self.model.get(key))
-        change_in_place(old, 0)
         self.model[key] = value
 
     def remove(self, key: Hashable) -> None:

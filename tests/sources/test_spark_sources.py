@@ -13,13 +13,13 @@ from support_runtime import PATIENCE_S, raising
 from support_slots import in_thread, outcome
 from test_sources import as_kept
 
+from pyflinkstate import Available, RddEpoch
 from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     SlotLostError,
     SourceError,
     SparkUnavailableError,
 )
-from pyflinkstate.runtime.sources import Available, RddEpoch
 from pyflinkstate.runtime.sources.spark_sources import (
     EARLIEST,
     LATEST,

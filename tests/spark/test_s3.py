@@ -24,8 +24,7 @@ from pyflinkstate import (
     errors,
 )
 from pyflinkstate.runtime.master.checkpoint_files import shared_files
-from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
-from pyflinkstate.runtime.storage.uris import child_uri
+from pyflinkstate.runtime.storage import child_uri, load_checkpoint
 from pyflinkstate.state_access import open_checkpoint
 from pyflinkstate.state_access.spark import register
 

@@ -325,7 +325,7 @@ class TestDataSource:
         [
             ({"uid": "other"}, "has no operator 'other'; it has 'op'"),
             ({"state": "lists"}, "no keyed state 'lists'; it has 'list'"),
-            ({"statt": "list"}, "there is no option 'statt'; there are state, "),
+            ({"statt": "list"}, "there is no option 'statt'; there are 'state', "),
             ({"allow_pickle": "maybe"}, "'allow_pickle' cannot be 'maybe': it is true or false"),
         ],
     )

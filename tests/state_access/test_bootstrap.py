@@ -6,15 +6,15 @@ from backend_support import state_of
 from read_support import restored
 from slot_functions import Mean
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
     AggregatingStateDescriptor,
+    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import Types
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,

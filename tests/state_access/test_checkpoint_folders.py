@@ -20,13 +20,17 @@ from read_support import (
     write_checkpoint,
 )
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Row,
+    Time,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format import OperatorSubtaskState, framing
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
@@ -138,20 +142,18 @@ class TestDamage:
         problems = verify(folder).problems
         assert [f"{file.name}, state 'count', key group" in problem for problem in problems] == [True]
 
-    def test_a_missing_file(self, tmp_path):
+    @pytest.mark.parametrize(("kept", "message"), [(None, "is missing"), (60, "truncated")])
+    def test_a_missing_or_truncated_file(self, tmp_path, kept, message):
         folder = write(tmp_path, {"a": 1})
         file = state_file(folder)
+        data = file.read_bytes()
         file.unlink()
-        with pytest.raises(CorruptCheckpointError, match=f"{file.name} is missing"):
-            open_checkpoint(folder).keyed(UID)
-        assert verify(folder).problems == [f"{file} is missing"]
-
-    def test_a_truncated_file(self, tmp_path):
-        folder = write(tmp_path, {"a": 1})
-        file = state_file(folder)
-        file.write_bytes(file.read_bytes()[:60])
-        assert not verify(folder).is_sound
-        with pytest.raises(CorruptCheckpointError, match="truncated"):
+        if kept is not None:
+            file.write_bytes(data[:kept])
+        problem, *_ = verify(folder).problems
+        assert problem.startswith(str(file))
+        assert message in problem
+        with pytest.raises(CorruptCheckpointError, match=f"{file.name} .*{message}"):
             open_checkpoint(folder).keyed(UID)
 
     def test_a_savepoint_whose_metadata_is_damaged(self, tmp_path):

@@ -23,10 +23,17 @@ from read_support import JOB_ID, UID, operator_of, state_file, write, write_chec
 from tiers import cases
 from type_samples import KEY_SAMPLES, Samples
 
-from pyflinkstate.api.row import Row, names_of, row_of
-from pyflinkstate.api.state import MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.api import (
+    ExternalTypeInfo,
+    Instant,
+    MapStateDescriptor,
+    Row,
+    TypeInformation,
+    Types,
+    ValueStateDescriptor,
+    names_of,
+    row_of,
+)
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import InvalidKeyError
@@ -478,16 +485,11 @@ class TestReaderThatLeaves:
         assert self.run(words, most) == (0, "")
 
     @pytest.mark.full
-    def test_before_a_short_output(self, folder):
-        assert self.run(["show", folder], 0) == (0, "")
-
-    @pytest.mark.full
-    def test_of_a_command_that_finds_differences(self, job):
-        assert self.run(["diff", job / "chk-1", job / "chk-2"], 0) == (0, "")
-
-    @pytest.mark.full
-    def test_of_the_help(self):
-        assert self.run(["--help"], 0) == (0, "")
+    @pytest.mark.parametrize(
+        "words", [["show", "JOB"], ["diff", "JOB/chk-1", "JOB/chk-2"], ["--help"]], ids=str
+    )
+    def test_before_a_short_output(self, job, words):
+        assert self.run([word.replace("JOB", str(job)) for word in words], 0) == (0, "")
 
     def test_an_error_is_an_error_nevertheless(self, folder):
         code, complaint = self.run(["show", folder, "other"], 0)

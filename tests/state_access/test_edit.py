@@ -39,16 +39,20 @@ from read_support import (
 from support_runtime import tree
 from tiers import cases
 
-from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    Time,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshots import ChangeHistory, RawKeyedStateSnapshot, RawOperatorStateSnapshot
+from pyflinkstate.backends.snapshots import ChangeHistory, RawKeyedStateBuffer, RawOperatorStateBuffer
 from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import (
     CheckpointStorageError,
@@ -811,13 +815,18 @@ def folder(tmp_path):
     tasks = [snapshot_runner(backend).snapshot(streams), prepare(lists, streams=streams)]
     for task in tasks:
         task.run()
+    keyed, partitioned = RawKeyedStateBuffer(KeyGroupRange(0, 127)), RawOperatorStateBuffer()
+    for key_group, data in {3: b"raw " * 50, 5: b"", 9: b"keyed"}.items():
+        keyed.start_new_key_group(key_group)
+        keyed.write(data)
+    for data in (b"raw " * 50, b"", b"operator"):
+        partitioned.start_new_partition()
+        partitioned.write(data)
     state = OperatorSubtaskState(
         tasks[0].result(),
-        RawKeyedStateSnapshot(KeyGroupRange(0, 127), {3: b"raw " * 50, 5: b"", 9: b"keyed"}).write(
-            streams, never
-        ),
+        keyed.snapshot().write(streams, never),
         tasks[1].result(),
-        RawOperatorStateSnapshot((b"raw " * 50, b"", b"operator")).write(streams, never),
+        partitioned.snapshot().write(streams, never),
     )
     storage.complete(metadata_of([operator_of([state])]))
     return path

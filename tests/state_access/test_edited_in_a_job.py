@@ -13,9 +13,7 @@ import pytest
 from local_environment import local_environment
 from slot_functions import RULES, WINDOW_END_MS, Everything, Ruled
 
-from pyflinkstate.api.state import ValueStateDescriptor
-from pyflinkstate.api.time import TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import TimestampAssigner, Types, ValueStateDescriptor, WatermarkStrategy
 from pyflinkstate.state_access import StateBootstrapFunction, edit, new_savepoint
 from pyflinkstate.state_access.writing.edit import CheckpointEdit
 

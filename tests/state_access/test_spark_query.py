@@ -8,10 +8,7 @@ from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, Not
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 from read_support import JOB_ID, UID, operator_of, write, write_checkpoint
 
-from pyflinkstate.api.state import ValueStateDescriptor
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import Duration, StateTtlConfig, Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -105,13 +102,17 @@ class TestOptions:
         with pytest.raises(ConfigurationError, match=r"name a checkpoint: \.load\(path\)"):
             query_of({"uid": UID})
 
-    def test_what_is_not_there_is_found_at_once(self, tmp_path, folder):
-        with pytest.raises(CheckpointNotFoundError):
-            asked(tmp_path / "nothing")
-        with pytest.raises(UnknownOperatorError, match="it has 'op'"):
-            asked(folder, uid="other")
-        with pytest.raises(UnknownStateError, match="it has 'count'"):
-            asked(folder, state="cuont")
+    @pytest.mark.parametrize(
+        ("error", "message", "options"),
+        [
+            (CheckpointNotFoundError, "no completed checkpoint", {"path": "nothing"}),
+            (UnknownOperatorError, "it has 'op'", {"uid": "other"}),
+            (UnknownStateError, "it has 'count'", {"state": "cuont"}),
+        ],
+    )
+    def test_what_is_not_there_is_found_at_once(self, folder, error, message, options):
+        with pytest.raises(error, match=message):
+            asked(folder, **options)
 
 
 class TestFilters:

@@ -10,18 +10,22 @@ from backend_support import make_backend, state_of
 from read_support import COUNT, UID, checkpoint_with, filled, restored
 from type_samples import MANY_BITS
 
-from pyflinkstate.api.row import Row, RowKind
-from pyflinkstate.api.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.time import Instant, Time
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.windows import (
+from pyflinkstate.api import (
     CountWindow,
     CountWindowSerializer,
     GlobalWindow,
     GlobalWindowSerializer,
+    Instant,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Row,
+    RowKind,
+    StateTtlConfig,
+    Time,
     TimeWindow,
     TimeWindowSerializer,
+    Types,
+    ValueStateDescriptor,
 )
 from pyflinkstate.errors import PickledStateError, StateTableError
 from pyflinkstate.state_access.writing import edit

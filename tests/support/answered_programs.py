@@ -9,23 +9,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from event_time_functions import Third
 from program_interpreter import outputs_of, tagged
 from random_programs import Program, in_order, program_of
 
-from pyflinkstate import Duration, StreamExecutionEnvironment, TimestampAssigner, WatermarkStrategy
+from pyflinkstate import Duration, StreamExecutionEnvironment, WatermarkStrategy
 
 #: Written by ``scripts/record_pyflink_answers.py``.
 ANSWERS = Path(__file__).with_name("pyflink_answers.jsonl.gz")
 SEEDS = [seed for seed in range(501) if seed != 264]  # there, the order of two inputs decides on a sum
 #: The interval of checkpoints: an epoch is no reason for one.
 SELDOM_MS = 1_000_000_000
-
-
-class Third(TimestampAssigner):
-    """The time of a record is its third part."""
-
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        return int(value[2])
 
 
 @cache

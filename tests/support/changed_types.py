@@ -19,7 +19,7 @@ from pyflinkstate import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.api import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.keys import key_group_range

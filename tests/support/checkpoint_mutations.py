@@ -22,14 +22,12 @@ from pyflinkstate import (
 )
 from pyflinkstate.backends.format import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, encode_head, head_size
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend, assign_state
 from pyflinkstate.runtime.master.checkpoint_files import SharedStateRegistry
-from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
-from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
+from pyflinkstate.runtime.operators import StreamOperatorState
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 JOB = "0123456789abcdef" * 2
 KEY_TYPE = Types.TUPLE([Types.STRING(), Types.LONG()])

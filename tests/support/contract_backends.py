@@ -27,7 +27,7 @@ from pyflinkstate import (
     TypeInformation,
     Types,
 )
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

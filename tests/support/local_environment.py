@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support_job import LocalRunner
 
-from pyflinkstate.runtime.program import StreamExecutionEnvironment
+from pyflinkstate import StreamExecutionEnvironment
 from pyflinkstate.runtime.spark import epoch_runner, sessions
 
 

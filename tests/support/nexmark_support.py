@@ -14,9 +14,10 @@ from typing import Any
 from nexmark_suite.events import Event
 from nexmark_suite.queries import Query
 from nexmark_suite.sinks import ResultTable
+from support_programs import Program
 
+from pyflinkstate import DataStream
 from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode, UnionNode
-from pyflinkstate.runtime.program import DataStream
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing import MAX_WATERMARK, ManualClock, OneInputOperatorHarness
 from pyflinkstate.testing.harness import StreamRecord, Watermark
@@ -24,21 +25,6 @@ from pyflinkstate.testing.operator_harness import OperatorHarness
 
 Item = StreamRecord | Watermark
 END_OF_INPUT = Watermark(MAX_WATERMARK)
-
-
-class Program:
-    """Takes the place of an environment while streams are built."""
-
-    def __init__(self) -> None:
-        self._assigners = 0
-        self.jobs = self
-
-    def next_assigner_number(self) -> int:
-        self._assigners += 1
-        return self._assigners
-
-    def runs_in_batch(self, node: object) -> bool:
-        return False
 
 
 def table_of(query: Query, events: Iterable[Event], clock: ManualClock | None = None) -> list[Any]:

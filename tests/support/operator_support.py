@@ -9,14 +9,17 @@ from typing import Any
 import attrs
 
 from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
-from pyflinkstate.backends.format import OperatorStateHandle, OperatorSubtaskState
-from pyflinkstate.backends.operator_state import (
+from pyflinkstate.backends.format.state_handles import OperatorStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.operator_state.backend import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
-    assign_state,
 )
-from pyflinkstate.backends.snapshots import SnapshotExecutionType, SnapshotStrategyRunner, SnapshotTask
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.snapshots import (
+    SnapshotStrategyRunner,
+    SnapshotTask,
+)
 from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: Nothing that a test waits for takes so long; it is only there so that a broken test ends.
@@ -33,7 +36,7 @@ def prepare(
 ) -> SnapshotTask[OperatorStateHandle]:
     """The synchronous part of a snapshot."""
     strategy = OperatorStateSnapshotStrategy(backend, compression)
-    runner = SnapshotStrategyRunner(strategy, backend.snapshots, SnapshotExecutionType.ASYNCHRONOUS)
+    runner = SnapshotStrategyRunner(strategy, backend.snapshots, is_async=True)
     return runner.snapshot(streams or MemoryCheckpoint())
 
 

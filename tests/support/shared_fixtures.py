@@ -15,7 +15,7 @@ from tiers import cases
 
 from pyflinkstate import Types
 from pyflinkstate.runtime.storage import CheckpointFolders
-from pyflinkstate.runtime.tasks import slot_client
+from pyflinkstate.runtime.tasks import TaskLink, slot_client
 
 # No deadline: a test never depends on how fast the machine is.
 settings.register_profile("pyflinkstate", deadline=None, print_blob=True)
@@ -58,6 +58,12 @@ def driver() -> Iterator[Driver]:
     made = Driver()
     yield made
     made.close()
+
+
+@pytest.fixture
+def link(driver: Driver) -> TaskLink:
+    """A task's link to the driver, in epoch 3."""
+    return TaskLink(driver.link, 3)
 
 
 @pytest.fixture

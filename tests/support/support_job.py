@@ -18,13 +18,16 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
-from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
-from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.master import RestorePoint
-from pyflinkstate.runtime.master.actions import JobParts
-from pyflinkstate.runtime.master.deployment import JobSettings
-from pyflinkstate.runtime.master.loop import Job
-from pyflinkstate.runtime.master.observe import CheckpointStats, EpochStats, JobListener
+from pyflinkstate.runtime.engine import EpochEnded, EpochGraph, EpochRequest, EpochRunner, SlotsRequest, Task
+from pyflinkstate.runtime.master import (
+    CheckpointStats,
+    EpochStats,
+    Job,
+    JobListener,
+    JobParts,
+    JobSettings,
+    RestorePoint,
+)
 from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategy

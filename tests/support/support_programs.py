@@ -8,7 +8,7 @@ import attrs
 from event_time_functions import Third
 
 from pyflinkstate import Available, DataStream, Epoch, Source, SplitEpoch
-from pyflinkstate.api.time import WatermarkAlignment, WatermarkStrategy
+from pyflinkstate.api import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.runtime.plan import SourceNode
 
 
@@ -46,6 +46,9 @@ class Program:
     def next_assigner_number(self) -> int:
         self.assigners += 1
         return self.assigners
+
+    def runs_in_batch(self, node: object) -> bool:
+        return False
 
     def stream(
         self,

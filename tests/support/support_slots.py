@@ -35,6 +35,7 @@ from pyflinkstate.runtime.wire import (
     SlotClosed,
     SlotId,
     SlotReady,
+    TaskReport,
     connect,
     decode_values,
 )
@@ -87,6 +88,13 @@ class Driver:
 
     def connect(self) -> Channel:
         return opened(connect(self.control.address, DRIVER, self.secret))
+
+    def reports(self) -> list[TaskReport]:
+        """Take all reports; a task goes on when its report was heard, so none is on its way."""
+        heard = []
+        while not self.events.empty():
+            heard.append(self.events.get_nowait())
+        return [event for event in heard if isinstance(event, TaskReport)]
 
     def start_slot(
         self, function: KeyedProcessFunction, slot: SlotId = SLOT, parallelism: int = 1, **changes: Any

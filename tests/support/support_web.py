@@ -13,13 +13,13 @@ from typing import Any
 import attrs
 from support_runtime import PATIENCE_S, ManualClock
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.monitor.dead_jobs import jobs_at
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Shown
 from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.master.monitoring import WebPageSettings
+from pyflinkstate.runtime.master import WebPageSettings
 
 JOB_ID = "a" * 32
 LATE = "numLateRecordsDropped"

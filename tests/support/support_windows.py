@@ -9,11 +9,10 @@ import threading
 import cloudpickle
 from slot_functions import Mean as Mean
 
-from pyflinkstate import ProcessWindowFunction, TimeWindow, Types, WindowFunction
-from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
+from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
+from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, SubtaskTime
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.heap.timer_service import SubtaskTime
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.runtime.operators import OperatorContext, window_operator
@@ -138,6 +137,23 @@ def play(harness, *steps):
     for number, (name, *arguments, expected) in enumerate(steps):
         found = getattr(harness, name)(*arguments)
         assert expected is ... or found == expected, f"step {number}, {name}{(*arguments,)}: {found}"
+
+
+class Listing(AggregateFunction):
+    """All elements, in an accumulator that is changed in place."""
+
+    def create_accumulator(self):
+        return []
+
+    def add(self, value, accumulator):
+        accumulator.append(value)
+        return accumulator
+
+    def get_result(self, accumulator):
+        return accumulator
+
+    def merge(self, acc_a, acc_b):
+        return acc_a + acc_b
 
 
 class Collect(WindowFunction):

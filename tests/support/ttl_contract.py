@@ -25,7 +25,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.ttl import StateTtlConfig, StateTtlConfigBuilder, StateVisibility, UpdateType
+from pyflinkstate.api import StateTtlConfig, StateTtlConfigBuilder, StateVisibility, UpdateType
 from pyflinkstate.backends.format import KeyGroupsStateHandle
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.keys import KeyGroupRange

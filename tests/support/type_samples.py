@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 
 from pyflinkstate import Instant, Row, RowKind
-from pyflinkstate.api.types import LocalTimeTypeInfo, TypeInformation, Types
+from pyflinkstate.api import LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import ConfigurationError
 

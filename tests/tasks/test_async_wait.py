@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -13,8 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyflinkstate import AsyncFunction, AsyncFunctionDescriptor, RuntimeContext, Time
-from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY, AsyncRetryStrategy
-from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api import MAX_WATERMARK, NO_RETRY_STRATEGY, NO_WATERMARK, AsyncRetryStrategy
 from pyflinkstate.errors import BadRecordError, UserFunctionError
 from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo, async_wait
@@ -101,12 +101,9 @@ def threads() -> list[str]:
 # --- order and capacity ------------------------------------------------------------------------------
 
 
-def test_ordered_results_come_in_the_order_of_the_records() -> None:
-    assert run(After({1: [3]}), [1, 2, 3], mode=MODES.ORDERED) == [1, 2, 3]
-
-
-def test_unordered_results_come_as_calls_end() -> None:
-    assert run(After({1: [3]}), [1, 2, 3], mode=MODES.UNORDERED) == [2, 3, 1]
+@pytest.mark.parametrize(("mode", "expected"), [(MODES.ORDERED, [1, 2, 3]), (MODES.UNORDERED, [2, 3, 1])])
+def test_results_come_in_the_order_of_the_records_or_as_calls_end(mode: Any, expected: list[int]) -> None:
+    assert run(After({1: [3]}), [1, 2, 3], mode=mode) == expected
 
 
 @BOTH
@@ -188,28 +185,48 @@ def told(made: Chain, moments: Iterable[tuple[int, int]]) -> list[tuple[int, int
     return [(record, made.time.timestamp, made.time.watermark) for record in made.run(records())]
 
 
-def test_ordered_results_meet_the_watermark_that_their_record_met() -> None:
-    made = chain(operator(After({0: [2]})))
-    assert told(made, [(10, 1), (20, 2), (30, 3)]) == [(0, 10, 1), (1, 20, 2), (2, 30, 3)]
+#: What calls wait for, the mode, the capacity, the records of a segment, and what is told of records with
+#: watermarks 1, 2, ... and timestamps 10, 20, ...
+STORIES: dict[str, tuple[dict[int, list[int]], Any, int, int, list[tuple[int, int, int]]]] = {
+    "ordered results meet the watermark that their record met": (
+        {0: [2]},
+        MODES.ORDERED,
+        100,
+        4096,
+        [(0, 10, 1), (1, 20, 2), (2, 30, 3)],
+    ),
+    "no watermark passes a record that is under way": (
+        {0: [2]},
+        MODES.UNORDERED,
+        100,
+        4096,
+        [(1, 20, 1), (2, 30, 1), (0, 10, 1)],
+    ),
+    "records do not pass a watermark either": (
+        {0: [3]},
+        MODES.UNORDERED,
+        100,
+        2,
+        [(1, 20, 1), (0, 10, 1), (2, 30, 3), (3, 40, 3)],
+    ),
+    "a watermark passes where nothing is under way": (
+        {},
+        MODES.UNORDERED,
+        1,
+        4096,
+        [(0, 10, 1), (1, 20, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, mode, capacity, segment, expected = STORIES[name]
+    monkeypatch.setattr(async_wait, "SEGMENT_RECORDS", segment)
+    made = chain(operator(After(waits), mode, capacity=capacity))
+    moments = [(10 * number, number) for number in range(1, len(expected) + 1)]
+    assert told(made, moments) == expected
     assert made.time.watermark == MAX_WATERMARK
-
-
-def test_no_watermark_passes_a_record_that_is_under_way() -> None:
-    made = chain(operator(After({0: [2]}), MODES.UNORDERED))
-    assert told(made, [(10, 1), (20, 2), (30, 3)]) == [(1, 20, 1), (2, 30, 1), (0, 10, 1)]
-    assert made.time.watermark == MAX_WATERMARK
-
-
-def test_records_do_not_pass_a_watermark_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_wait, "SEGMENT_RECORDS", 2)
-    made = chain(operator(After({0: [3]}), MODES.UNORDERED))
-    moments = [(10, 1), (20, 2), (30, 3), (40, 4)]
-    assert told(made, moments) == [(1, 20, 1), (0, 10, 1), (2, 30, 3), (3, 40, 3)]
-
-
-def test_a_watermark_passes_where_nothing_is_under_way() -> None:
-    made = chain(operator(After(), MODES.UNORDERED, capacity=1))
-    assert told(made, [(10, 1), (20, 2)]) == [(0, 10, 1), (1, 20, 2)]
 
 
 def test_a_stream_that_wakes_up_is_not_idle_while_its_record_is_under_way() -> None:
@@ -359,46 +376,41 @@ def fixed(attempts: int) -> AsyncRetryStrategy:
     return AsyncRetryStrategy.fixed_delay(attempts, 2000, is_empty, is_lookup)
 
 
-@pytest.mark.parametrize("how", [KeyError, None])
-def test_a_call_is_made_again_until_it_is_well(how: type[Exception] | None) -> None:
-    function = Fails(2, how)
-    assert run(function, ["a"], timeout_ms=60_000, retries=fixed(5)) == ["a"]
-    assert function.attempts == [0.0, 2.0, 4.0]
+def first_of(results: list[Any]) -> bool:
+    """A predicate that raises for what is empty."""
+    return bool(results[0])
 
 
-def test_delays_may_grow() -> None:
-    function = Fails(4, KeyError)
-    growing = AsyncRetryStrategy.exponential_backoff(9, 100, 500, 2.0, None, is_lookup)
-    assert run(function, ["a"], timeout_ms=60_000, retries=growing) == ["a"]
-    assert function.attempts == [0.0, 0.1, 0.3, 0.7, 1.2]
+GROWING = AsyncRetryStrategy.exponential_backoff(9, 100, 500, 2.0, None, is_lookup)
+#: How many attempts fail, and with what; the strategy, the timeout, when attempts began, and what comes of
+#: it: a text is the error.
+RETRIES: dict[str, tuple[int, Any, AsyncRetryStrategy, int, list[float], Any]] = {
+    "again until it is well": (2, KeyError, fixed(5), 60_000, [0.0, 2.0, 4.0], ["a"]),
+    "again until there are results": (2, None, fixed(5), 60_000, [0.0, 2.0, 4.0], ["a"]),
+    "delays may grow": (4, KeyError, GROWING, 60_000, [0.0, 0.1, 0.3, 0.7, 1.2], ["a"]),
+    "the last results count": (9, None, fixed(2), 60_000, [0.0, 2.0, 4.0], []),
+    "the last error counts": (9, KeyError, fixed(2), 60_000, [0.0, 2.0, 4.0], "KeyError: 'attempt 3'"),
+    "what is no reason": (9, ValueError, fixed(2), 60_000, [0.0], "ValueError: attempt 1"),
+    "the timeout is over all attempts": (9, KeyError, fixed(9), 5000, [0.0, 2.0, 4.0], ["late after 3"]),
+    "a predicate that raises": (
+        9,
+        None,
+        AsyncRetryStrategy.fixed_delay(1, 1, first_of, None),
+        1000,
+        [0.0],
+        "IndexError",
+    ),
+}
 
 
-def test_after_the_last_attempt_the_last_outcome_counts() -> None:
-    function = Fails(9, None)
-    assert run(function, ["a"], timeout_ms=60_000, retries=fixed(2)) == []
-    assert len(function.attempts) == 3
-    with pytest.raises(UserFunctionError, match=r"KeyError: 'attempt 3'"):
-        run(Fails(9, KeyError), ["a"], timeout_ms=60_000, retries=fixed(2))
-
-
-def test_what_is_no_reason_is_not_tried_again() -> None:
-    function = Fails(9, ValueError)
-    with pytest.raises(UserFunctionError, match="ValueError: attempt 1"):
-        run(function, ["a"], timeout_ms=60_000, retries=fixed(2))
-    assert len(function.attempts) == 1
-
-
-def test_the_timeout_is_over_all_attempts() -> None:
-    assert run(Fails(9, KeyError), ["a"], timeout_ms=5000, retries=fixed(9)) == ["late after 3"]
-
-
-def test_a_predicate_that_raises_fails_the_job() -> None:
-    def broken(results: list[Any]) -> bool:
-        return bool(results[0])
-
-    retries = AsyncRetryStrategy.fixed_delay(1, 1, broken, None)
-    with pytest.raises(UserFunctionError, match="IndexError"):
-        run(Fails(9, None), ["a"], timeout_ms=1000, retries=retries)
+@pytest.mark.parametrize("case", RETRIES)
+def test_retries(case: str) -> None:
+    times, how, retries, timeout_ms, attempts, expected = RETRIES[case]
+    function = Fails(times, how)
+    is_error = isinstance(expected, str)
+    with pytest.raises(UserFunctionError, match=expected) if is_error else nullcontext():
+        assert run(function, ["a"], timeout_ms=timeout_ms, retries=retries) == expected
+    assert function.attempts == attempts
 
 
 # --- what is wrong -----------------------------------------------------------------------------------
@@ -430,13 +442,10 @@ def test_what_a_call_raises_fails_the_job(mode: Any, error: BaseException) -> No
 
 @pytest.mark.parametrize("results", [None, 5, "text", b"bytes", {"a": 1}])
 def test_results_are_a_list(results: Any) -> None:
-    with pytest.raises(BadRecordError, match=r"return a list of results[\s\S]*return \[result\]"):
-        run(Gives(), [results])
-
-
-@pytest.mark.parametrize(("results", "wrong"), [(None, "cannot be none"), (5, "should be of list type")])
-def test_wrong_results_have_the_words_of_pyflink(results: Any, wrong: str) -> None:
-    with pytest.raises(BadRecordError, match=f"The result of AsyncFunction {wrong}"):
+    """The error begins with the words of PyFlink."""
+    wrong = "cannot be none" if results is None else "should be of list type"
+    advice = r"[\s\S]*return a list of results[\s\S]*return \[result\]"
+    with pytest.raises(BadRecordError, match=f"The result of AsyncFunction {wrong}{advice}"):
         run(Gives(), [results])
 
 

@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from slot_functions import Mean
 from support_runtime import PACKAGE, raising
 
 from pyflinkstate import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     FilterFunction,
     FlatMapFunction,
@@ -332,27 +332,13 @@ def test_the_runtime_context_tells_where_the_function_runs() -> None:
     assert numbers == (1, 4, 4, 2)
 
 
-class Sum(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: int, accumulator: int) -> int:
-        return accumulator + value
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
-
-
 KEYED_STATES: dict[str, Callable[[RuntimeContext], Any]] = {
     "value": lambda context: context.get_state(ValueStateDescriptor("value")),
     "list": lambda context: context.get_list_state(ListStateDescriptor("list")),
     "map": lambda context: context.get_map_state(MapStateDescriptor("map")),
     "reducing": lambda context: context.get_reducing_state(ReducingStateDescriptor("reducing", max)),
     "aggregating": lambda context: context.get_aggregating_state(
-        AggregatingStateDescriptor("aggregating", Sum())
+        AggregatingStateDescriptor("aggregating", Mean())
     ),
 }
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from pyflinkstate import Duration, OutputTag, ProcessFunction
-from pyflinkstate.api.time import (
+from pyflinkstate.api import (
     MAX_WATERMARK,
     NO_TIMESTAMP,
     NO_WATERMARK,

@@ -12,7 +12,7 @@ from pyflinkstate import KeySelector, ReduceFunction, RuntimeContext
 from pyflinkstate.errors import UserFunctionError
 from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.tasks import ChainTask, EventTimeSettings, Router, RouteTask, TaskLink
-from pyflinkstate.runtime.wire import InputFrame, TaskReport
+from pyflinkstate.runtime.wire import InputFrame
 from pyflinkstate.testing import harness_of
 
 
@@ -45,18 +45,6 @@ class HasContext(KeySelector):
 
     def get_key(self, value: int) -> int:
         return self.get_runtime_context().get_number_of_parallel_subtasks()
-
-
-@pytest.fixture
-def link(driver: Driver) -> TaskLink:
-    return TaskLink(driver.link, 3)
-
-
-def reports(driver: Driver) -> list[TaskReport]:
-    heard = []
-    while not driver.events.empty():
-        heard.append(driver.events.get_nowait())
-    return heard
 
 
 def route_task(link: TaskLink, selector: KeySelector, is_timed: bool = False) -> RouteTask:
@@ -108,7 +96,7 @@ def test_a_selector_that_cannot_be_opened_or_closed_is_reported(
     problem = rf"no {place}[\s\S]*'key_by before count'.*in {place}\(\)"
     with pytest.raises(UserFunctionError, match=problem):
         list(route_task(link, Tens(place))(1, [25]))
-    assert isinstance(reports(driver)[-1].error, UserFunctionError)
+    assert isinstance(driver.reports()[-1].error, UserFunctionError)
 
 
 def test_the_first_error_is_reported_if_a_selector_cannot_be_closed_either(
@@ -116,14 +104,14 @@ def test_the_first_error_is_reported_if_a_selector_cannot_be_closed_either(
 ) -> None:
     with pytest.raises(UserFunctionError, match="no get_key"):
         list(route_task(link, Tens("get_key", "close"))(1, [25]))
-    assert "no get_key" in str(reports(driver)[-1].error)
+    assert "no get_key" in str(driver.reports()[-1].error)
     assert "close() failed after another error" in caplog.text
     assert "no close" in caplog.text
 
 
 def test_the_metrics_of_a_selector_are_reported(driver: Driver, link: TaskLink) -> None:
     list(route_task(link, Tens())(1, [25]))
-    metrics = [report.metrics for report in reports(driver) if report.metrics]
+    metrics = [report.metrics for report in driver.reports() if report.metrics]
     assert [found["key_by before count.opened"].count for found in metrics] == [1]
 
 

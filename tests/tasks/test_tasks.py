@@ -22,7 +22,7 @@ from pyflinkstate import (
     Types,
     WatermarkStrategy,
 )
-from pyflinkstate.api.async_functions import NO_RETRY_STRATEGY
+from pyflinkstate.api import NO_RETRY_STRATEGY
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
 from pyflinkstate.runtime.master.job_reporter import Accumulators
 from pyflinkstate.runtime.plan.nodes import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
@@ -37,7 +37,7 @@ from pyflinkstate.runtime.tasks import (
     StageTask,
     TaskLink,
 )
-from pyflinkstate.runtime.wire import TaskReport, side_output_count
+from pyflinkstate.runtime.wire import side_output_count
 from pyflinkstate.runtime.wire.frames import (
     MAX_FRAME_BYTES,
     RECORDS_PER_FRAME,
@@ -45,19 +45,6 @@ from pyflinkstate.runtime.wire.frames import (
     ValuesFrame,
     decode_values,
 )
-
-
-@pytest.fixture
-def link(driver: Driver) -> TaskLink:
-    return TaskLink(driver.link, 3)
-
-
-def reports(driver: Driver) -> list[TaskReport]:
-    """All that the driver has heard; a report returns when it was heard, so nothing is on its way."""
-    heard = []
-    while not driver.events.empty():
-        heard.append(driver.events.get_nowait())
-    return heard
 
 
 def chain(link: TaskLink, *operators: ChainedOperator, decodes: bool = False) -> ChainTask:
@@ -73,7 +60,7 @@ def is_small(n: int) -> bool:
 
 def test_a_source_task_counts_what_it_gives(driver: Driver, link: TaskLink) -> None:
     assert list(SourceTask(link, "rdd")(4, [1, 2, 3])) == [1, 2, 3]
-    (report,) = reports(driver)
+    (report,) = driver.reports()
     assert (report.attempt, report.epoch, report.task, report.error) == (0, 3, "rdd[4]", None)
     assert report.counts["rdd.records_out"] == 3
 
@@ -114,32 +101,36 @@ def test_a_source_that_cannot_be_read_is_a_source_error(
 
     with pytest.raises(SourceError, match=f"source 'files' cannot be read: {error}"):
         list(SourceTask(link, "files", read)(0, ["a"]))
-    (report,) = reports(driver)
+    (report,) = driver.reports()
     assert isinstance(report.error, SourceError)
     assert report.counts == {}
 
 
-def test_an_error_is_reported_as_what_it_is(driver: Driver, link: TaskLink) -> None:
-    failing = ChainedOperator("map", "inverse", lambda n: 1 / n)
-    task = SinkTask(chain(link, failing), "sink", FrameWriter())
-    with pytest.raises(UserFunctionError) as caught:
-        list(task(5, iter([1, 0])))
-    (report,) = reports(driver)
-    assert report.task == "sink[5]"
-    assert isinstance(report.error, UserFunctionError)
+@pytest.mark.parametrize(
+    ("operators", "record", "error"),
+    [
+        ([ChainedOperator("map", "inverse", lambda n: 1 / n)], 0, UserFunctionError),
+        ([], threading.Lock(), BadRecordError),
+    ],
+)
+def test_an_error_is_reported_as_what_it_is(
+    driver: Driver, link: TaskLink, operators: list[ChainedOperator], record: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error) as caught:
+        list(SinkTask(chain(link, *operators), "sink", FrameWriter())(5, iter([1, record])))
+    (report,) = driver.reports()
+    assert (report.task, type(report.error)) == ("sink[5]", error)
     assert (str(report.error), report.error.context) == (str(caught.value), caught.value.context)
 
 
-def test_a_task_that_nobody_reads_to_the_end_reports_nothing(driver: Driver, link: TaskLink) -> None:
+def test_a_task_without_counts_or_that_nobody_reads_to_the_end_reports_nothing(
+    driver: Driver, link: TaskLink
+) -> None:
+    list(SinkTask(chain(link), "sink", FrameWriter())(0, iter([1])))
     running = SinkTask(chain(link, EVEN), "sink", FrameWriter())(0, iter(range(10_000)))
     next(running)
     running.close()
-    assert reports(driver) == []
-
-
-def test_a_task_without_counts_reports_nothing(driver: Driver, link: TaskLink) -> None:
-    list(SinkTask(chain(link), "sink", FrameWriter())(0, iter([1])))
-    assert reports(driver) == []
+    assert driver.reports() == []
 
 
 def test_a_route_task_counts_what_its_chain_drops(driver: Driver, link: TaskLink) -> None:
@@ -147,7 +138,7 @@ def test_a_route_task_counts_what_its_chain_drops(driver: Driver, link: TaskLink
     ((key, data),) = RouteTask(chain(link, EVEN), "count-1", router)(7, [1, 2, 3, 4])
     assert key == (0, 1, 0, 7, 0)
     assert InputFrame.decode(data).values == [2, 4]
-    (report,) = reports(driver)
+    (report,) = driver.reports()
     assert report.counts == {"even.records_dropped": 2}
 
 
@@ -164,7 +155,7 @@ def test_a_task_that_asks_others_says_that_it_has_ended(driver: Driver, link: Ta
     list(RouteTask(chain(link, ask), "count-1", router)(7, [1, 2]))
     list(StageTask(chain(link, ask), "ask-3.0")(7, [1, 2]))
     list(RouteTask(chain(link, EVEN), "count-1", router)(7, [1]))
-    found = [(report.task, report.is_only_run) for report in reports(driver)]
+    found = [(report.task, report.is_only_run) for report in driver.reports()]
     assert found == [("numbers to count-1[7]", True), ("ask-3.0[7]", True), ("numbers to count-1[7]", False)]
 
 
@@ -174,15 +165,6 @@ def test_a_chain_behind_a_slot_gets_records_out_of_frames(driver: Driver, link: 
     assert (partition, list(decode_values(frame))) == (1, [2, 4])
 
 
-@pytest.mark.parametrize("is_idle", [True, False])
-def test_a_stage_that_several_read_says_that_it_is_idle(link: TaskLink, is_idle: bool) -> None:
-    settings = EventTimeSettings(is_idle=is_idle, watermarks={"a": 7})
-    assigner = ChainedOperator(WATERMARKS, "time", WatermarkStrategy(0), assigner_id="a")
-    task = StageTask(ChainTask(link, "numbers", (assigner,), 2, False, None, settings), "stage")
-    found = [ValuesFrame.decode(data) for data in task(0, iter([]))]
-    assert found == [ValuesFrame([], [], 7, is_idle, opening=7)]
-
-
 class Given(TimestampAssigner):
     """The record is its timestamp."""
 
@@ -190,32 +172,41 @@ class Given(TimestampAssigner):
         return value
 
 
-def test_it_is_idle_no_more_with_its_first_record(link: TaskLink) -> None:
-    strategy = WatermarkStrategy(0).with_timestamp_assigner(Given())
-    assigner = ChainedOperator(WATERMARKS, "time", strategy, assigner_id="a")
-    settings = EventTimeSettings(is_idle=True, watermarks={"a": 7})
-    task = StageTask(ChainTask(link, "numbers", (assigner,), 2, False, None, settings), "stage")
-    found = [ValuesFrame.decode(data) for data in task(0, iter([9]))]
-    assert [(frame.values, frame.watermark, frame.is_idle) for frame in found] == [
-        ([9], 8, False),
-        ([], 8, False),
-    ]
+ASSIGNER = ChainedOperator(
+    WATERMARKS, "time", WatermarkStrategy(0).with_timestamp_assigner(Given()), assigner_id="a"
+)
+
+
+@pytest.mark.parametrize(
+    ("is_idle", "records", "expected"),
+    [
+        (True, [], [([], 7, True)]),
+        (False, [], [([], 7, False)]),
+        (True, [9], [([9], 8, False), ([], 8, False)]),
+    ],
+)
+def test_a_stage_that_several_read_says_that_it_is_idle_until_its_first_record(
+    link: TaskLink, is_idle: bool, records: list[int], expected: list[Any]
+) -> None:
+    settings = EventTimeSettings(is_idle=is_idle, watermarks={"a": 7})
+    task = StageTask(ChainTask(link, "numbers", (ASSIGNER,), 2, False, None, settings), "stage")
+    found = [ValuesFrame.decode(data) for data in task(0, iter(records))]
+    assert [(frame.values, frame.watermark, frame.is_idle) for frame in found] == expected
+    assert [frame.opening for frame in found] == [7] + [None] * (len(found) - 1)
 
 
 @pytest.mark.parametrize(("records", "watermarks"), [([1, 5], [{"a": 4}] * 3), ([], [])])
 def test_where_assigners_stand_is_reported_with_and_without_timestamps(
     driver: Driver, link: TaskLink, records: list[int], watermarks: list[dict[str, int]]
 ) -> None:
-    strategy = WatermarkStrategy(0).with_timestamp_assigner(Given())
-    assigner = ChainedOperator(WATERMARKS, "time", strategy, assigner_id="a")
-    timed = ChainTask(link, "numbers", (assigner,), 2, False, None, EventTimeSettings())
+    timed = ChainTask(link, "numbers", (ASSIGNER,), 2, False, None, EventTimeSettings())
     for task in (
-        SinkTask(chain(link, assigner), "sink", FrameWriter()),
+        SinkTask(chain(link, ASSIGNER), "sink", FrameWriter()),
         StageTask(timed, "stage"),
-        StageTask(attrs.evolve(timed, operators=(assigner, EVEN)), "stage"),
+        StageTask(attrs.evolve(timed, operators=(ASSIGNER, EVEN)), "stage"),
     ):
         list(task(3, iter(records)))
-    assert [report.watermarks for report in reports(driver) if report.watermarks] == watermarks
+    assert [report.watermarks for report in driver.reports() if report.watermarks] == watermarks
 
 
 def test_what_comes_before_may_wake_up_in_the_middle(link: TaskLink) -> None:
@@ -305,7 +296,7 @@ def test_each_output_keeps_its_order_and_its_timestamps(
 def test_what_goes_to_side_outputs_is_counted(driver: Driver, link: TaskLink) -> None:
     operators = aside(lambda n: [n, (ASIDE, n)])
     list(StageTask(chain(link, *operators), "stage")(0, iter(range(10))))
-    (report,) = reports(driver)
+    (report,) = driver.reports()
     assert report.counts == {side_output_count("split", "aside"): 10}
 
 
@@ -315,19 +306,12 @@ def test_tasks_travel_to_their_workers(driver: Driver, link: TaskLink) -> None:
     assert [list(decode_values(frame)) for _, frame in copy(0, iter(range(9)))] == [[0, 1, 2]]
 
 
-def test_a_bad_record_in_a_sink_is_reported(driver: Driver, link: TaskLink) -> None:
-    with pytest.raises(BadRecordError):
-        list(SinkTask(chain(link), "sink", FrameWriter())(0, iter([threading.Lock()])))
-    (report,) = reports(driver)
-    assert isinstance(report.error, BadRecordError)
-
-
 def totals(driver: Driver, tasks: Iterable[Any]) -> dict[str, int]:
     """Run tasks of one epoch over 0..9, and count as the job master does."""
     for task in tasks:
         list(task(0, iter(range(10))))
     accumulators = Accumulators()
-    for report in reports(driver):
+    for report in driver.reports():
         accumulators.add(report)
     return accumulators.total(3)
 

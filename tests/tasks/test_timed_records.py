@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyflinkstate import MapFunction
-from pyflinkstate.api.time import (
+from pyflinkstate.api import (
     MAX_WATERMARK,
     NO_TIMESTAMP,
     NO_WATERMARK,

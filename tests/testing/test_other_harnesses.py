@@ -321,20 +321,6 @@ class TestWindows:
         assert harness.metrics()["numLateRecordsDropped"].count == 1
         assert harness.get_output() == [StreamRecord(("a", 3), 9), Watermark(9)]
 
-    def test_late_records_in_a_side_output(self) -> None:
-        late = OutputTag("late")
-        harness = harness_of(
-            lambda pairs: (
-                pairs.key_by(itemgetter(0))
-                .window(self.ASSIGNER)
-                .side_output_late_data(late)
-                .reduce(lambda a, b: a)
-            )
-        )
-        harness.process_watermark(50)
-        harness.process_element(("a", 1), 3)
-        assert harness.get_side_output(late) == [StreamRecord(("a", 1), 3)]
-
     def test_windows_of_all_records(self) -> None:
         harness = harness_of(lambda ones: ones.window_all(self.ASSIGNER).reduce(lambda a, b: a + b))
         for value in (1, 2):

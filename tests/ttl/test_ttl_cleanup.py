@@ -1,8 +1,15 @@
-"""Incremental clean-up: what has expired is removed although nobody reads it (C1, C2, C4, C5)."""
+"""Incremental clean-up: what has expired is removed although nobody reads it (C1, C2, C4, C5).
+
+It looks at nothing while nothing can have expired, and misses nothing that has.
+"""
+
+from copy import deepcopy
 
 import pytest
-from backend_support import MemoryStreams, entries, prepare, take_snapshot, write
-from ttl_contract import CONTEXTS, Arena, ClockedBackend, ttl_config, with_ttl
+from backend_support import entries, prepare, take_snapshot, write
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from ttl_contract import CONTEXTS, TTL_MS, Arena, ClockedBackend, ttl_config, with_ttl
 
 from pyflinkstate import (
     KeyedProcessFunction,
@@ -11,8 +18,9 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.ttl import StateVisibility
-from pyflinkstate.testing import KeyedOneInputOperatorHarness
+from pyflinkstate.api import StateKind, StateVisibility, UpdateType
+from pyflinkstate.backends.ttl.rules import TtlIncrementalCleanup, TtlRules
+from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 
 
 def incrementally(size, every_record=False, **config):
@@ -49,10 +57,14 @@ def count(clocked):
 # --- incremental: when it runs, and how far ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 5, 40])
-def test_an_access_removes_no_more_entries_than_configured(clocked, size):
-    """C4."""
-    state = clocked.state(ValueStateDescriptor("v"), incrementally(size))
+@pytest.mark.parametrize(
+    ("size", "config"),
+    [(5, DEFAULT), *((size, incrementally(size)) for size in (1, 5, 40))],
+    ids=["default", "1", "5", "40"],
+)
+def test_an_access_removes_no_more_entries_than_configured(clocked, size, config):
+    """C1 and C4."""
+    state = clocked.state(ValueStateDescriptor("v"), config)
     write_many(clocked, state, range(1000))
     clocked.at(100)
     clocked.backend.set_current_key("other")
@@ -81,20 +93,6 @@ def test_a_well_filled_state_is_cleaned_up_as_fast_as_configured(async_snapshots
     assert accesses <= 3 * 4000 / min(size, 32) + 200
 
 
-def test_by_default_an_access_looks_at_up_to_five_entries(clocked):
-    """C1."""
-    state = clocked.state(ValueStateDescriptor("v"), DEFAULT)
-    write_many(clocked, state, range(100))
-    clocked.at(100)
-    clocked.backend.set_current_key("other")
-    removed = []
-    while before := count(clocked):
-        state.value()
-        removed.append(before - count(clocked))
-        assert len(removed) < 1000
-    assert max(removed) <= 5
-
-
 def test_by_default_selecting_keys_removes_nothing(clocked):
     """C1."""
     state = clocked.state(ValueStateDescriptor("v"), DEFAULT)
@@ -116,19 +114,6 @@ def test_without_background_nothing_is_removed_but_what_is_read(clocked):
     clocked.backend.set_current_key(5)
     state.value()
     assert count(clocked) == 99
-
-
-def test_for_every_record_selecting_keys_is_enough(clocked):
-    """C4."""
-    state = clocked.state(ValueStateDescriptor("v"), incrementally(5, True))
-    write_many(clocked, state, range(100))
-    clocked.at(100)
-    removed = []
-    while before := count(clocked):
-        clocked.backend.set_current_key("other")
-        removed.append(before - count(clocked))
-        assert len(removed) < 1000
-    assert max(removed) <= 5
 
 
 def test_for_every_record_all_such_states_are_cleaned_up(clocked):
@@ -177,14 +162,6 @@ def test_the_operator_is_cleaned_up_for_every_record_without_an_access():
     for _ in range(1000):
         harness.process_element("other")
     assert harness.num_keyed_state_entries() == 0
-
-
-def test_an_empty_state_can_be_cleaned_up(clocked):
-    state = clocked.state(ValueStateDescriptor("v"), incrementally(5, True))
-    for key in range(100):
-        clocked.backend.set_current_key(key)
-        assert state.value() is None
-    assert count(clocked) == 0
 
 
 # --- incremental: what it removes --------------------------------------------------------------------
@@ -343,13 +320,6 @@ def all_cleared(arena, keys):
     return all(arena.under_key(key).is_cleared() for key in keys)
 
 
-def test_selecting_keys_cleans_up_the_whole_state(growing):
-    growing.at(120)
-    for key in range(growing.keys):
-        growing.under_key(key)
-    assert growing.backend.num_key_value_state_entries() == 0
-
-
 def test_clean_up_goes_on_beside_a_snapshot_while_the_map_grows(growing):
     arena, context, some = growing, growing.context, growing.keys // 8
     arena.at(50)
@@ -375,49 +345,278 @@ def test_clean_up_goes_on_beside_a_snapshot_while_the_map_grows(growing):
     assert all_cleared(arena, range(some // 2))
 
 
-def test_the_snapshot_holds_what_was_there_while_clean_up_removes_it(growing):
-    """On every write of the snapshot's file, the owner removes some more of it."""
-    arena = growing
-    stored = dict(entries(arena.backend, "state"))
-    arena.at(120)
-    resources = prepare(arena.backend)
-    selected = iter(range(10**6))
-
-    def go_on():
-        for _ in range(40):
-            arena.under_key(next(selected) % arena.keys)
-
-    streams = MemoryStreams(on_write=go_on) if arena.backend.async_snapshots else MemoryStreams()
-    handle = write(arena.backend, resources, streams)
-    if arena.backend.async_snapshots:
-        assert arena.backend.num_key_value_state_entries() < arena.keys
-    arena.at(0).restore(handle)
-    assert dict(entries(arena.backend, "state")) == stored
-
-
-def test_what_clean_up_leaves_of_a_list_is_not_shared_with_an_open_snapshot():
+@pytest.mark.parametrize(
+    ("descriptor", "store", "read", "stored"),
+    [
+        (
+            ListStateDescriptor("s"),
+            lambda state, name, value: state.add(value),
+            lambda state: next(iter(state.get())),
+            [(0, ["expired"]), (50, ["alive"])],
+        ),
+        (
+            MapStateDescriptor("s"),
+            lambda state, name, value: state.put(name, value),
+            lambda state: state.get("b"),
+            {"a": (0, ["expired"]), "b": (50, ["alive"])},
+        ),
+    ],
+    ids=["list", "map"],
+)
+def test_what_clean_up_leaves_is_not_shared_with_an_open_snapshot(descriptor, store, read, stored):
     clocked = ClockedBackend(async_snapshots=True)
-    state = clocked.state(ListStateDescriptor("l"), DEFAULT)
-    state.add(["expired"])
+    state = clocked.state(descriptor, DEFAULT)
+    store(state, "a", ["expired"])
     clocked.at(50)
-    state.add(["alive"])
+    store(state, "b", ["alive"])
     clocked.at(100)
     resources = prepare(clocked.backend)
     clean_up_all(clocked, state)
-    next(iter(state.get())).append("changed in place")
-    handle = write(clocked.backend, resources)
-    assert entries(clocked.restored(handle), "l") == [("k", [(0, ["expired"]), (50, ["alive"])])]
+    read(state).append("changed in place")
+    assert entries(clocked.restored(write(clocked.backend, resources)), "s") == [("k", stored)]
 
 
-def test_what_clean_up_leaves_of_a_map_is_not_shared_with_an_open_snapshot():
-    clocked = ClockedBackend(async_snapshots=True)
-    state = clocked.state(MapStateDescriptor("m"), DEFAULT)
-    state.put("a", ["expired"])
-    clocked.at(50)
-    state.put("b", ["alive"])
-    clocked.at(100)
-    resources = prepare(clocked.backend)
-    clean_up_all(clocked, state)
-    state.get("b").append("changed in place")
-    handle = write(clocked.backend, resources)
-    assert entries(clocked.restored(handle), "m") == [("k", {"a": (0, ["expired"]), "b": (50, ["alive"])})]
+CLEANUP_SIZE = 5
+#: More accesses than two rounds take in any of these tests.
+MANY = 200
+
+
+class CountingState:
+    """What clean-up uses of a backend's state. All entries are in one place; ``visits`` counts its reads."""
+
+    def __init__(self):
+        self.stored = {}
+        self.visits = 0
+
+    def visitor(self, max_positions):
+        return self
+
+    @property
+    def state_map(self):
+        return self
+
+    def has_next(self):
+        return False
+
+    def restart(self):
+        pass
+
+    def next_columns(self):
+        self.visits += 1
+        return list(self.stored), list(self.stored.values())
+
+    def peek(self, key):
+        return self.stored.get(key)
+
+    get = peek
+
+    def put(self, key, value):
+        self.stored[key] = value
+
+    def remove(self, key):
+        del self.stored[key]
+
+
+class Cleaned:
+    """A clean-up beside the state that it cleans."""
+
+    def __init__(self, kind=StateKind.VALUE):
+        self.clock = ManualClock()
+        self.rules = TtlRules(self.clock, TTL_MS, False, False)
+        self.state = CountingState()
+        self.cleanup = TtlIncrementalCleanup(self.state, kind, self.rules, CLEANUP_SIZE)
+
+    def access_at(self, now_ms, times=MANY):
+        """Access the state, and return how often a place was looked at."""
+        self.clock.now_ms, before = now_ms, self.state.visits
+        for _ in range(times):
+            self.cleanup.run(self.rules.now())
+        return self.state.visits - before
+
+    def put_at(self, now_ms, key, value):
+        self.clock.now_ms = now_ms
+        self.state.put(key, (self.rules.now(), value))
+
+
+def test_what_cannot_have_expired_is_looked_at_once():
+    cleaned = Cleaned()
+    for key in range(20):
+        cleaned.put_at(10 + key, key, "x")
+    assert cleaned.access_at(50) == 1
+    assert cleaned.access_at(109) == 0
+    assert len(cleaned.state.stored) == 20
+
+
+def test_what_expires_first_ends_the_rest():
+    cleaned = Cleaned()
+    for key in range(20):
+        cleaned.put_at(10 + key, key, "x")
+    cleaned.access_at(50)
+    cleaned.access_at(112)
+    assert list(cleaned.state.stored) == list(range(3, 20))
+    assert cleaned.access_at(112) == 0
+    cleaned.access_at(129)
+    assert not cleaned.state.stored
+
+
+def test_what_is_written_after_the_clock_was_set_back_is_found():
+    cleaned = Cleaned()
+    cleaned.put_at(1000, "late", "x")
+    cleaned.access_at(1000)
+    cleaned.put_at(500, "early", "x")
+    assert cleaned.access_at(599) == 0
+    cleaned.access_at(600)
+    assert list(cleaned.state.stored) == ["late"]
+
+
+def test_what_was_written_again_after_it_was_fetched_stays():
+    cleaned = Cleaned()
+    last = CLEANUP_SIZE
+    for key in range(last + 1):
+        cleaned.put_at(0, key, "x")
+    cleaned.access_at(100, times=1)
+    cleaned.put_at(100, last, "y")
+    cleaned.access_at(100)
+    assert cleaned.state.stored == {last: (100, "y")}
+    assert cleaned.access_at(199) == 0
+    cleaned.access_at(200)
+    assert not cleaned.state.stored
+
+
+def test_what_was_restored_is_looked_at():
+    cleaned = Cleaned()
+    cleaned.state.stored = {"old": (0, "x"), "new": (60, "y")}
+    cleaned.access_at(100)
+    assert cleaned.state.stored == {"new": (60, "y")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        (StateKind.LIST, [(0, "a"), (60, "b")], [(60, "b")]),
+        (StateKind.MAP, {1: (60, "b"), 2: (0, "a")}, {1: (60, "b")}),
+    ],
+)
+def test_the_oldest_part_of_a_value_counts(kind, before, after):
+    cleaned = Cleaned(kind)
+    cleaned.state.stored = {"k": before}
+    cleaned.access_at(60)
+    assert cleaned.access_at(99) == 0
+    assert cleaned.state.stored == {"k": before}
+    cleaned.access_at(100)
+    assert cleaned.state.stored == {"k": after}
+    assert cleaned.access_at(159) == 0
+    cleaned.access_at(160)
+    assert not cleaned.state.stored
+
+
+def test_what_grew_since_the_last_round_is_looked_at_from_its_beginning(clocked):
+    state = clocked.state(ValueStateDescriptor("v"), DEFAULT)
+    for key in range(4000):
+        clocked.backend.set_current_key(key)
+        state.update(key)
+    clocked.at(TTL_MS)
+    clocked.backend.set_current_key("other")
+    for _ in range(4000):
+        state.value()
+    assert clocked.backend.num_key_value_state_entries() == 0
+
+
+merging = pytest.mark.parametrize("context", [c for c in CONTEXTS if c.merging], ids=lambda c: c.name)
+
+
+@merging
+def test_what_a_merge_moves_behind_the_clean_up_is_found(context):
+    """The source may lie before the place that is cleaned up, the target behind it."""
+    arena = Arena(context, lambda type_info: type_info, True, key_groups=1)
+    arena.start(DEFAULT)
+    for number in range(100):
+        arena.under_key(number).in_namespace("source").update(context.first)
+    arena.at(50).under_key("other").in_namespace("n")
+    for _ in range(10):
+        arena.get()  # amid a round
+    for number in range(100):
+        arena.under_key(number).state.merge_namespaces("target", ["source"])
+    arena.at(100).under_key("other")
+    for _ in range(MANY):
+        arena.get()
+    assert arena.backend.num_key_value_state_entries() == 0
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.name)
+def test_a_value_that_is_stored_with_an_old_timestamp_is_found(context):
+    arena = Arena(context, lambda type_info: type_info, True)
+    arena.start(DEFAULT)
+    arena.update(context.first)
+    old = arena.state.get_internal()
+    arena.state.clear()
+    arena.at(90).under_key("other")
+    for _ in range(MANY):
+        arena.get()
+    arena.under_key("key").state.update_internal(old)
+    arena.at(100).under_key("other")
+    for _ in range(MANY):
+        arena.get()
+    assert arena.backend.num_key_value_state_entries() == 0
+
+
+class CleanUpFindsAll(RuleBasedStateMachine):
+    """However the clock goes, and whatever is written, merged and restored: after enough accesses, exactly
+    what lives is left."""
+
+    @initialize(context=st.sampled_from(CONTEXTS), async_snapshots=st.booleans(), on_read=st.booleans())
+    def start(self, context, async_snapshots, on_read):
+        self.arena = Arena(context, lambda type_info: type_info, async_snapshots, key_groups=2)
+        update_type = UpdateType.OnReadAndWrite if on_read else UpdateType.OnCreateAndWrite
+        self.arena.start(ttl_config(update_type=update_type, cleanup=lambda builder: builder))
+
+    @rule(key=st.integers(0, 40), namespace=st.sampled_from("ab"), second=st.booleans())
+    def write(self, key, namespace, second):
+        self.arena.under_key(key).in_namespace(namespace)
+        self.arena.update(self.arena.context.second if second else self.arena.context.first)
+
+    @rule(key=st.integers(0, 40), namespace=st.sampled_from("ab"))
+    def read(self, key, namespace):
+        self.arena.under_key(key).in_namespace(namespace).get()
+
+    @rule(milliseconds=st.sampled_from([TTL_MS, TTL_MS - 1, TTL_MS // 2, 1, -50]) | st.integers(-150, 160))
+    def wait(self, milliseconds):
+        self.arena.clock.now_ms += milliseconds
+
+    @precondition(lambda self: self.arena.context.merging)
+    @rule(key=st.integers(0, 40))
+    def merge(self, key):
+        self.arena.under_key(key).state.merge_namespaces("a", ["b"])
+
+    @rule()
+    def restore(self):
+        self.arena.restore(self.arena.take_snapshot())
+
+    @rule(times=st.integers(1, 30))
+    def access_a_little(self, times):
+        self.arena.under_key("other").in_namespace("a")
+        for _ in range(times):
+            self.arena.state.clear()
+
+    @rule()
+    def access_enough(self):
+        before = dict(entries(self.arena.backend, "state"))
+        self.access_a_little(MANY)
+        living = {place: self.living(stored) for place, stored in deepcopy(before).items()}
+        left = dict(entries(self.arena.backend, "state"))
+        assert left == {place: stored for place, stored in living.items() if stored}
+
+    def living(self, stored):
+        """Return what of a stored value has not expired."""
+        if isinstance(stored, list):
+            return [element for element in stored if self.lives(element)]
+        if isinstance(stored, dict):
+            return {key: entry for key, entry in stored.items() if self.lives(entry)}
+        return stored if self.lives(stored) else None
+
+    def lives(self, stamped):
+        return stamped[0] + TTL_MS > self.arena.clock.now_ms
+
+
+TestCleanUpFindsAll = CleanUpFindsAll.TestCase
+TestCleanUpFindsAll.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -10,8 +10,7 @@ import pytest
 from tiers import cases
 from ttl_contract import CONTEXTS, MAX_LONG, TTL_MS, Arena, ttl_config
 
-from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import StateTtlConfigBuilder, StateVisibility, Types, UpdateType
 
 ON_WRITE, ON_READ = UpdateType.OnCreateAndWrite, UpdateType.OnReadAndWrite
 NEVER, RELAXED = StateVisibility.NeverReturnExpired, StateVisibility.ReturnExpiredIfNotCleanedUp
@@ -51,14 +50,6 @@ def arena(request, context):
     is_declared, async_snapshots, restores = WAYS[request.param]
     declared = (lambda type_info: type_info) if is_declared else (lambda _: Types.PICKLED_BYTE_ARRAY())
     return Arena(context, declared, async_snapshots, restores)
-
-
-@every_rule
-def test_what_was_never_written_is_empty(arena, config):
-    arena.start(config)
-    assert arena.at(10).get() == arena.context.empty
-    assert arena.at(20).is_cleared()
-    assert arena.backend.num_key_value_state_entries() == 0
 
 
 @every_rule
@@ -110,22 +101,6 @@ def test_reading_prolongs_where_that_is_configured(arena):
     assert arena.is_cleared()
 
 
-def test_reading_prolongs_and_what_has_expired_is_returned_once(arena):
-    arena.start(ttl_config(TTL_MS, ON_READ, RELAXED))
-    arena.at(0).update(arena.context.first)
-    assert arena.at(50).get() == arena.context.read_first
-    assert arena.at(170).get() == arena.context.read_first
-    assert arena.at(170).get() == arena.context.empty
-    assert arena.is_cleared()
-
-
-def test_reading_what_has_expired_does_not_bring_it_back(arena):
-    arena.start(ttl_config(TTL_MS, ON_READ, RELAXED))
-    arena.at(0).update(arena.context.first)
-    arena.at(100).get()
-    assert arena.at(101).get() == arena.context.empty
-
-
 @every_rule
 @pytest.mark.parametrize("now_ms", [10, 2**40], ids=["small", "of this age"])
 def test_the_longest_time_to_live_never_ends(arena, config, now_ms):
@@ -134,32 +109,6 @@ def test_the_longest_time_to_live_never_ends(arena, config, now_ms):
     arena.at(now_ms).update(arena.context.first)
     assert arena.at(now_ms + 40).get() == arena.context.read_first
     assert arena.at(2**62).get() == arena.context.read_first
-
-
-@every_rule
-def test_clear_removes_it_at_once(arena, config):
-    arena.start(config)
-    arena.at(0).update(arena.context.first)
-    arena.at(10).state.clear()
-    assert arena.is_cleared()
-    assert arena.at(20).get() == arena.context.empty
-
-
-@every_rule
-def test_what_was_cleared_starts_anew(arena, config):
-    arena.start(config)
-    arena.at(0).update(arena.context.second)
-    arena.at(60).state.clear()
-    arena.update(arena.context.first)
-    assert arena.at(120).get() == arena.context.read_first
-
-
-def test_after_expiry_it_starts_anew_without_being_read_before(arena):
-    """T15, and the same for the other kinds."""
-    arena.start(ttl_config())
-    arena.at(0).update(arena.context.first)
-    arena.at(150).update(arena.context.third)
-    assert arena.at(200).get() == arena.context.read_third
 
 
 def change_and_read_two(arena, select, back_after_restore):
@@ -273,27 +222,6 @@ def test_merged_namespaces_hold_what_has_not_expired(arena):
 
 
 @merging
-def test_merged_sources_are_removed(arena):
-    arena.start(ttl_config())
-    merged_at_230(arena)
-    for source in SOURCES:
-        assert arena.in_namespace(source).is_cleared()
-    assert arena.backend.num_key_value_state_entries() == 1
-
-
-@merging
-def test_what_was_merged_lives_on_from_the_merge_but_list_elements_from_their_writing(arena):
-    arena.start(ttl_config())
-    merged_at_230(arena)
-    is_list = arena.context.name == "list"
-    end = 250 if is_list else 330
-    arena.clock.now_ms = end - 1
-    assert arena.get() != arena.context.empty
-    arena.clock.now_ms = end
-    assert arena.get() == arena.context.empty
-
-
-@merging
 def test_what_lives_is_stamped_anew_when_it_is_merged_but_list_elements_are_not(arena):
     arena.start(ttl_config())
     arena.in_namespace("target").at(0).update(arena.context.first)
@@ -322,22 +250,6 @@ def test_an_expired_target_has_no_part_in_the_merge(arena):
     arena.in_namespace("source").at(100).update(arena.context.third)
     arena.at(110).state.merge_namespaces("target", ["source"])
     assert arena.in_namespace("target").get() == arena.context.read_third
-
-
-@merging
-def test_an_expired_source_leaves_the_target_as_it_is(arena):
-    arena.start(ttl_config())
-    arena.in_namespace("source").at(0).update(arena.context.first)
-    arena.in_namespace("target").at(50).update(arena.context.third)
-    arena.at(110).state.merge_namespaces("target", ["source"])
-    assert arena.in_namespace("target").get() == arena.context.read_third
-
-
-@merging
-def test_merging_nothing_creates_nothing(arena):
-    arena.start(ttl_config())
-    arena.at(10).state.merge_namespaces("target", SOURCES)
-    assert arena.backend.num_key_value_state_entries() == 0
 
 
 @merging

@@ -1,17 +1,40 @@
-"""Clean-up in full snapshots: what has expired is not written, and stays in memory (C3)."""
+"""States with time to live in snapshots: what has expired is not written, and what all states share.
 
+Rows C3, T1, T7, T8, T15, R4 and V4.
+"""
+
+from operator import itemgetter
+
+import pyarrow as pa
 import pytest
-from backend_support import entries, prepare, take_snapshot, write
-from ttl_contract import CONTEXTS, Arena, ClockedBackend, ttl_config, with_ttl
+from backend_support import (
+    PICKLED,
+    Mean,
+    entries,
+    make_backend,
+    one_of_each_kind,
+    prepare,
+    state_of,
+    take_snapshot,
+    write,
+)
+from ttl_contract import CONTEXTS, Arena, ClockedBackend, FromThree, ttl_config, with_ttl
 
 from pyflinkstate import (
+    AggregatingStateDescriptor,
+    HashMapStateBackend,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    ReducingStateDescriptor,
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.testing import KeyedOneInputOperatorHarness
+from pyflinkstate.api import StateVisibility, UpdateType
+from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE, TtlTypeInfo
+from pyflinkstate.backends.types.table import arrow_type
+from pyflinkstate.errors import StateRegistrationError, StateValueError
+from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock, split
 
 FULL_SNAPSHOT = ttl_config(
     cleanup=lambda builder: builder.disable_cleanup_in_background().cleanup_full_snapshot()
@@ -42,17 +65,6 @@ def test_what_has_expired_is_not_restored(async_snapshots, declared, context):
     assert arena.under_key("old").is_cleared()
     assert arena.under_key("new").get() == context.read_first
     assert arena.backend.num_key_value_state_entries() == 1
-
-
-@every_context
-def test_state_in_memory_is_not_touched(async_snapshots, declared, context):
-    arena = Arena(context, declared, async_snapshots)
-    arena.start(FULL_SNAPSHOT)
-    arena.under_key("old").update(context.first)
-    arena.at(50).under_key("new").update(context.first)
-    before = entries(arena.backend, "state")
-    arena.at(100).take_snapshot()
-    assert entries(arena.backend, "state") == before
 
 
 @every_context
@@ -126,14 +138,6 @@ def test_only_the_state_that_says_so_is_filtered(clocked):
     assert [len(entries(restored, name)) for name in ("filtered", "kept", "plain")] == [0, 1, 1]
 
 
-def test_a_key_group_of_which_nothing_is_left_is_not_written(clocked):
-    state = clocked.state(ValueStateDescriptor("v"), FULL_SNAPSHOT)
-    state.update(1)
-    clocked.at(100)
-    handle = take_snapshot(clocked.backend)
-    assert handle.sections == {"v": {}}
-
-
 def test_a_restored_state_that_is_not_asked_for_is_written_as_it_is(clocked):
     """G13: its configuration is not known."""
     state = clocked.state(ValueStateDescriptor("v"), FULL_SNAPSHOT)
@@ -162,18 +166,6 @@ def test_state_migrated_from_plain_is_filtered(clocked):
     assert entries(clocked.restored(take_snapshot(restored)), "v") == []
 
 
-def test_filtered_entries_keep_their_timestamps(clocked):
-    """T17."""
-    state = clocked.state(ValueStateDescriptor("v", Types.LONG()), FULL_SNAPSHOT)
-    for now_ms in (0, 33, 66):
-        clocked.at(now_ms)
-        clocked.backend.set_current_key(now_ms)
-        state.update(now_ms)
-    clocked.at(120)
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    assert sorted(entries(restored, "v")) == [(33, (33, 33)), (66, (66, 66))]
-
-
 def test_an_operators_snapshots_are_filtered():
     class Last(KeyedProcessFunction):
         def open(self, runtime_context):
@@ -194,3 +186,227 @@ def test_an_operators_snapshots_are_filtered():
     )
     assert list(restored.backend.get_keys("last")) == ["new"]
     assert sorted(harness.backend.get_keys("last")) == ["new", "old"]
+
+
+LONG, STRING = Types.LONG(), Types.STRING()
+ON_READ = ttl_config(update_type=UpdateType.OnReadAndWrite)
+RELAXED = ttl_config(visibility=StateVisibility.ReturnExpiredIfNotCleanedUp)
+
+
+# --- values ------------------------------------------------------------------------------------------
+
+
+def test_a_change_in_place_is_seen_and_prolongs_nothing(clocked):
+    state = clocked.state(ValueStateDescriptor("v", Types.LIST(LONG)))
+    state.update([1])
+    clocked.at(60)
+    state.value().append(2)
+    assert state.value() == [1, 2]
+    clocked.at(100)
+    assert state.value() is None
+
+
+# --- reducing ----------------------------------------------------------------------------------------
+
+
+def test_adding_none_to_an_expired_reducing_state_leaves_nothing_that_lives_on(clocked):
+    descriptor = ReducingStateDescriptor("r", max, LONG)
+    state = clocked.state(descriptor, FULL_SNAPSHOT)
+    state.add(1)
+    clocked.at(100)
+    state.add(None)
+    restored = clocked.restored(take_snapshot(clocked.backend))
+    assert restored.num_key_value_state_entries() == 0
+    assert state.get() is None
+
+
+def test_a_reduce_function_that_raises_leaves_value_and_timestamp(clocked):
+    def broken(old, new):
+        raise ZeroDivisionError
+
+    state = clocked.state(ReducingStateDescriptor("r", broken, LONG))
+    state.add(1)
+    clocked.at(60)
+    with pytest.raises(ZeroDivisionError):
+        state.add(2)
+    assert state.get_internal() == (0, 1)
+
+
+# --- aggregating -------------------------------------------------------------------------------------
+
+
+def test_an_accumulator_changed_in_place_is_not_shared_after_expiry(clocked, declared):
+    state = clocked.state(AggregatingStateDescriptor("a", Mean(), declared(Types.LIST(LONG))))
+    for value in (1, 3):
+        state.add(value)
+    assert state.get() == 2
+    clocked.at(100)
+    state.add(7)
+    assert state.get() == 7
+
+
+def test_reading_an_aggregating_state_stores_the_accumulator_not_the_result(clocked):
+    state = clocked.state(AggregatingStateDescriptor("a", FromThree(), LONG), ON_READ)
+    state.add(1)
+    clocked.at(60)
+    assert state.get() == "4"
+    assert state.get_internal() == (60, 4)
+    state.add(1)
+    assert state.get() == "5"
+
+
+# --- what all share ----------------------------------------------------------------------------------
+
+
+@every_context
+@pytest.mark.parametrize("first_with_ttl", [True, False])
+def test_a_name_in_use_with_ttl_is_refused_without_and_the_reverse(
+    clocked, declared, context, first_with_ttl
+):
+    backend = clocked.backend
+    plain, expiring = context.descriptor(declared), with_ttl(context.descriptor(declared))
+    first, second = (expiring, plain) if first_with_ttl else (plain, expiring)
+    state = backend.get_partitioned_state(first)
+    context.update(state, context.first)
+    with pytest.raises(StateRegistrationError, match="in use"):
+        backend.get_partitioned_state(second)
+    assert context.get(state) == context.read_first
+
+
+@every_context
+def test_a_configuration_that_is_disabled_makes_plain_state(clocked, declared, context):
+    """T5."""
+    config = ttl_config(update_type=UpdateType.Disabled)
+    state = clocked.state(context.descriptor(declared), config)
+    context.update(state, context.first)
+    clocked.at(10**12)
+    assert context.get(state) == context.read_first
+    assert clocked.backend.get_partitioned_state(context.descriptor(declared)) is state
+
+
+@every_context
+@pytest.mark.parametrize("config", [ttl_config(), ON_READ, RELAXED], ids=["default", "on read", "relaxed"])
+def test_what_reading_changes_is_not_in_a_snapshot_taken_before(declared, context, config):
+    clocked = ClockedBackend(async_snapshots=True)
+    state = clocked.state(context.descriptor(declared), config)
+    context.update(state, context.first)
+    stored = entries(clocked.backend, "state")
+    clocked.at(50 if config is ON_READ else 100)
+    resources = prepare(clocked.backend)
+    assert context.get(state) == (context.read_first if config in (ON_READ, RELAXED) else context.empty)
+    assert entries(clocked.backend, "state") != stored
+    assert entries(clocked.restored(write(clocked.backend, resources)), "state") == stored
+
+
+def test_a_value_of_another_type_is_refused_and_nothing_changes(clocked):
+    states = {
+        kind: clocked.state(descriptor)
+        for kind, descriptor in one_of_each_kind(lambda type_info: type_info).items()
+    }
+    for refused in (
+        lambda: states["value"].update("text"),
+        lambda: states["list"].add(5),
+        lambda: states["list"].add_all(["a", 5]),
+        lambda: states["list"].update(["a", 5]),
+        lambda: states["map"].put("a", "b"),
+        lambda: states["map"].put_all({"a": 1, "b": "c"}),
+        lambda: states["map"].put(5, 5),
+        lambda: states["reducing"].add("text"),
+    ):
+        with pytest.raises(StateValueError, match="key 'k'"):
+            refused()
+    assert clocked.backend.num_key_value_state_entries() == 0
+
+
+def test_all_keys_can_be_visited_and_what_has_expired_is_seen_as_empty(clocked):
+    descriptor = with_ttl(ValueStateDescriptor("v", LONG))
+    for number in range(20):
+        clocked.at(number)
+        clocked.backend.set_current_key(number)
+        clocked.backend.get_partitioned_state(descriptor).update(number)
+    clocked.at(109)
+    seen = {}
+    clocked.backend.apply_to_all_keys(
+        VOID_NAMESPACE,
+        VOID_NAMESPACE_TYPE,
+        descriptor,
+        lambda key, state: seen.__setitem__(key, state.value()),
+    )
+    assert seen == {number: None if number < 10 else number for number in range(20)}
+    assert sorted(clocked.backend.get_keys("v")) == list(range(10, 20))
+
+
+# --- the stored form ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value_type", [LONG, Types.LIST(STRING), Types.PICKLED_BYTE_ARRAY()], ids=str)
+def test_the_timestamp_is_stored_before_the_value(value_type):
+    """T1."""
+    stored = arrow_type(TtlTypeInfo(value_type))
+    assert [stored[index].name for index in range(2)] == ["timestamp_ms", "value"]
+    assert stored[0].type == pa.int64()
+    assert stored[1].type == arrow_type(value_type)
+
+
+# --- in an operator ------------------------------------------------------------------------------------
+
+
+class Last(KeyedProcessFunction):
+    """Gives the value before, while it lives."""
+
+    def open(self, runtime_context):
+        self.last = runtime_context.get_state(with_ttl(ValueStateDescriptor("last", LONG)))
+
+    def process_element(self, value, ctx):
+        yield self.last.value()
+        self.last.update(value[1])
+
+
+@pytest.mark.parametrize("async_snapshots", [True, False])
+def test_an_operators_state_expires_by_the_clock_it_is_given(async_snapshots):
+    backend = HashMapStateBackend(async_snapshots=async_snapshots)
+    harness = KeyedOneInputOperatorHarness(Last(), itemgetter(0), state_backend=backend)
+    assert harness.process_element(("a", 1)) == [None]
+    harness.set_processing_time(50)
+    assert harness.process_element(("b", 2)) == [None]
+    harness.set_processing_time(100)
+    assert harness.process_element(("a", 3)) == [None]
+    assert harness.process_element(("b", 4)) == [2]
+
+
+@pytest.mark.parametrize("async_snapshots", [True, False])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_an_operators_timestamps_survive_a_restore_at_another_parallelism(async_snapshots, parallelism):
+    clock = ManualClock()
+    options = {"state_backend": HashMapStateBackend(async_snapshots=async_snapshots), "clock": clock}
+    harness = KeyedOneInputOperatorHarness(Last(), itemgetter(0), **options)
+    for key in range(40):
+        clock.now_ms = key
+        harness.process_element((key, key))
+    clock.now_ms = 120
+    results = {}
+    for part in split(harness.snapshot(), parallelism):
+        restored = KeyedOneInputOperatorHarness(Last(), itemgetter(0), restore=part, **options)
+        for key in list(restored.backend.get_keys("last")):
+            results[key] = restored.process_element((key, -1))
+    assert results == {key: [key if key > 20 else None] for key in range(40)}
+
+
+@pytest.mark.parametrize("declared_type", [PICKLED, Types.LIST(Types.LONG())], ids=str)
+def test_a_result_of_none_is_refused_with_time_to_live_too(declared_type):
+    class Forgetful(Mean):
+        def add(self, value, accumulator):
+            super().add(value, accumulator)
+
+    mean = AggregatingStateDescriptor("mean", Forgetful(), declared_type)
+    last = ReducingStateDescriptor("last", lambda old, new: None, declared_type)
+    backend = make_backend()
+    for descriptor in (mean, last):
+        descriptor.enable_time_to_live(ttl_config())
+    with pytest.raises(StateValueError, match="the aggregate function returned None"):
+        state_of(backend, mean, "k").add(1)
+    state = state_of(backend, last, "k")
+    state.add([1])
+    with pytest.raises(StateValueError, match="the reduce function returned None"):
+        state.add([2])
+    assert state.get() == [1]

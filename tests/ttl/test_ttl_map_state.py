@@ -1,12 +1,16 @@
-"""MapState with time to live: entries expire one by one (T12 to T14, K7)."""
+"""Maps and lists with time to live: each entry and element expires for itself (T9 to T11)."""
+
+import pickle
 
 import pytest
 from backend_support import entries, prepare, write
 from ttl_contract import ClockedBackend, ttl_config
 
-from pyflinkstate import MapStateDescriptor, Types
-from pyflinkstate.api.ttl import StateVisibility, UpdateType
+from pyflinkstate import KeyedProcessFunction, ListStateDescriptor, MapStateDescriptor, Types
+from pyflinkstate.api import StateVisibility, UpdateType
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConcurrentModificationError
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 ON_READ = UpdateType.OnReadAndWrite
 RELAXED = StateVisibility.ReturnExpiredIfNotCleanedUp
@@ -58,14 +62,6 @@ def test_each_entry_expires_for_itself(clocked, make):
     ]
 
 
-def test_putting_prolongs_only_its_own_entry(clocked, make):
-    state = make()
-    clocked.at(90)
-    state.put("a", 5)
-    clocked.at(130)
-    assert dict(state.items()) == {"a": 5, "none": None}
-
-
 def read_by_get(state, key):
     return state.get(key)
 
@@ -75,15 +71,6 @@ def read_by_contains(state, key):
 
 
 by_key = pytest.mark.parametrize("read", [read_by_get, read_by_contains])
-
-
-@by_key
-def test_reading_an_expired_entry_removes_just_it(clocked, make, read):
-    """T12."""
-    state = make()
-    clocked.at(130)
-    assert read(state, "a") is None
-    assert state.get_internal() == {"b": (30, 2), "none": (60, None)}
 
 
 @by_key
@@ -115,16 +102,6 @@ def test_the_live_object_is_returned(clocked, value_type, update_type):
     assert state.get("a") == [1, 2, 3]
 
 
-def test_none_is_a_value_that_expires_like_others(clocked, make):
-    """T12."""
-    state = make()
-    clocked.at(159)
-    assert state.get("none") is None
-    assert state.contains("none")
-    clocked.at(160)
-    assert not state.contains("none")
-
-
 def test_is_empty_looks_at_what_is_stored(clocked, make):
     """T13."""
     state = make()
@@ -132,14 +109,6 @@ def test_is_empty_looks_at_what_is_stored(clocked, make):
     assert not state.is_empty()
     list(state.keys())
     assert state.is_empty()
-
-
-def test_is_empty_prolongs_nothing(clocked, make):
-    state = make(update_type=ON_READ)
-    before = dict(state.get_internal())
-    clocked.at(70)
-    assert not state.is_empty()
-    assert state.get_internal() == before
 
 
 # --- iteration ---------------------------------------------------------------------------------------
@@ -166,14 +135,6 @@ def test_iteration_returns_what_has_expired_once_where_that_is_configured(clocke
     assert len(list(getattr(state, view)())) == 1
 
 
-@pytest.mark.parametrize("view", ["items", "keys", "values"])
-def test_iteration_prolongs_what_it_gives_where_that_is_configured(clocked, make, view):
-    state = make(update_type=ON_READ)
-    clocked.at(110)
-    assert len(list(getattr(state, view)())) == 2
-    assert state.get_internal() == {"b": (110, 2), "none": (110, None)}
-
-
 def test_iteration_that_is_left_early_has_touched_what_it_gave(clocked, make):
     state = make(update_type=ON_READ)
     clocked.at(110)
@@ -191,13 +152,6 @@ def test_entries_are_looked_at_when_iteration_comes_to_them(clocked, make):
     assert state.get_internal() == {"a": (0, 1), "none": (60, None)}
 
 
-def test_a_view_sees_what_was_put_before_it_is_iterated(clocked, make):
-    state = make()
-    view = state.keys()
-    state.put("new", 3)
-    assert set(view) == set(view) == {"a", "b", "none", "new"}
-
-
 def test_a_view_belongs_to_the_key_at_which_it_was_asked_for(clocked, make):
     state = make()
     view = state.items()
@@ -206,17 +160,6 @@ def test_a_view_belongs_to_the_key_at_which_it_was_asked_for(clocked, make):
     clocked.at(110)
     assert dict(view) == {"b": 2, "none": None}
     assert state.get_internal() == {"x": (60, 9)}
-
-
-@pytest.mark.parametrize("count", [1000])
-def test_many_expired_entries_among_others_are_removed_in_one_iteration(clocked, empty, count):
-    state = empty()
-    for number in range(count):
-        clocked.at(number % 2)
-        state.put(str(number), number)
-    clocked.at(100)
-    assert list(state.values()) == list(range(1, count, 2))
-    assert list(state.get_internal().values()) == [(1, number) for number in range(1, count, 2)]
 
 
 def test_the_iterator_can_remove_beside_what_has_expired(clocked, empty):
@@ -231,14 +174,6 @@ def test_the_iterator_can_remove_beside_what_has_expired(clocked, empty):
         if number % 3 == 1:
             iterator.remove()
     assert sorted(state.values()) == list(range(2, 100, 3))
-
-
-def test_remove_before_the_first_entry_is_refused(clocked, make):
-    """T14."""
-    state = make()
-    with pytest.raises(ConcurrentModificationError):
-        iter(state.items()).remove()
-    assert len(state.get_internal()) == 3
 
 
 def test_remove_twice_is_refused(clocked, make):
@@ -274,14 +209,6 @@ def test_a_change_of_keys_during_iteration_is_noticed(clocked, make, change):
     change(state)
     with pytest.raises(ConcurrentModificationError):
         next(iterator)
-
-
-def test_values_may_be_put_during_iteration(clocked, make):
-    state = make()
-    clocked.at(90)
-    for key in state.keys():  # noqa: SIM118 - not a dict
-        state.put(key, 7)
-    assert state.get_internal() == {"a": (90, 7), "b": (90, 7), "none": (90, 7)}
 
 
 # --- writing -----------------------------------------------------------------------------------------
@@ -324,3 +251,166 @@ def test_what_an_iteration_removes_or_prolongs_stays_in_an_open_snapshot(declare
     resources = prepare(clocked.backend)
     list(iterator)
     assert entries(clocked.restored(write(clocked.backend, resources)), "m") == stored
+
+
+@pytest.fixture
+def make_list(clocked, declared):
+    """Makes a list state of ``"a"`` written at 0, ``"b"`` at 30 and ``"c"`` at 60."""
+
+    def made(**config):
+        state = clocked.state(ListStateDescriptor("l", declared(Types.STRING())), ttl_config(**config))
+        for now_ms, element in ((0, "a"), (30, "b"), (60, "c")):
+            clocked.at(now_ms)
+            state.add(element)
+        return state
+
+    return made
+
+
+def test_each_element_expires_for_itself(clocked, make_list):
+    """T9."""
+    state = make_list()
+    seen = []
+    for now_ms in (99, 100, 130, 159, 160):
+        clocked.at(now_ms)
+        seen.append(list(state.get()))
+    assert seen == [["a", "b", "c"], ["b", "c"], ["c"], ["c"], []]
+
+
+def test_what_has_expired_stays_stored_while_others_live(clocked, make_list):
+    """T9."""
+    state = make_list()
+    clocked.at(130)
+    assert list(state.get()) == ["c"]
+    assert state.get_internal() == [(0, "a"), (30, "b"), (60, "c")]
+
+
+def test_elements_are_looked_at_when_iteration_comes_to_them(clocked, make_list):
+    state = make_list()
+    clocked.at(99)
+    view = state.get()
+    iterator = iter(view)
+    assert next(iterator) == "a"
+    clocked.at(130)
+    assert list(iterator) == ["c"]
+    assert list(view) == ["c"]
+
+
+def test_a_view_may_expire_as_a_whole_before_it_is_looked_at(clocked, make_list):
+    state = make_list()
+    clocked.at(99)
+    view = state.get()
+    clocked.at(160)
+    assert list(view) == []
+    assert state.get_internal() is None
+
+
+def test_a_list_view_belongs_to_the_key_at_which_it_was_asked_for(clocked, make_list):
+    """Its end must not remove another key's list."""
+    state = make_list()
+    view = state.get()
+    clocked.backend.set_current_key("other")
+    state.add("x")
+    clocked.at(160)
+    assert list(view) == []
+    assert state.get_internal() == [(60, "x")]
+
+
+def test_a_view_does_not_remove_a_list_written_meanwhile(clocked, make_list):
+    state = make_list()
+    clocked.at(160)
+    view = state.get()
+    state.update(["new"])
+    assert list(view) == []
+    assert list(state) == ["new"]
+
+
+# --- reading prolongs --------------------------------------------------------------------------------
+
+
+def test_reading_stamps_the_living_and_drops_the_others(clocked, make_list):
+    """T10."""
+    state = make_list(update_type=ON_READ)
+    clocked.at(110)
+    state.get()
+    assert state.get_internal() == [(110, "b"), (110, "c")]
+
+
+# --- what has expired is returned --------------------------------------------------------------------
+
+
+def test_what_has_expired_is_returned_while_it_is_stored(clocked, make_list):
+    """T11."""
+    state = make_list(visibility=RELAXED)
+    clocked.at(130)
+    assert list(state.get()) == ["a", "b", "c"]
+    assert list(state.get()) == ["a", "b", "c"]
+
+
+def test_expired_elements_that_reading_drops_are_returned_that_once(clocked, make_list):
+    """T10 with T11."""
+    state = make_list(update_type=ON_READ, visibility=RELAXED)
+    clocked.at(110)
+    assert list(state.get()) == ["a", "b", "c"]
+    assert state.get_internal() == [(110, "b"), (110, "c")]
+    assert list(state.get()) == ["b", "c"]
+
+
+# --- writing -----------------------------------------------------------------------------------------
+
+
+# --- beside a snapshot -------------------------------------------------------------------------------
+
+
+def test_a_list_that_has_expired_can_be_read_to_its_end_with_no_key_set(clocked, make_list):
+    elements = iter(make_list().get())
+    clocked.at(1000)
+    clocked.backend.clear_current_key()
+    assert list(elements) == []
+
+
+# --- views beyond the function -------------------------------------------------------------------------
+
+
+def test_an_iterator_is_fail_fast_also_where_reading_prolongs(clocked, make_list):
+    state = make_list(update_type=ON_READ)
+    clocked.at(110)  # "a" has expired
+    iterator = iter(state)
+    assert next(iterator) == "b"
+    state.add("d")
+    with pytest.raises(ConcurrentModificationError, match="state 'l'"):
+        next(iterator)
+
+
+def test_a_view_that_is_kept_or_pickled_is_a_list(clocked, make_list):
+    state = make_list()
+    clocked.at(110)
+    for made in (isolated(state.get()), pickle.loads(pickle.dumps(state.get()))):
+        assert made == ["b", "c"]
+        assert type(made) is list
+
+
+class Remembered(KeyedProcessFunction):
+    """Emits what a state shows of all values so far."""
+
+    def open(self, runtime_context):
+        elements, entries = ListStateDescriptor("l"), MapStateDescriptor("m")
+        for descriptor in (elements, entries):
+            descriptor.enable_time_to_live(ttl_config())
+        self.elements = runtime_context.get_list_state(elements)
+        self.entries = runtime_context.get_map_state(entries)
+
+    def process_element(self, value, ctx):
+        self.elements.add(value)
+        self.entries.put(value, None)
+        yield self.elements.get()
+        yield self.entries.keys()
+
+
+def test_a_view_can_be_emitted():
+    with KeyedOneInputOperatorHarness(Remembered(), key_selector=lambda value: 0) as harness:
+        for value in "ab":
+            harness.process_element(value)
+        emitted = harness.extract_output_values()
+    assert emitted == [["a"], ["a"], ["a", "b"], ["a", "b"]]
+    assert pickle.loads(pickle.dumps(emitted)) == emitted

@@ -24,10 +24,9 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.ttl import UpdateType
 from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
 from pyflinkstate.backends.keys import key_group_range
-from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
+from pyflinkstate.errors import StateMigrationError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 
 LONG, STRING = Types.LONG(), Types.STRING()
@@ -158,24 +157,6 @@ def test_every_namespace_is_stamped(clocked):
     assert sorted(entries(restored, "v")) == [(("k", "a"), (1000, 1)), (("k", "b"), (1000, 1))]
 
 
-def test_migrated_state_goes_on_as_state_with_time_to_live(clocked, from_plain, kind, expiring):
-    from_plain.get_partitioned_state(expiring)
-    clocked.at(1050)
-    write_some(from_plain, expiring, ["new"])
-    clocked.at(1100)
-    assert read(from_plain, expiring) == EMPTY[kind]
-    assert read(from_plain, expiring, "new") == READ[kind]
-
-
-def test_the_time_of_the_migration_survives_the_next_restore(clocked, from_plain, kind, expiring):
-    """T17: it is not migrated again."""
-    from_plain.get_partitioned_state(expiring)
-    clocked.at(1050)
-    again = clocked.restored(take_snapshot(from_plain))
-    again.get_partitioned_state(expiring)
-    assert entries(again, kind) == [("k", stamped(kind, STORED[kind], 1000))]
-
-
 def test_a_plain_state_that_is_not_asked_for_stays_plain(clocked, from_plain, kind, plain):
     again = clocked.restored(take_snapshot(from_plain))
     assert read(again, plain) == READ[kind]
@@ -208,27 +189,6 @@ def test_without_time_to_live_what_had_expired_is_there_again(clocked, from_ttl,
 def test_without_time_to_live_nothing_is_left_of_the_timestamps(from_ttl, kind, plain):
     from_ttl.get_partitioned_state(plain)
     assert entries(from_ttl, kind) == [("k", STORED[kind])]
-
-
-def test_a_configuration_that_is_disabled_drops_the_timestamps_too(from_ttl, kind, declared):
-    disabled = with_ttl(one_of_each_kind(declared)[kind], ttl_config(update_type=UpdateType.Disabled))
-    assert read(from_ttl, disabled) == READ[kind]
-    assert entries(from_ttl, kind) == [("k", STORED[kind])]
-
-
-def test_plain_state_stays_plain_at_the_next_restore(clocked, from_ttl, kind, plain):
-    from_ttl.get_partitioned_state(plain)
-    again = clocked.restored(take_snapshot(from_ttl))
-    assert entries(again, kind) == [("k", STORED[kind])]
-    assert read(again, plain) == READ[kind]
-
-
-def test_there_and_back_stamps_anew(clocked, from_ttl, kind, plain, expiring):
-    from_ttl.get_partitioned_state(plain)
-    clocked.at(2000)
-    again = clocked.restored(take_snapshot(from_ttl))
-    again.get_partitioned_state(expiring)
-    assert entries(again, kind) == [("k", stamped(kind, STORED[kind], 2000))]
 
 
 def test_with_time_to_live_on_both_sides_timestamps_are_kept(clocked, from_ttl, kind, expiring):
@@ -312,13 +272,6 @@ def test_another_type_beside_time_to_live_is_refused(clocked, change, ttl):
         restored.get_partitioned_state(new if ttl == "before" else with_ttl(new))
 
 
-def test_another_type_of_namespaces_is_refused(clocked):
-    clocked.backend.get_partitioned_state(ValueStateDescriptor("s", LONG), "ns", STRING).update(1)
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    with pytest.raises(StateMigrationError, match="namespaces cannot change"):
-        restored.get_partitioned_state(with_ttl(ValueStateDescriptor("s", LONG)))
-
-
 def test_after_a_refusal_the_state_can_be_asked_for_as_it_was(clocked):
     clocked.backend.get_partitioned_state(ValueStateDescriptor("s", LONG)).update(1)
     restored = clocked.restored(take_snapshot(clocked.backend))
@@ -390,18 +343,6 @@ def test_a_file_migrated_from_ttl_and_one_not_yet_are_restored_into_one(kind, pl
     backend = restored_into_one(clock, handles)
     for key in range(40):
         assert read(backend, plain, key) == READ[kind]
-
-
-@migrated
-def test_files_of_different_types_are_refused(migrated):
-    descriptors = [ValueStateDescriptor("s", LONG), with_ttl(ValueStateDescriptor("s", STRING))]
-    handles = []
-    for subtask in range(2):
-        backend = make_backend(own=key_group_range(128, 2, subtask))
-        backend.get_partitioned_state(descriptors[subtask ^ migrated])
-        handles.append(take_snapshot(backend))
-    with pytest.raises(IncompatibleCheckpointError, match="'s'"):
-        restored_into_one(ManualClock(), handles)
 
 
 # --- in an operator ------------------------------------------------------------------------------------

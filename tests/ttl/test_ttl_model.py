@@ -23,7 +23,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.ttl import StateVisibility, UpdateType
+from pyflinkstate.api import StateVisibility, UpdateType
 from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.testing import ManualClock

@@ -12,10 +12,7 @@ import pytest
 from backend_support import make_backend, state_of
 from read_support import COUNT, UID, checkpoint_with, restored
 
-from pyflinkstate.api.basic_types import AtomicTypeInfo
-from pyflinkstate.api.state import MapStateDescriptor, ValueStateDescriptor
-from pyflinkstate.api.type_information import misfit
-from pyflinkstate.api.types import Types
+from pyflinkstate.api import AtomicTypeInfo, MapStateDescriptor, Types, ValueStateDescriptor, misfit
 from pyflinkstate.backends.types import hashes, table
 from pyflinkstate.backends.types.atoms import atom
 from pyflinkstate.backends.types.codec import WrittenForm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -313,18 +313,6 @@ def no_pool() -> int:
     raise ConnectionResetError("no pool")
 
 
-@pytest.fixture
-def link(driver: Driver) -> TaskLink:
-    return TaskLink(driver.link, 3)
-
-
-def reports(driver: Driver) -> Iterator[TaskReport]:
-    while not driver.events.empty():
-        event = driver.events.get_nowait()
-        if isinstance(event, TaskReport):
-            yield event
-
-
 def chain(link: TaskLink, function: Any, name: str = "measure") -> ChainTask:
     return ChainTask(link, "numbers", (ChainedOperator("map", name, function),), 2, False)
 
@@ -334,7 +322,7 @@ class TestTasks:
 
     def test_a_sink_task_reports_its_chains_metrics(self, driver: Driver, link: TaskLink) -> None:
         list(SinkTask(chain(link, Measured()), "sink", FrameWriter())(1, iter([4, 8])))
-        (report,) = reports(driver)
+        (report,) = driver.reports()
         assert (report.epoch, report.attempt, report.is_slot, report.error) == (3, 0, False, None)
         assert report.metrics["measure.own.seen"] == MetricValue("counter", 2)
         assert report.metrics["measure.own.sizes"] == MetricValue("distribution", 2, 0.0, 12, 4, 8)
@@ -343,32 +331,32 @@ class TestTasks:
     def test_a_route_task_does_too(self, driver: Driver, link: TaskLink) -> None:
         router = Router("count", str, PICKLED, 1, 128)
         list(RouteTask(chain(link, Measured()), "count-1", router)(0, [1, 2, 3]))
-        (report,) = reports(driver)
+        (report,) = driver.reports()
         assert report.metrics["measure.own.seen"].count == 3
 
     def test_a_gauge_that_raises_is_the_functions_error(self, driver: Driver, link: TaskLink) -> None:
         task = SinkTask(chain(link, BadGauge()), "sink", FrameWriter())
         with pytest.raises(UserFunctionError, match="ConnectionResetError: no pool"):
             list(task(0, iter([1])))
-        (report,) = reports(driver)
+        (report,) = driver.reports()
         assert isinstance(report.error, UserFunctionError)
 
     def test_every_run_of_a_task_counts_anew(self, driver: Driver, link: TaskLink) -> None:
         task = SinkTask(chain(link, Measured()), "sink", FrameWriter())
         for _ in range(2):
             list(pickle.loads(pickle.dumps(task))(0, iter([1])))
-        assert [report.metrics["measure.own.seen"].count for report in reports(driver)] == [1, 1]
+        assert [report.metrics["measure.own.seen"].count for report in driver.reports()] == [1, 1]
 
     def test_a_task_that_nobody_reads_to_the_end_tells_nothing(self, driver: Driver, link: TaskLink) -> None:
         running = SinkTask(chain(link, Measured()), "sink", FrameWriter())(0, iter(range(10_000)))
         next(running)
         running.close()
-        assert list(reports(driver)) == []
+        assert list(driver.reports()) == []
 
     def test_two_operators_of_a_chain_have_their_own(self, driver: Driver, link: TaskLink) -> None:
         operators = tuple(ChainedOperator("map", name, Measured()) for name in ("one", "two"))
         list(SinkTask(ChainTask(link, "numbers", operators, 1, False), "s", FrameWriter())(0, iter([1, 2])))
-        (report,) = reports(driver)
+        (report,) = driver.reports()
         assert {name: value.count for name, value in report.metrics.items() if name.endswith("seen")} == {
             "one.own.seen": 2,
             "two.own.seen": 2,
@@ -414,7 +402,7 @@ class TestSlots:
                 TaskLink(driver.link, epoch), SLOT.operator_id, "count", None, {SLOT: slot.address}
             )
             list(task(0, [((0, 0, n), data) for n, data in enumerate(frames_for(records)[0])]))
-        told = [report for report in reports(driver) if report.metrics]
+        told = [report for report in driver.reports() if report.metrics]
         assert [report.metrics["count.seen"].count for report in told] == [1, 3]
         assert {report.task for report in told} == {str(SLOT)}
         assert all(report.is_slot for report in told)

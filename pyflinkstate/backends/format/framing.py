@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyflinkstate.api.values import JsonObject
+from pyflinkstate.api import JsonObject
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -63,32 +63,23 @@ def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str)
     """
     size = head_size(head, magic, what)
     version = version_of(head)
-    _check_whole(head, size, what, "" if version in versions else _on_version(version, versions))
-    if version not in versions:
+    is_known = version in versions
+    on_version = f" has format version {version}, and this release reads up to version {max(versions)}"
+    hint = "" if is_known else f". It{on_version}"
+    if len(head) < size:
+        raise CorruptCheckpointError(f"{what} is damaged: it is truncated{hint}", file=what)
+    (checksum,) = _CHECKSUM.unpack_from(head, size - _CHECKSUM.size)
+    if zlib.crc32(head[: size - _CHECKSUM.size]) != checksum:
+        raise CorruptCheckpointError(f"{what} is damaged: its head was altered{hint}", file=what)
+    if not is_known:
         raise IncompatibleCheckpointError(
-            f"{what}{_on_version(version, versions)}: restore it with the release that wrote it",
-            file=what,
-            version=version,
+            f"{what}{on_version}: restore it with the release that wrote it", file=what, version=version
         )
     with making_sense(what):
         content: JsonObject = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
         if not isinstance(content, dict):
             raise TypeError(f"a JSON object is needed, not {type(content).__name__}")
     return content
-
-
-def _on_version(version: int, versions: Collection[int]) -> str:
-    return f" has format version {version}, and this release reads up to version {max(versions)}"
-
-
-def _check_whole(head: bytes, size: int, what: str, on_version: str) -> None:
-    """Check that a head is intact; ``on_version`` is added to the error if the version is unknown."""
-    hint = f". It{on_version}" if on_version else ""
-    if len(head) < size:
-        raise CorruptCheckpointError(f"{what} is damaged: it is truncated{hint}", file=what)
-    (checksum,) = _CHECKSUM.unpack_from(head, size - _CHECKSUM.size)
-    if zlib.crc32(head[: size - _CHECKSUM.size]) != checksum:
-        raise CorruptCheckpointError(f"{what} is damaged: its head was altered{hint}", file=what)
 
 
 #: The errors that reading can raise if foreign bytes have the right checksum.
@@ -115,25 +106,19 @@ def making_sense(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except PyFlinkStateError as error:
-        if not isinstance(error, ConfigurationError):
-            raise
-        raise _nonsense(what, error) from error
     except _NONSENSE as error:
-        raise _nonsense(what, error) from error
-
-
-def _nonsense(what: str, error: Exception) -> CorruptCheckpointError:
-    return CorruptCheckpointError(
-        f"{what} is damaged: its content does not make sense ({type(error).__name__}: {str(error)[:200]})",
-        file=what,
-    )
+        if isinstance(error, PyFlinkStateError) and not isinstance(error, ConfigurationError):
+            raise
+        told = f"{type(error).__name__}: {str(error)[:200]}"
+        raise CorruptCheckpointError(
+            f"{what} is damaged: its content does not make sense ({told})", file=what
+        ) from error
 
 
 def as_name(name: object) -> str:
     """Return the name of a state in a head; raise ``TypeError`` if it is not a text."""
     if not isinstance(name, str):
-        raise TypeError(f"{str(name)[:50]}  is not the name of a state")
+        raise TypeError(f"{str(name)[:50]} is not the name of a state")
     return name
 
 

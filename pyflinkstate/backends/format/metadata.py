@@ -12,8 +12,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.safe_repr import short_repr
-from pyflinkstate.api.values import Json, JsonObject, Offset
+from pyflinkstate.api import Json, JsonObject, Offset, short_repr
 from pyflinkstate.backends.format.framing import decode_head, encode_head, making_sense
 from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
@@ -160,16 +159,8 @@ def _operator_state_from_json(content: dict[str, Any]) -> OperatorState:
 
 
 def _subtask_to_json(state: OperatorSubtaskState) -> JsonObject:
-    content: JsonObject = {}
-    if state.managed_keyed is not None:
-        content["managed_keyed"] = _keyed_to_json(state.managed_keyed)
-    if state.raw_keyed is not None:
-        content["raw_keyed"] = _keyed_to_json(state.raw_keyed)
-    if state.managed_operator is not None:
-        content["managed_operator"] = _operator_to_json(state.managed_operator)
-    if state.raw_operator is not None:
-        content["raw_operator"] = _raw_operator_to_json(state.raw_operator)
-    return content
+    handles = {kind: getattr(state, kind) for kind in _KINDS}
+    return {kind: _KINDS[kind][0](handle) for kind, handle in handles.items() if handle is not None}
 
 
 def _subtasks_from_json(content: dict[str, Any]) -> tuple[OperatorSubtaskState, ...]:
@@ -179,13 +170,7 @@ def _subtasks_from_json(content: dict[str, Any]) -> tuple[OperatorSubtaskState, 
 
 
 def _subtask_from_json(content: JsonObject) -> OperatorSubtaskState:
-    readers: dict[str, Callable[[Any], Any]] = {
-        "managed_keyed": _keyed_from_json,
-        "raw_keyed": _keyed_from_json,
-        "managed_operator": _operator_from_json,
-        "raw_operator": _raw_operator_from_json,
-    }
-    return OperatorSubtaskState(**{kind: readers[kind](handle) for kind, handle in content.items()})
+    return OperatorSubtaskState(**{kind: _KINDS[kind][1](handle) for kind, handle in content.items()})
 
 
 def _keyed_to_json(handle: KeyGroupsStateHandle) -> JsonObject:
@@ -278,6 +263,15 @@ def _raw_operator_to_json(handle: RawOperatorStateHandle) -> JsonObject:
 def _raw_operator_from_json(content: dict[str, Any]) -> RawOperatorStateHandle:
     partitions = tuple(map(_section_from_json, content["partitions"]))
     return RawOperatorStateHandle(_stream_from_json(content["stream"]), partitions)
+
+
+#: How each kind of state becomes JSON, and back.
+_KINDS: dict[str, tuple[Callable[[Any], JsonObject], Callable[[Any], Any]]] = {
+    "managed_keyed": (_keyed_to_json, _keyed_from_json),
+    "raw_keyed": (_keyed_to_json, _keyed_from_json),
+    "managed_operator": (_operator_to_json, _operator_from_json),
+    "raw_operator": (_raw_operator_to_json, _raw_operator_from_json),
+}
 
 
 def _stream_to_json(stream: StreamStateHandle) -> JsonObject:

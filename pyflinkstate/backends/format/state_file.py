@@ -27,9 +27,18 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
-from pyflinkstate.api.values import JsonObject, Key, Namespace, StateValue, Stored, T
+from pyflinkstate.api import (
+    JsonObject,
+    Key,
+    ListTypeInfo,
+    MapTypeInfo,
+    Namespace,
+    StateKind,
+    StateValue,
+    Stored,
+    T,
+    TypeInformation,
+)
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
 from pyflinkstate.backends.format.framing import (
     as_name,

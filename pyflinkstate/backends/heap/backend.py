@@ -6,10 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import StateDescriptor
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import AnyState, Key
+from pyflinkstate.api import AnyState, Key, StateDescriptor, TypeInformation, safe_repr
 from pyflinkstate.backends.bound_state import KeyContext, KeySelectionListener
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES

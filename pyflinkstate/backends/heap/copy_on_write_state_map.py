@@ -44,7 +44,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.values import Key, Stored
+from pyflinkstate.api import Key, Stored
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,
@@ -56,7 +56,7 @@ from pyflinkstate.backends.heap.state_map import (
     transformed,
 )
 from pyflinkstate.backends.values.isolation import is_immutable
-from pyflinkstate.errors import ConcurrentModificationError, StateAccessError
+from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -244,12 +244,6 @@ class CopyOnWriteStateMap(StateMap):
             del self._own_bucket(key)[key]
             self._mod_count += 1
             self._size -= 1
-
-    def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
-        """Set the value of ``key`` and return the old one, safe to change, or None. O(1)."""
-        old = self.get(key)
-        self._put(key, value)
-        return old
 
     def remove_and_get_old(self, key: Hashable) -> Stored:
         """Remove ``key`` and return its value, safe to change, or None. O(1)."""
@@ -488,20 +482,6 @@ class CopyOnWriteStateMap(StateMap):
             self._highest_required_snapshot_version = self._state_map_version
         return CopyOnWriteStateMapSnapshot(self, buckets, self._size, self._state_map_version, half, moved)
 
-    def release_snapshot(self, snapshot: CopyOnWriteStateMapSnapshot) -> None:
-        """Forget a snapshot. The snapshot itself calls this, on any thread, when it is released.
-
-        Raises:
-            StateAccessError: the snapshot belongs to another map, or its version was already released.
-        """
-        if snapshot.owner is not self:
-            raise StateAccessError("cannot release a snapshot that is owned by another state map")
-        with self._lock:
-            if snapshot.version not in self._snapshot_versions:
-                raise StateAccessError(f"attempt to release unknown snapshot version {snapshot.version}")
-            self._snapshot_versions.remove(snapshot.version)
-            self._highest_required_snapshot_version = max(self._snapshot_versions, default=0)
-
     def _check(self) -> None:
         """Assert every invariant."""
         tables = [(self._primary, self._primary_versions, self._primary_mask)]
@@ -545,8 +525,6 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
     entry that was not seen is at the position or beyond it, so none is left out.
     """
 
-    __slots__ = ("_map", "_max_positions", "_position")
-
     def __init__(self, state_map: CopyOnWriteStateMap, max_positions: int) -> None:
         self._map = state_map
         self._max_positions = max_positions
@@ -576,8 +554,6 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
 
 class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
     """The contents of a map at one moment: its buckets, which the owner copies before changing them."""
-
-    __slots__ = ("_buckets", "_half", "_moved", "_size", "owner", "version")
 
     def __init__(
         self,
@@ -641,7 +617,10 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
 
     def release(self) -> None:
         """Give the version back to the map and drop the buckets. Idempotent."""
-        with self.owner._lock:
-            buckets, self._buckets = self._buckets, None
-        if buckets is not None:
-            self.owner.release_snapshot(self)
+        owner = self.owner
+        with owner._lock:
+            if self._buckets is None:
+                return
+            self._buckets = None
+            owner._snapshot_versions.remove(self.version)
+            owner._highest_required_snapshot_version = max(owner._snapshot_versions, default=0)

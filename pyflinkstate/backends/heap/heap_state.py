@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Stored
+from pyflinkstate.api import Stored, safe_repr
 from pyflinkstate.backends.bound_state import BoundState, KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.types import VOID_NAMESPACE, may_hold_nan
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 class NoNamespace:
     """Stands for the namespace of a state until one is set: looking up an entry with it fails."""
 
-    __slots__ = ("_name",)
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -34,17 +31,6 @@ class NoNamespace:
 
 class HeapState(BoundState):
     """What the five views have in common: where the entry is, and errors that name state and key."""
-
-    __slots__ = (
-        "_context",
-        "_is_namespaced",
-        "_maps",
-        "_name",
-        "_namespace",
-        "_namespace_may_hold_nan",
-        "_namespace_type",
-        "_table",
-    )
 
     def __init__(self, table: StateTable, context: KeyContext) -> None:
         self._table = table

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import MapStateDescriptor
-from pyflinkstate.api.values import Reduced, StateValue
+from pyflinkstate.api import MapStateDescriptor, Reduced, StateValue, safe_repr
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.state_map import StateMap
@@ -26,17 +24,6 @@ _VALUES: Final = 2
 
 class HeapMapState(HeapState):
     """See :class:`~pyflinkstate.api.state.MapState`."""
-
-    __slots__ = (
-        "_changed",
-        "_changes",
-        "_check_key",
-        "_check_value",
-        "_isolates",
-        "_may_hold_nan",
-        "_recheck",
-        "is_plain",
-    )
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
         super().__init__(table, context)
@@ -188,8 +175,6 @@ class MapView:
     The entries are looked up when iteration begins, so a view never shows an old snapshot.
     """
 
-    __slots__ = ("_entry_key", "_map", "_part", "_state")
-
     def __init__(self, state: HeapMapState, state_map: StateMap, entry_key: Hashable, part: int) -> None:
         self._state = state
         self._map = state_map
@@ -209,21 +194,6 @@ class MapIterator:
 
     It walks the live dict until :meth:`remove` is called, and from then on a list of the remaining entries.
     """
-
-    __slots__ = (
-        "_changes",
-        "_entries",
-        "_entry_key",
-        "_is_plain",
-        "_key",
-        "_left",
-        "_map",
-        "_part",
-        "_removable",
-        "_rest",
-        "_size",
-        "_state",
-    )
 
     def __init__(self, state: HeapMapState, state_map: StateMap, entry_key: Hashable, part: int) -> None:
         self._state = state

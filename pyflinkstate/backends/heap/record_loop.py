@@ -18,8 +18,6 @@ from pyflinkstate.backends.values.isolation import take_isolated
 class RecordLoop:
     """Processes records one by one, each under its key."""
 
-    __slots__ = ("_key_context", "_position")
-
     def __init__(self, key_context: KeyContext) -> None:
         self._key_context = key_context
         self._position = -1

@@ -14,8 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api import TypeInformation, safe_repr
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     STATE_FILE_MAGIC,
@@ -37,7 +36,7 @@ from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyHasher, hash_has_changed, key_group_of_hash
-from pyflinkstate.backends.snapshots import Changes, SnapshotExecutionType, SnapshotStrategyRunner
+from pyflinkstate.backends.snapshots import Changes, SnapshotStrategyRunner
 from pyflinkstate.backends.types import (
     MISFITS,
     VOID_NAMESPACE,
@@ -129,14 +128,12 @@ class HeapSnapshotStrategy:
             CheckpointStorageError: the storage failed.
         """
         try:
-            if not resources.states or self._nothing_changed():
+            nothing_changed = self.changes is not None and not any(map(any, self.changes.values()))
+            if not resources.states or nothing_changed:
                 return None
             return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
         finally:
             resources.release()
-
-    def _nothing_changed(self) -> bool:
-        return self.changes is not None and not any(map(any, self.changes.values()))
 
     def _write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
         head = resources.head
@@ -219,7 +216,7 @@ def snapshot_runner(
     return SnapshotStrategyRunner(
         HeapSnapshotStrategy(backend, compression, changes),
         backend.snapshots,
-        SnapshotExecutionType.ASYNCHRONOUS if backend.async_snapshots else SnapshotExecutionType.SYNCHRONOUS,
+        backend.async_snapshots,
     )
 
 
@@ -258,8 +255,8 @@ class HeapRestoreOperation:
         return hash_has_changed(self.backend.key_type, handle.key_hash_version)
 
     def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
-        head = self._read_head(handle)
         what = self.reader.describe(handle.stream)
+        head = StateFileHead.decode(read_head(self.reader, handle.stream, STATE_FILE_MAGIC), what)
         self._check_head(head, what)
         spread_anew = self._is_spread_anew(handle)
         for meta in (self._sealed(meta, what) for meta in head.states):
@@ -280,10 +277,6 @@ class HeapRestoreOperation:
                 self._load_queue(meta, entries)
             else:
                 self._load_table(meta, entries)
-
-    def _read_head(self, handle: KeyGroupsStateHandle) -> StateFileHead:
-        head = read_head(self.reader, handle.stream, STATE_FILE_MAGIC)
-        return StateFileHead.decode(head, self.reader.describe(handle.stream))
 
     def _check_head(self, head: StateFileHead, what: str) -> None:
         backend = self.backend

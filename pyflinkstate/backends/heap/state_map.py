@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
-from pyflinkstate.api.values import Key, Stored
+from pyflinkstate.api import Key, Stored
 from pyflinkstate.errors import ConcurrentModificationError
 
 #: Combines the stored value (None if there is none) with a new one.
@@ -60,10 +60,6 @@ class StateMap(ABC):
     @abstractmethod
     def remove(self, key: Hashable) -> None:
         """Remove ``key`` if it is present."""
-
-    @abstractmethod
-    def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
-        """Set the value of ``key`` and return the old one, or None."""
 
     @abstractmethod
     def remove_and_get_old(self, key: Hashable) -> Any:
@@ -156,9 +152,6 @@ class StateMapSnapshot(ABC):
     def release(self) -> None:
         """Make the map forget the snapshot. Idempotent, and allowed on any thread."""
 
-    def __len__(self) -> int:
-        return self.size()
-
     def __enter__(self) -> StateMapSnapshot:
         return self
 
@@ -214,11 +207,6 @@ class NestedStateMap(StateMap):
     def remove(self, key: Hashable) -> None:
         self.remove_and_get_old(key)
 
-    def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
-        old = self._entries.get(key)
-        self.put(key, value)
-        return old
-
     def remove_and_get_old(self, key: Hashable) -> Stored:
         if key not in self._entries:
             return None
@@ -256,8 +244,6 @@ class NestedStateMap(StateMap):
 class NestedStateMapVisitor(StateIncrementalVisitor):
     """Visits the keys that were present at the beginning and still are."""
 
-    __slots__ = ("_keys", "_map", "_max_positions", "_position")
-
     def __init__(self, state_map: NestedStateMap, max_positions: int) -> None:
         self._map = state_map
         self._max_positions = max_positions
@@ -277,8 +263,6 @@ class NestedStateMapVisitor(StateIncrementalVisitor):
 
 class NestedStateMapSnapshot(StateMapSnapshot):
     """The live entries, which must be read before the owner goes on."""
-
-    __slots__ = ("_entries",)
 
     def __init__(self, entries: dict[Hashable, Stored]) -> None:
         self._entries: dict[Hashable, Stored] | None = entries
@@ -307,8 +291,6 @@ class StateTableVisitor:
         maps: the maps of the table, which may be replaced by others in this list.
         max_positions: how many places of a map are looked at each time, until one has entries.
     """
-
-    __slots__ = ("_index", "_maps", "_max_positions", "_visited", "_visitor")
 
     def __init__(self, maps: list[StateMap], max_positions: int) -> None:
         self._maps = maps

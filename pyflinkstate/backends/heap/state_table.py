@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Key, Namespace, Stored
+from pyflinkstate.api import Key, Namespace, Stored, safe_repr
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_map import (
@@ -66,7 +65,8 @@ class StateTable(ABC):
         Raises:
             StateMigrationError: a value does not fit the new type; the table stays as it was.
         """
-        if convert is unchanged and _copied_alike(meta, self.meta):
+        copied_alike = value_copier(meta.stored_type) is value_copier(self.meta.stored_type)
+        if convert is unchanged and copied_alike:
             self.meta = meta
             return
         changes = [before.take_changes() for before in self.maps]  # reading them may add to these
@@ -139,9 +139,9 @@ class StateTable(ABC):
         """Return, for each key group, the entry keys that changed since the last call, and start again."""
         return [state_map.take_changes() for state_map in self.maps]
 
-    def increment(self, changes: list[set[Hashable]]) -> StateTableIncrement:
+    def increment(self, changes: list[set[Hashable]]) -> StateTableSnapshot:
         """Return the present entries of ``changes``, which has one set of entry keys for each key group."""
-        return StateTableIncrement(self, changes)
+        return StateTableSnapshot(self, changes)
 
     def snapshot(self) -> StateTableSnapshot:
         """Return a snapshot of the table. This takes milliseconds with millions of entries."""
@@ -164,57 +164,39 @@ class NestedMapsStateTable(StateTable):
 
 
 class StateTableSnapshot:
-    """The contents of a table at one moment; key groups are released one by one as they are written."""
+    """The contents of a table at one moment; key groups are released one by one as they are written.
 
-    def __init__(self, table: StateTable) -> None:
-        self.meta: StateMeta = table.meta
-        self.key_group_range = table.key_group_range
-        factory = table.snapshot_transformer_factory
-        self._transformer = None if factory is None else factory()
-        self._maps = [state_map.snapshot() for state_map in table.maps]
+    With ``changes`` it has only these entries, and keeps no map without changes.
+    """
 
-    def key_groups(self) -> Iterator[KeyGroupEntries]:
-        """Iterate over the key groups; each is released when the next is asked for."""
-        for key_group, snapshot in zip(self.key_group_range, self._maps, strict=True):
-            with snapshot:
-                yield self._entries(key_group, snapshot)
-
-    def _entries(self, key_group: int, snapshot: StateMapSnapshot) -> KeyGroupEntries:
-        entry_keys, values = snapshot.columns(self._transformer)
-        keys, namespaces = _split(entry_keys, self.meta)
-        return KeyGroupEntries(key_group, keys, namespaces, values)
-
-    def release(self) -> None:
-        """Release what is not yet released. Idempotent."""
-        for snapshot in self._maps:
-            snapshot.release()
-
-
-class StateTableIncrement:
-    """The changed entries of a table at one moment; maps without changes are not kept."""
-
-    def __init__(self, table: StateTable, changes: list[set[Hashable]]) -> None:
+    def __init__(self, table: StateTable, changes: list[set[Hashable]] | None = None) -> None:
         self.meta: StateMeta = table.meta
         factory = table.snapshot_transformer_factory
         self._transformer = None if factory is None else factory()
         self._groups = [
-            (key_group, list(changed), state_map.snapshot())
-            for key_group, state_map, changed in zip(table.key_group_range, table.maps, changes, strict=True)
-            if changed
+            (key_group, state_map.snapshot(), None if changes is None else list(changes[index]))
+            for index, (key_group, state_map) in enumerate(
+                zip(table.key_group_range, table.maps, strict=True)
+            )
+            if changes is None or changes[index]
         ]
 
     def key_groups(self) -> Iterator[KeyGroupEntries]:
-        """Iterate over the key groups that have changes; each is released when the next is asked for."""
-        for key_group, changed, snapshot in self._groups:
+        """Iterate over the key groups; each is released when the next is asked for."""
+        for key_group, snapshot, changed in self._groups:
             with snapshot:
-                yield self._entries(key_group, changed, snapshot)
+                if changed is None:
+                    entry_keys, values = snapshot.columns(self._transformer)
+                    yield KeyGroupEntries(key_group, *_split(entry_keys, self.meta), values)
+                else:
+                    yield self._changed_entries(key_group, changed, snapshot)
 
-    def _entries(
+    def _changed_entries(
         self, key_group: int, changed: list[Hashable], snapshot: StateMapSnapshot
     ) -> KeyGroupEntries:
-        values = snapshot.look_up(changed)
-        removed = [value is ABSENT for value in values]
-        values = [None if value is ABSENT else value for value in values]
+        found = snapshot.look_up(changed)
+        values = [None if value is ABSENT else value for value in found]
+        removed = [value is ABSENT for value in found]
         if self._transformer is not None:
             values = [
                 None if gone else self._transformer(value)
@@ -226,12 +208,8 @@ class StateTableIncrement:
 
     def release(self) -> None:
         """Release what is not yet released. Idempotent."""
-        for _, _, snapshot in self._groups:
+        for _, snapshot, _ in self._groups:
             snapshot.release()
-
-
-def _copied_alike(one: RegisteredStateMeta, other: RegisteredStateMeta) -> bool:
-    return value_copier(one.stored_type) is value_copier(other.stored_type)
 
 
 def _converted_values(

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
+    AggregateFunction,
     AggregatingState,
     AggregatingStateDescriptor,
     ListState,
@@ -22,10 +21,13 @@ from pyflinkstate.api.state import (
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
+    StateValue,
+    Stored,
+    TypeInformation,
     ValueState,
+    integer_bounds,
+    safe_repr,
 )
-from pyflinkstate.api.types import TypeInformation, integer_bounds
-from pyflinkstate.api.values import StateValue, Stored
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.map_state import HeapMapState
@@ -50,8 +52,6 @@ def _takes_all(type_info: TypeInformation) -> bool:
 
 class HeapValueState(HeapState):
     """See :class:`~pyflinkstate.api.state.ValueState`."""
-
-    __slots__ = ("_check", "_default", "_high", "_isolates", "_low", "_recheck")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__(table, context)
@@ -109,8 +109,6 @@ class HeapValueState(HeapState):
 
 class HeapListState(HeapState):
     """See :class:`~pyflinkstate.api.state.ListState`."""
-
-    __slots__ = ("_check", "_isolates", "_takes_all")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ListStateDescriptor) -> None:
         super().__init__(table, context)
@@ -199,19 +197,43 @@ class HeapListState(HeapState):
             raise self.refusal(error) from None
 
 
-class HeapReducingState(HeapState):
+class FoldingState(HeapState):
+    """A state that folds each value into what is stored."""
+
+    def __init__(self, table: StateTable, context: KeyContext, stored_type: TypeInformation) -> None:
+        super().__init__(table, context)
+        self._check: Callable[[StateValue], StateValue] = stored_type.check
+        self._isolates: bool = not rebuilds(stored_type)
+        self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(stored_type)
+        self._takes_all: bool = _takes_all(stored_type)
+        self._fold: Callable[[Stored, StateValue], Stored] = self._folded
+
+    def _folded(self, stored: Stored, value: StateValue) -> Stored:
+        """Return what is to be stored after ``value`` is added."""
+        raise NotImplementedError
+
+    def _merged(self, stored: Stored, other: Stored) -> Stored:
+        """Return what is to be stored for two stored values, of which the first may be None."""
+        raise NotImplementedError
+
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge what is stored in ``sources``, in order, into ``target``, and remove it."""
+        state_map, target_key = self._map(), self._entry_key_in(target)
+        merged = None
+        for source_key in [self._entry_key_in(source) for source in sources]:
+            stored = state_map.remove_and_get_old(source_key)
+            if stored is not None:
+                merged = self._merged(merged, stored)
+        if merged is not None:
+            state_map.transform(target_key, merged, self._merged)
+
+
+class HeapReducingState(FoldingState):
     """See :class:`~pyflinkstate.api.state.ReducingState`."""
 
-    __slots__ = ("_check", "_fold", "_isolates", "_recheck", "_reduce", "_takes_all")
-
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ReducingStateDescriptor) -> None:
-        super().__init__(table, context)
-        self._check: Callable[[StateValue], StateValue] = descriptor.type_info.check
-        self._isolates: bool = not rebuilds(descriptor.type_info)
-        self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(descriptor.type_info)
+        super().__init__(table, context, descriptor.type_info)
         self._reduce: Callable[[StateValue, StateValue], StateValue] = descriptor.reduce_function.reduce
-        self._takes_all: bool = _takes_all(descriptor.type_info)
-        self._fold: Callable[[Stored, StateValue], Stored] = self._reduced
 
     def get(self) -> StateValue:
         return self.get_internal()
@@ -225,7 +247,7 @@ class HeapReducingState(HeapState):
             value = self._check(value)
         except ValueError as error:
             raise self.refusal(error) from None
-        state_map.transform(self._entry_key(), value, self._reduced)
+        state_map.transform(self._entry_key(), value, self._fold)
 
     def add_in(self, namespace: Hashable, value: StateValue) -> bool:
         if not self._takes_all:
@@ -236,21 +258,10 @@ class HeapReducingState(HeapState):
         context = self._context
         return self._maps[context.map_index].transform((context.key, namespace), value, self._fold)
 
-    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Reduce the values of ``sources`` in order into that of ``target``, and remove them."""
-        state_map, target_key = self._map(), self._entry_key_in(target)
-        merged = None
-        for source_key in [self._entry_key_in(source) for source in sources]:
-            value = state_map.remove_and_get_old(source_key)
-            if value is not None:
-                merged = self._merged(merged, value)
-        if merged is not None:
-            state_map.transform(target_key, merged, self._merged)
+    def _merged(self, stored: Stored, other: Stored) -> Stored:
+        return other if stored is None else self._folded(stored, other)
 
-    def _merged(self, stored: Stored, value: StateValue) -> Stored:
-        return value if stored is None else self._reduced(stored, value)
-
-    def _reduced(self, stored: Stored, value: StateValue) -> Stored:
+    def _folded(self, stored: Stored, value: StateValue) -> Stored:
         if stored is None:
             return isolated(value) if self._isolates else value
         reduced = self._reduce(stored, value)
@@ -265,23 +276,14 @@ class HeapReducingState(HeapState):
         return isolated_from(reduced, stored) if self._isolates else reduced
 
 
-class HeapAggregatingState(HeapState):
+class HeapAggregatingState(FoldingState):
     """See :class:`~pyflinkstate.api.state.AggregatingState`."""
-
-    __slots__ = ("_check", "_fold", "_function", "_isolates", "_recheck", "_takes_all")
 
     def __init__(
         self, table: StateTable, context: KeyContext, descriptor: AggregatingStateDescriptor
     ) -> None:
-        super().__init__(table, context)
-        self._check: Callable[[StateValue], StateValue] = descriptor.state_type_info.check
-        self._isolates: bool = not rebuilds(descriptor.state_type_info)
-        self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(
-            descriptor.state_type_info
-        )
+        super().__init__(table, context, descriptor.state_type_info)
         self._function: AggregateFunction = descriptor.agg_function
-        self._takes_all: bool = _takes_all(descriptor.state_type_info)
-        self._fold: Callable[[Stored, StateValue], Stored] = self._added
 
     def get(self) -> StateValue:
         accumulator = self.get_internal()
@@ -292,7 +294,7 @@ class HeapAggregatingState(HeapState):
         if value is None:
             self.clear()
         else:
-            state_map.transform(self._entry_key(), value, self._added)
+            state_map.transform(self._entry_key(), value, self._fold)
 
     def add_in(self, namespace: Hashable, value: StateValue) -> bool:
         context = self._context
@@ -303,25 +305,12 @@ class HeapAggregatingState(HeapState):
         accumulator = self._maps[context.map_index].get((context.key, namespace))
         return None if accumulator is None else self._function.get_result(accumulator)
 
-    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge the accumulators of ``sources`` in order into that of ``target``, and remove them."""
-        state_map, target_key = self._map(), self._entry_key_in(target)
-        merged = None
-        for source_key in [self._entry_key_in(source) for source in sources]:
-            accumulator = state_map.remove_and_get_old(source_key)
-            if accumulator is not None:
-                merged = self._merged(merged, accumulator)
-        if merged is not None:
-            state_map.transform(target_key, merged, self._merged)
+    def _folded(self, stored: Stored, value: StateValue) -> Stored:
+        current = self._function.create_accumulator() if stored is None else stored
+        return self._checked(self._function.add(value, current), stored)
 
-    def _added(self, accumulator: Stored, value: StateValue) -> Stored:
-        current = self._function.create_accumulator() if accumulator is None else accumulator
-        return self._checked(self._function.add(value, current), accumulator)
-
-    def _merged(self, stored: Stored, accumulator: Stored) -> Stored:
-        if stored is None:
-            return accumulator
-        return self._checked(self._function.merge(stored, accumulator), stored)
+    def _merged(self, stored: Stored, other: Stored) -> Stored:
+        return other if stored is None else self._checked(self._function.merge(stored, other), stored)
 
     def _checked(self, accumulator: Stored, stored: Stored) -> Stored:
         if accumulator is None:

@@ -103,24 +103,6 @@ class TimerQueue:
     (Timer(timestamp_ms=10, key='b', namespace=VOID_NAMESPACE), None, 1)
     """
 
-    __slots__ = (
-        "_changes",
-        "_heap",
-        "_is_namespaced",
-        "_moments",
-        "_next",
-        "_plan",
-        "_planned",
-        "_planned_moment",
-        "_size",
-        "key",
-        "key_group_range",
-        "map_index",
-        "meta",
-        "namespace",
-        "timestamp_ms",
-    )
-
     def __init__(self, meta: RegisteredQueueMeta, key_group_range: KeyGroupRange) -> None:
         self.meta = meta
         self.key_group_range = key_group_range
@@ -277,16 +259,6 @@ class TimerQueue:
         if not self.take(until_ms):
             return None
         return Timer(self.timestamp_ms, self.key, self.namespace, self.map_index)
-
-    def peek(self) -> Timer | None:
-        """Return the first timer, or None. O(m) for the m timers of its timestamp."""
-        timestamp_ms = self.first_timestamp()
-        if timestamp_ms is None:
-            return None
-        moment = self._moments[timestamp_ms]
-        if isinstance(moment, tuple):
-            return Timer(timestamp_ms, *moment)
-        return self._timer(timestamp_ms, min(moment, key=moment.__getitem__), moment)
 
     def first_timestamp(self) -> Timestamp:
         """Return when the first timer is due, or None. O(1), and O(log n) for each stale timestamp."""

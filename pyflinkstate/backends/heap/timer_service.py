@@ -11,10 +11,7 @@ import operator
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.api.context import TimerService
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK, TimerService, TypeInformation, safe_repr
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
@@ -36,8 +33,6 @@ class SubtaskTime:
         watermark: the watermark, in ms since 1970.
     """
 
-    __slots__ = ("now_ms", "watermark")
-
     def __init__(self, now_ms: Callable[[], int], watermark: Timestamp = _LEAST) -> None:
         self.now_ms = now_ms
         self.watermark: Timestamp = watermark
@@ -49,8 +44,6 @@ class KindOfTimers:
     Attributes:
         queue: the queue, or None if there is none yet.
     """
-
-    __slots__ = ("_backend", "_key_context", "_name", "_namespace_type", "queue")
 
     def __init__(self, name: str, backend: HeapKeyedStateBackend, namespace_type: TypeInformation) -> None:
         self._name = name
@@ -126,8 +119,6 @@ class InternalTimerService:
         processing: the processing-time timers.
     """
 
-    __slots__ = ("_time", "event", "processing")
-
     def __init__(
         self,
         name: str,
@@ -195,8 +186,6 @@ class UserTimerService:
     See :class:`~pyflinkstate.api.context.TimerService`, whose subclass it is registered as; inheriting from
     it would make compiled code slow.
     """
-
-    __slots__ = ("_timers",)
 
     def __init__(self, timers: InternalTimerService) -> None:
         self._timers = timers

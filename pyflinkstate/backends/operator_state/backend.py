@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 import attrs
 
-from pyflinkstate.api.context import OperatorStateStore
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
     BroadcastState,
     ListState,
     ListStateDescriptor,
     MapStateDescriptor,
+    OperatorStateStore,
     StateDescriptor,
+    StateValue,
+    safe_repr,
 )
-from pyflinkstate.api.values import AnyState, StateValue
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     OPERATOR_FILE_MAGIC,
@@ -67,21 +68,16 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         self._requested: set[str] = set()
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
-        state: AnyState = self._state(
-            state_descriptor, ListStateDescriptor, OperatorStateMode.SPLIT_DISTRIBUTE
-        )
-        found: ListState = state
-        return found
+        mode = OperatorStateMode.SPLIT_DISTRIBUTE
+        return cast("ListState", self._state(state_descriptor, ListStateDescriptor, mode))
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
-        state: AnyState = self._state(state_descriptor, ListStateDescriptor, OperatorStateMode.UNION)
-        found: ListState = state
-        return found
+        mode = OperatorStateMode.UNION
+        return cast("ListState", self._state(state_descriptor, ListStateDescriptor, mode))
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
-        state: AnyState = self._state(state_descriptor, MapStateDescriptor, OperatorStateMode.BROADCAST)
-        found: BroadcastState = state
-        return found
+        mode = OperatorStateMode.BROADCAST
+        return cast("BroadcastState", self._state(state_descriptor, MapStateDescriptor, mode))
 
     def create_state(self, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
         """Register a new, empty state."""
@@ -125,7 +121,7 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         except ValueError as error:
             raise self._refusal(state, meta, str(error)) from error
         made = migration.moved(state)
-        for field in migration.dropped:
+        for field in [field for column in migration.columns for field in column.dropped]:
             _log.warning(
                 "operator state %r: the field %s is dropped: the program asks for %s", meta.name, field, meta
             )
@@ -145,11 +141,6 @@ class DefaultOperatorStateBackend(OperatorStateStore):
 Columns = tuple[list[StateValue], ...]
 
 
-def no_clock() -> int:
-    """Return 0: operator state has no time to live, so no value is stamped."""
-    return 0
-
-
 @attrs.frozen
 class OperatorStateMigration:
     """How the columns of a state become those of another type. Their number stays the same."""
@@ -167,15 +158,11 @@ class OperatorStateMigration:
             raise ValueError("the way of redistribution cannot change")
         pairs = zip(was.columns, now.columns, strict=True)
         columns = [
-            type_migration(before, after, no_clock, loads_pickles, is_key=name == "key")
+            # Operator state has no time to live, so the clock is never read for a value.
+            type_migration(before, after, lambda: 0, loads_pickles, is_key=name == "key")
             for (name, before), (_, after) in pairs
         ]
         return cls(was, now, tuple(columns))
-
-    @property
-    def dropped(self) -> list[str]:
-        """Descriptions of the row fields that are dropped."""
-        return [field for column in self.columns for field in column.dropped]
 
     def converted(self, columns: Columns) -> Columns:
         """Return the converted columns; raise ``StateMigrationError`` if a value does not fit."""
@@ -207,16 +194,6 @@ class OperatorStateMigration:
     def _misfit(self, reason: str) -> StateMigrationError:
         name = self.was.name
         return StateMigrationError(f"operator state {name!r}: {reason}; nothing has been changed", state=name)
-
-
-def common_operator_meta(
-    one: RegisteredOperatorStateMeta, other: RegisteredOperatorStateMeta
-) -> RegisteredOperatorStateMeta:
-    """Return the metadata with the common type of both; raise ``ValueError`` if they have none."""
-    stored_type = common_type(one.stored_type, other.stored_type)
-    if stored_type is None or one.mode is not other.mode:
-        raise ValueError(f"{one} and {other} have nothing in common")
-    return attrs.evolve(one, stored_type=stored_type)
 
 
 @attrs.frozen
@@ -356,7 +333,10 @@ def _united(
 ) -> tuple[HeapOperatorState, Columns]:
     """Return the restored state and the columns to be added to it, both converted to their common type."""
     try:
-        both = common_operator_meta(state.meta, meta)
+        stored_type = common_type(state.meta.stored_type, meta.stored_type)
+        if stored_type is None or state.meta.mode is not meta.mode:
+            raise ValueError("they have nothing in common")
+        both = attrs.evolve(meta, stored_type=stored_type)
         of_state, of_columns = (OperatorStateMigration.of(was, both) for was in (state.meta, meta))
         return of_state.moved(state), of_columns.converted(columns)
     except ValueError as error:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import attrs
 
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api import TypeInformation
 from pyflinkstate.backends.format import (
     KeyGroupsStateHandle,
     OperatorStateEntry,

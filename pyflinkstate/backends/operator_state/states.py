@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import SupportsIndex
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import BroadcastState, ListState
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
-from pyflinkstate.api.values import Reduced, StateValue
+from pyflinkstate.api import BroadcastState, ListState, ListTypeInfo, MapTypeInfo, StateValue, safe_repr
 from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     may_hold_nan,
     rebuilds,
     rechecker,
+    unchanged,
     value_copier,
 )
 from pyflinkstate.backends.values import (
+    StateList,
     changed_meanwhile,
     isolated,
     isolated_elements,
@@ -27,24 +25,12 @@ from pyflinkstate.backends.values import (
 from pyflinkstate.errors import StateValueError
 
 
-def _identity(value: StateValue) -> StateValue:
-    return value
+class _Elements(StateList):
+    """The live list of an operator state, whose iterators also fail once its elements have been replaced."""
 
+    replacements = 0
 
-class _Elements(list[StateValue]):
-    """The live list of an operator state, with fail-fast iterators.
-
-    A copy or a pickle of it is a plain list.
-    """
-
-    __slots__ = ("name", "replacements")
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self.replacements = 0
-
-    def __iter__(self) -> Iterator[StateValue]:
+    def __iter__(self) -> Iterator[StateValue]:  # type: ignore[override]
         size, replacements, given = len(self), self.replacements, 0
         while given != len(self):
             if (size, replacements) != (len(self), self.replacements):
@@ -52,16 +38,22 @@ class _Elements(list[StateValue]):
             given += 1
             yield self[given - 1]
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
-        return list, (list.copy(self),)
-
     def replace(self, elements: list[StateValue]) -> None:
         """Replace the elements, which makes open iterators fail, as ``clear`` and ``addAll`` do in Java."""
         self[:] = elements
         self.replacements += 1
 
 
-class PartitionableListState(ListState):
+class _Refusing:
+    """A state that names itself in errors."""
+
+    meta: RegisteredOperatorStateMeta
+
+    def _refusal(self, reason: object) -> StateValueError:
+        return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
+
+
+class PartitionableListState(_Refusing, ListState):
     """A list of one subtask (Flink: ``PartitionableListState``)."""
 
     def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
@@ -70,9 +62,9 @@ class PartitionableListState(ListState):
         self._check = meta.stored_type.element_type.check
         self._isolates = not rebuilds(meta.stored_type.element_type)
         self._copy: Callable[[StateValue], StateValue] = (
-            value_copier(meta.stored_type.element_type) or _identity
+            value_copier(meta.stored_type.element_type) or unchanged
         )
-        self._elements = _Elements(meta.name)
+        self._elements = _Elements([], meta.name)
 
     def get(self) -> Iterable[StateValue]:
         return self._elements
@@ -114,11 +106,8 @@ class PartitionableListState(ListState):
         except ValueError as error:
             raise self._refusal(error) from None
 
-    def _refusal(self, reason: object) -> StateValueError:
-        return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
 
-
-class HeapBroadcastState(BroadcastState):
+class HeapBroadcastState(_Refusing, BroadcastState):
     """A map of one subtask (Flink: ``HeapBroadcastState``)."""
 
     def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
@@ -130,7 +119,7 @@ class HeapBroadcastState(BroadcastState):
         self._isolates = not rebuilds(meta.stored_type.value_type_info)
         self._recheck = rechecker(meta.stored_type.value_type_info)
         self._copy: Callable[[StateValue], StateValue] = (
-            value_copier(meta.stored_type.value_type_info) or _identity
+            value_copier(meta.stored_type.value_type_info) or unchanged
         )
         self._entries: dict[StateValue, StateValue] = {}
 
@@ -198,9 +187,6 @@ class HeapBroadcastState(BroadcastState):
     def _checked_value(self, key: StateValue, value: StateValue) -> StateValue:
         recheck = self._recheck
         return self._check_value(value) if recheck is None else recheck(value, self._entries.get(key))
-
-    def _refusal(self, reason: object) -> StateValueError:
-        return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
 
 
 HeapOperatorState = PartitionableListState | HeapBroadcastState

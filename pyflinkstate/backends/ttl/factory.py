@@ -7,18 +7,21 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
+    AggregateFunction,
     AggregatingStateDescriptor,
+    AnyState,
+    Key,
     ListStateDescriptor,
     MapStateDescriptor,
+    ReduceFunction,
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
+    StateTtlConfig,
+    StateValue,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.values import AnyState, Key, StateValue
 from pyflinkstate.backends.ttl.rules import TtlIncrementalCleanup, TtlRules, snapshot_filter
 from pyflinkstate.backends.ttl.states import (
     TtlAggregatingState,

@@ -12,10 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
-from pyflinkstate.api.values import AnyState, StateValue, Stored
-from pyflinkstate.backends.bound_state import StateVisitor
+from pyflinkstate.api import (
+    AnyState,
+    StateKind,
+    StateTtlConfig,
+    StateValue,
+    StateVisibility,
+    Stored,
+    UpdateType,
+)
 from pyflinkstate.backends.types import TtlValue
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 
@@ -36,15 +41,6 @@ class TtlRules:
         earliest: the earliest time that was read since the clean-up last set it, so that no timestamp given
             since then is earlier; :data:`UNKNOWN` if older values may have come from elsewhere.
     """
-
-    __slots__ = (
-        "_clock",
-        "_reads_wall_clock",
-        "earliest",
-        "refreshes_on_read",
-        "returns_expired",
-        "ttl_ms",
-    )
 
     def __init__(
         self, clock: Callable[[], int], ttl_ms: int, refreshes_on_read: bool, returns_expired: bool
@@ -160,28 +156,14 @@ class TtlIncrementalCleanup:
     clock since the round began, so until one of these can have expired, there is nothing to check.
 
     Args:
-        state: the backend's state.
+        state: the backend's state, whose visitor walks the entries of all keys and namespaces.
         kind: its kind.
         rules: when a value has expired.
         cleanup_size: how many entries are checked each time, each at up to as many places.
     """
 
-    __slots__ = (
-        "_cleanup_size",
-        "_filter",
-        "_is_amid_round",
-        "_keys",
-        "_next",
-        "_oldest",
-        "_oldest_in",
-        "_oldest_seen",
-        "_rules",
-        "_values",
-        "_visitor",
-    )
-
     def __init__(self, state: AnyState, kind: StateKind, rules: TtlRules, cleanup_size: int) -> None:
-        self._visitor: StateVisitor = state.visitor(cleanup_size)
+        self._visitor: AnyState = state.visitor(cleanup_size)
         self._rules = rules
         self._cleanup_size = cleanup_size
         self._filter: Filter = _FILTERS.get(kind, filter_single)

@@ -14,12 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
-from pyflinkstate.api.functions import AggregateFunction
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.type_information import TypeInformation
-from pyflinkstate.api.types import integer_bounds
-from pyflinkstate.api.values import AnyState, Reduced, StateValue, Stored
+from pyflinkstate.api import (
+    AggregateFunction,
+    AggregatingState,
+    AnyState,
+    ListState,
+    MapState,
+    Reduced,
+    ReducingState,
+    StateValue,
+    Stored,
+    TypeInformation,
+    ValueState,
+    integer_bounds,
+)
 from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.ttl.rules import UNKNOWN, TtlIncrementalCleanup, TtlRules
 from pyflinkstate.backends.types import value_copier
@@ -36,8 +44,6 @@ _VALUES: Final = 2
 
 class TtlState:
     """What the five have in common: the inner state, the rules, and the clean-up at each access."""
-
-    __slots__ = ("_bound", "_cleanup", "_inner", "_rules")
 
     def __init__(self, inner: AnyState, rules: TtlRules, cleanup: TtlIncrementalCleanup | None) -> None:
         self._inner = inner
@@ -84,15 +90,21 @@ class TtlState:
             self._bound.update_internal((now, found[1]))
         return found[1]
 
-    def _merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+
+class TtlMergingState(TtlState):
+    """A state whose namespaces can be merged."""
+
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge as the backend's state does, without values and accumulators that have expired.
+
+        Elements of lists that have expired are moved too, and readers skip them, as in Flink.
+        """
         self._rules.earliest = UNKNOWN  # the clean-up may have passed the target, and not yet the sources
         self._inner.merge_namespaces(target, sources)
 
 
 class TtlValueState(TtlState):
     """A value state that expires. A default value is ignored, as in Flink."""
-
-    __slots__ = ("_check", "_high", "_low")
 
     def __init__(
         self,
@@ -139,10 +151,8 @@ class TtlValueState(TtlState):
         self._bound.update_internal((now, checked))
 
 
-class TtlReducingState(TtlState):
+class TtlReducingState(TtlMergingState):
     """A reducing state that expires as a whole; each ``add`` refreshes it."""
-
-    __slots__ = ()
 
     def get(self) -> StateValue:
         return self._read_single()
@@ -152,15 +162,9 @@ class TtlReducingState(TtlState):
         if value is not None or self._inner.get_internal() is not None:
             self._inner.add((now, value))
 
-    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge as the backend's state does, without values that have expired."""
-        self._merge_namespaces(target, sources)
 
-
-class TtlAggregatingState(TtlState):
+class TtlAggregatingState(TtlMergingState):
     """An aggregating state that expires as a whole; each ``add`` refreshes it."""
-
-    __slots__ = ("_function",)
 
     def __init__(
         self,
@@ -180,15 +184,9 @@ class TtlAggregatingState(TtlState):
         self._begin_access()
         self._inner.add(value)
 
-    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge as the backend's state does, without accumulators that have expired."""
-        self._merge_namespaces(target, sources)
 
-
-class TtlListState(TtlState):
+class TtlListState(TtlMergingState):
     """A list state whose elements expire one by one."""
-
-    __slots__ = ()
 
     def get(self) -> Iterable[StateValue]:
         now = self._begin_access()
@@ -204,22 +202,15 @@ class TtlListState(TtlState):
 
     def add(self, value: StateValue) -> None:
         now = self._begin_access()
-        self._inner.add(self._stamped(value, now))
+        self._inner.add(_stamped(value, now))
 
     def add_all(self, values: StateValue) -> None:
         now = self._begin_access()
-        self._inner.add_all(self._all_stamped(values, now, "added to"))
+        self._inner.add_all(_all_stamped(values, now))
 
     def update(self, values: StateValue) -> None:
         now = self._begin_access()
-        self._inner.update(self._all_stamped(values, now, "put into"))
-
-    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge as the backend's state does.
-
-        Elements that have expired are moved too, and readers skip them, as in Flink.
-        """
-        self._merge_namespaces(target, sources)
+        self._inner.update(_all_stamped(values, now))
 
     def _refreshed(self, elements: list[Any], now: int) -> list[Any]:
         """Store the unexpired elements with a new timestamp, and return what a reader may see."""
@@ -233,17 +224,17 @@ class TtlListState(TtlState):
         rest = iter(kept)
         return [element if element[0] <= expired_until else next(rest) for element in elements]
 
-    def _stamped(self, value: StateValue, now: int) -> _Stamped:
-        if value is None:
-            raise self._inner.refusal("None cannot be added to a ListState")
-        return now, value
 
-    def _all_stamped(self, values: StateValue, now: int, verb: str) -> list[_Stamped]:
-        if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise self._inner.refusal(
-                f"only a list of values can be {verb} a ListState, not {safe_repr(values)}"
-            )
-        return [self._stamped(value, now) for value in values]
+def _stamped(value: StateValue, now: int) -> _Stamped | None:
+    """Return a value with its timestamp; None stays None, which the backend's state refuses."""
+    return None if value is None else (now, value)
+
+
+def _all_stamped(values: StateValue, now: int) -> StateValue:
+    """Return values with timestamps; the backend's state refuses what is not a list of values."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        return values
+    return [_stamped(value, now) for value in values]
 
 
 class TtlListView:
@@ -253,9 +244,7 @@ class TtlListView:
     iteration has reached its end and all elements had expired.
     """
 
-    __slots__ = ("_elements", "_inner", "_rules")
-
-    def __init__(self, inner: AnyState, elements: list[object], rules: TtlRules) -> None:
+    def __init__(self, inner: AnyState, elements: list[Any], rules: TtlRules) -> None:
         self._inner = inner
         self._elements = elements
         self._rules = rules
@@ -286,8 +275,6 @@ class TtlListView:
 
 class TtlMapState(TtlState):
     """A map state whose entries expire one by one. ``is_empty`` counts stored entries, expired or not."""
-
-    __slots__ = ()
 
     def get(self, key: StateValue) -> StateValue:
         found = self._found(key)
@@ -363,8 +350,6 @@ class TtlMapState(TtlState):
 class TtlMapView:
     """The entries, keys or values of a map state with time to live."""
 
-    __slots__ = ("_pairs", "_part", "_rules")
-
     def __init__(self, pairs: Any, rules: TtlRules, part: int) -> None:
         self._pairs = pairs
         self._rules = rules
@@ -380,8 +365,6 @@ class TtlMapView:
 
 class TtlMapIterator:
     """Skips and removes entries that have expired; refreshes the others if reading prolongs life."""
-
-    __slots__ = ("_pairs", "_part", "_rules")
 
     def __init__(self, pairs: Any, rules: TtlRules, part: int) -> None:
         self._pairs = pairs

@@ -1,4 +1,4 @@
-"""The types without parts: numbers, texts, bytes, dates and instants, under their names in checkpoints.
+"""The types without parts: numbers, strings, bytes, dates and instants, under their names in checkpoints.
 
 A row is all that a new type needs besides its class in ``pyflinkstate.api``, which has the check.
 """
@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import re
+import struct
 from collections.abc import Mapping
+from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import LocalTimeTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.types import hashes, texts
+from pyflinkstate.api import Instant, LocalTimeTypeInfo, Row, TypeInformation, Types
+from pyflinkstate.backends.types import hashes
 from pyflinkstate.backends.types.codec import (
     Codec,
     Convert,
@@ -25,6 +28,118 @@ from pyflinkstate.backends.types.codec import (
     column_values,
     unchanged,
 )
+
+# --- how Java, and therefore PyFlink, prints values -----------------------------------------------------
+
+#: Python converts ints of up to 4300 decimal digits; these are surely not more.
+DECIMAL_BITS = 14_000
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+def show_row(row: Row) -> str:
+    fields = [show_big_integer(field) if type(field) is int else str(field) for field in row]
+    return f"{row.get_row_kind()}[{','.join(fields)}]"
+
+
+def show_double(value: float) -> str:
+    """Return a 64-bit number as Java's ``Double.toString`` does.
+
+    >>> show_double(1e10), show_double(0.1), show_double(1e-5), show_double(100.0)
+    ('1.0E10', '0.1', '1.0E-5', '100.0')
+    """
+    return _show_number(value, repr(float(value)))
+
+
+def show_float(value: float) -> str:
+    """Return a 32-bit number as Java's ``Float.toString`` does; one with more bits is rounded.
+
+    >>> show_float(110.1), show_float(16777217)
+    ('110.1', '1.6777216E7')
+    """
+    if math.isfinite(value) and abs(value) > _MAX_FLOAT:
+        value = math.copysign(math.inf, value)
+    return _show_number(value, str(np.float32(value)))
+
+
+_MAX_FLOAT = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+
+
+def _show_number(value: float, shortest: str) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(shortest).as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits)).lstrip("0")
+    minus = "-" if sign else ""
+    if not text:
+        return f"{minus}0.0"
+    point = len(text) + exponent  # the place of the decimal point, in digits from the left
+    text = text.rstrip("0")
+    if -3 < point <= 7:
+        whole = text[:point].ljust(point, "0") if point > 0 else "0"
+        return f"{minus}{whole}.{'0' * -min(point, 0)}{text[max(point, 0) :] or '0'}"
+    return f"{minus}{text[0]}.{text[1:] or '0'}E{point - 1}"
+
+
+def show_big_integer(value: int) -> str:
+    """Return all digits of an integer, also if it is too long for ``str``."""
+    return str(value) if value.bit_length() <= DECIMAL_BITS else f"{Decimal(value):f}"
+
+
+def show_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _fraction(nanos: int, groups: int) -> str:
+    """Return a fraction of a second in as few digits as it needs, rounded up to whole groups of digits."""
+    digits = f"{nanos:09}"
+    while len(digits) > groups and digits.endswith("0" * groups):
+        digits = digits[:-groups]
+    return digits
+
+
+def show_timestamp(value: datetime.datetime) -> str:
+    return f"{value.date().isoformat()} {value:%H:%M:%S}.{_fraction(value.microsecond * 1000, 1)}"
+
+
+def show_sql_time(value: datetime.time) -> str:
+    return f"{value:%H:%M:%S}"
+
+
+def show_local_time(value: datetime.time) -> str:
+    if value.microsecond:
+        return f"{value:%H:%M:%S}.{_fraction(value.microsecond * 1000, 3)}"
+    return f"{value:%H:%M:%S}" if value.second else f"{value:%H:%M}"
+
+
+def show_local_date_time(value: datetime.datetime) -> str:
+    return f"{value.date().isoformat()}T{show_local_time(value.time())}"
+
+
+def show_instant(value: Instant) -> str:
+    try:
+        second = _EPOCH + datetime.timedelta(seconds=value.seconds)
+    except OverflowError:
+        return str(value)
+    fraction = f".{_fraction(value.nanos, 3)}" if value.nanos else ""
+    return f"{second.isoformat()}{fraction}Z"
+
+
+def show_big_decimal(value: Decimal) -> str:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return str(value)
+    return f"{value:f}" if exponent <= 0 and len(digits) + exponent > -6 else str(value)
+
+
+def show_bytes(value: bytes) -> str:
+    return f"[{', '.join(str(byte - 256 if byte > 127 else byte) for byte in value)}]"
+
+
+# --- the rows --------------------------------------------------------------------------------------------
 
 #: The Arrow type of ``FLOAT`` numbers in files, where they are not rounded.
 WIDE_FLOAT = pa.float64()
@@ -87,7 +202,7 @@ def _value_of_cell(arrow: pa.DataType, from_arrow: Convert) -> Convert:
 
 def _big_int_to_text(value: int) -> str:
     """Return decimal digits, or hexadecimal digits if the number is too long for ``int`` to parse."""
-    return str(value) if value.bit_length() <= texts.DECIMAL_BITS else hex(value)
+    return str(value) if value.bit_length() <= DECIMAL_BITS else hex(value)
 
 
 def _big_int_of_text(text: str) -> int:
@@ -133,7 +248,7 @@ def _wider(kind: str) -> frozenset[str]:
 _LOCAL = LocalTimeTypeInfo.TimeType
 
 ATOMS: tuple[Codec, ...] = (
-    atom(Types.BOOLEAN(), pa.bool_(), hashes.java_hash_of_boolean, texts.show_bool, exact=bool),
+    atom(Types.BOOLEAN(), pa.bool_(), hashes.java_hash_of_boolean, show_bool, exact=bool),
     atom(Types.BYTE(), pa.int8(), int, may_become=_wider("BYTE"), exact=int),
     atom(Types.SHORT(), pa.int16(), int, may_become=_wider("SHORT"), exact=int),
     atom(Types.INT(), pa.int32(), int, may_become=_wider("INT"), exact=int),
@@ -142,7 +257,7 @@ ATOMS: tuple[Codec, ...] = (
         Types.FLOAT(),
         WIDE_FLOAT,
         hashes.java_hash_of_float,
-        texts.show_float,
+        show_float,
         may_become=frozenset({"DOUBLE"}),
         may_be_nan=True,
         written=_FLOAT_FORM,
@@ -151,7 +266,7 @@ ATOMS: tuple[Codec, ...] = (
         Types.DOUBLE(),
         pa.float64(),
         hashes.java_hash_of_double,
-        texts.show_double,
+        show_double,
         may_be_nan=True,
         written=_FLOAT_FORM,
     ),
@@ -161,7 +276,7 @@ ATOMS: tuple[Codec, ...] = (
         Types.BIG_INT(),
         _TEXT,
         hashes.java_hash_of_big_integer,
-        texts.show_big_integer,
+        show_big_integer,
         to_arrow=_big_int_to_text,
         from_arrow=_big_int_of_text,
         exact=int,
@@ -170,7 +285,7 @@ ATOMS: tuple[Codec, ...] = (
         Types.BIG_DEC(),
         _TEXT,
         hashes.java_hash_of_big_decimal,
-        texts.show_big_decimal,
+        show_big_decimal,
         to_arrow=str,
         from_arrow=decimal.Decimal,
         may_be_nan=True,
@@ -180,7 +295,7 @@ ATOMS: tuple[Codec, ...] = (
         Types.PRIMITIVE_ARRAY(Types.BYTE()),
         pa.large_binary(),
         hashes.java_hash_of_bytes,
-        texts.show_bytes,
+        show_bytes,
         written=WrittenForm("ff00", bytes.fromhex),
         exact=bytes,
     ),
@@ -194,24 +309,24 @@ ATOMS: tuple[Codec, ...] = (
         Types.SQL_TIME(),
         pa.time64("us"),
         hashes.java_hash_of_time,
-        texts.show_sql_time,
+        show_sql_time,
         written=WrittenForm("03:04:05.678000", datetime.time.fromisoformat),
     ),
     atom(
         Types.SQL_TIMESTAMP(),
         _MOMENT,
         hashes.java_hash_of_timestamp,
-        texts.show_timestamp,
+        show_timestamp,
         written=WrittenForm("2020-01-02 03:04:05.678000", datetime.datetime.fromisoformat),
     ),
     atom(LocalTimeTypeInfo(_LOCAL.LOCAL_DATE), pa.date32()),
-    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_TIME), pa.time64("us"), text=texts.show_local_time),
-    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_DATE_TIME), _MOMENT, text=texts.show_local_date_time),
+    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_TIME), pa.time64("us"), text=show_local_time),
+    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_DATE_TIME), _MOMENT, text=show_local_date_time),
     atom(
         Types.INSTANT(),
         _INSTANT,
         hashes.java_hash_of_instant,
-        texts.show_instant,
+        show_instant,
         to_arrow=_instant_parts,
         from_arrow=_instant_of,
         written=WrittenForm("2020-01-02T03:04:05.678Z", _written_instant),

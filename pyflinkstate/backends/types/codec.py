@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import TypedValue, TypeInformation
 from pyflinkstate.backends.values import own_copy
 
 R = TypeVar("R")

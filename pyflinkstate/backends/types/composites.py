@@ -9,19 +9,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyflinkstate.api.row import Row, RowKind, names_of, rearranged, row_of
-from pyflinkstate.api.types import (
+from pyflinkstate.api import (
     BasicArrayTypeInfo,
     ExternalTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,
     PrimitiveArrayTypeInfo,
+    Row,
+    RowKind,
     RowTypeInfo,
+    T,
     TupleTypeInfo,
+    TypedValue,
     TypeInformation,
+    names_of,
+    rearranged,
+    row_of,
 )
-from pyflinkstate.api.values import T, TypedValue
+from pyflinkstate.backends.types.atoms import show_row
 from pyflinkstate.backends.types.codec import (
     Codec,
     Convert,
@@ -36,7 +42,6 @@ from pyflinkstate.backends.types.codec import (
 )
 from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, java_hash_of_tuple
 from pyflinkstate.backends.types.internal_types import TtlTypeInfo, dump_pickle
-from pyflinkstate.backends.types.texts import show_row
 from pyflinkstate.backends.values import (
     NOTED_FROM,
     CheckedDict,
@@ -48,9 +53,7 @@ from pyflinkstate.backends.values import (
 
 
 def _optional(convert: ToArrow) -> Convert:
-    if convert is None:
-        return lambda value: value
-    return lambda value: None if value is None else convert(value)
+    return unchanged if convert is None else _unless_none(convert)
 
 
 def _optional_unless_pickled(convert: ToArrow) -> Convert:

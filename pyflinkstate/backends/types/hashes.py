@@ -25,10 +25,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pyflinkstate.api.row import Row, RowKind, fields_to_hash
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import Instant, Row, RowKind, TypedValue, TypeInformation, fields_to_hash
 from pyflinkstate.backends.types.codec import JavaHash
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import ConfigurationError
@@ -127,8 +124,7 @@ def java_hash_of_bytes(value: bytes) -> int:
     return _signed(code)
 
 
-def _combine(codes: Sequence[int]) -> int:
-    code = 1
+def _combine(codes: Sequence[int], code: int = 1) -> int:
     for part in codes:
         code = (31 * code + part) & _MASK
     return _signed(code)
@@ -140,10 +136,7 @@ def java_hash_of_tuple(codes: Sequence[int]) -> int:
     >>> java_hash_of_tuple([97, 1])
     3008
     """
-    code = 0
-    for part in codes:
-        code = (31 * code + part) & _MASK
-    return _signed(code)
+    return _combine(codes, 0)
 
 
 def java_hash_of_row(row_kind: RowKind, codes: Sequence[int | None]) -> int:

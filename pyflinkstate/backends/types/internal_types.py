@@ -18,17 +18,22 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import Namespace, Reduced, StateValue, TypedValue
-from pyflinkstate.api.windows import (
+from pyflinkstate.api import (
     CountWindow,
     CountWindowSerializer,
     GlobalWindow,
     GlobalWindowSerializer,
+    Namespace,
+    PickledBytesTypeInfo,
+    Reduced,
+    StateValue,
     TimeWindow,
     TimeWindowSerializer,
+    TypedValue,
+    TypeInformation,
+    Types,
     WindowSerializer,
+    safe_repr,
 )
 from pyflinkstate.backends.types.codec import Codec, Convert, column_values, walk
 from pyflinkstate.backends.types.hashes import java_hash
@@ -45,20 +50,20 @@ class SealedPickles(PickledBytesTypeInfo):
 
 def sealed(type_info: TypeInformation) -> TypeInformation:
     """Return the type under which values are restored that a file calls ``type_info``."""
-    return walk(type_info, _sealed)
-
-
-def _sealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
-    return SealedPickles() if isinstance(type_info, PickledBytesTypeInfo) else type_info.with_parts(parts)
+    return walk(
+        type_info,
+        lambda of, parts: SealedPickles() if isinstance(of, PickledBytesTypeInfo) else of.with_parts(parts),
+    )
 
 
 def unsealed(type_info: TypeInformation) -> TypeInformation:
     """Return the type of restored values once their pickles are loaded."""
-    return walk(type_info, _unsealed)
-
-
-def _unsealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
-    return Types.PICKLED_BYTE_ARRAY() if isinstance(type_info, SealedPickles) else type_info.with_parts(parts)
+    return walk(
+        type_info,
+        lambda of, parts: (
+            Types.PICKLED_BYTE_ARRAY() if isinstance(of, SealedPickles) else of.with_parts(parts)
+        ),
+    )
 
 
 def dump_pickle(value: TypedValue) -> bytes:

@@ -27,14 +27,14 @@ from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.api.types import (
+from pyflinkstate.api import (
     ExternalTypeInfo,
     ObjectArrayTypeInfo,
     PickledBytesTypeInfo,
     RowTypeInfo,
+    TypedValue,
     TypeInformation,
 )
-from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.codec import Codec, Convert, in_order, unchanged, walk
 from pyflinkstate.backends.types.composites import names_under
 from pyflinkstate.backends.types.internal_types import (

@@ -6,8 +6,7 @@ import enum
 
 import attrs
 
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
+from pyflinkstate.api import ListTypeInfo, MapTypeInfo, StateKind, TypeInformation, Types
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE_TYPE
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Json, TypedValue
+from pyflinkstate.api import Json, PickledBytesTypeInfo, TypedValue, TypeInformation
 from pyflinkstate.backends.types.atoms import ATOMS, WIDE_FLOAT
 from pyflinkstate.backends.types.codec import (
     Codec,
@@ -98,14 +97,10 @@ def may_hold_nan(type_info: TypeInformation) -> bool:
 
 def java_hash_of_type(key_type: TypeInformation) -> JavaHash:
     """Return the function that hashes keys of a type; ``ConfigurationError`` if values cannot be keys."""
-    found = walk(key_type, _java_hash)
+    found: JavaHash | None = walk(key_type, lambda of, parts: find_codec(of).java_hash(of, parts))
     if found is None:
         raise cannot_be_key(key_type)
     return found
-
-
-def _java_hash(type_info: TypeInformation, parts: list[JavaHash | None]) -> JavaHash | None:
-    return find_codec(type_info).java_hash(type_info, parts)
 
 
 def hash_version(key_type: TypeInformation) -> int:
@@ -206,11 +201,8 @@ def value_copier(type_info: TypeInformation) -> Copy:
 
     None means that values of this type cannot change in place at all.
     """
-    return walk(type_info, _copier)
-
-
-def _copier(type_info: TypeInformation, parts: list[Copy]) -> Copy:
-    return find_codec(type_info).copier(parts)
+    copier: Copy = walk(type_info, lambda of, parts: find_codec(of).copier(parts))
+    return copier
 
 
 def rebuilds(type_info: TypeInformation) -> bool:

@@ -7,6 +7,7 @@ from pyflinkstate.backends.values.checked import (
     NOTED_FROM,
     CheckedDict,
     CheckedList,
+    StateList,
     WatchedDict,
     WatchedList,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "CheckedList",
     "ListIterator",
     "RecordCounter",
+    "StateList",
     "WatchedDict",
     "WatchedList",
     "changed_meanwhile",

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, Sequence, ValuesView
 from typing import Any, SupportsIndex
 
-from pyflinkstate.api.values import Reduced, StateValue
+from pyflinkstate.api import Reduced, StateValue
 from pyflinkstate.backends.values.list_iterator import ListIterator
 
 #: Shorter lists and dicts are checked as a whole.

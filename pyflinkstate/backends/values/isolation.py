@@ -27,11 +27,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row, RowKind, names_of, row_of
-from pyflinkstate.api.time import Instant
-from pyflinkstate.api.values import StateValue
-from pyflinkstate.api.windows import CountWindow, GlobalWindow, TimeWindow
+from pyflinkstate.api import (
+    CountWindow,
+    GlobalWindow,
+    Instant,
+    OutputTag,
+    Row,
+    RowKind,
+    StateValue,
+    TimeWindow,
+    names_of,
+    row_of,
+)
 from pyflinkstate.backends.values.checked import CheckedDict, CheckedList, StateList, WatchedDict, WatchedList
 from pyflinkstate.backends.values.results import check_results
 
@@ -196,8 +203,6 @@ class RecordCounter:
     Attributes:
         number: how many there were.
     """
-
-    __slots__ = ("number",)
 
     def __init__(self) -> None:
         self.number = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyflinkstate.api.values import StateValue
+from pyflinkstate.api import StateValue
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:

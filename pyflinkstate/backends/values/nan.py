@@ -7,8 +7,7 @@ is compiled.
 
 from __future__ import annotations
 
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api import Row, TypedValue
 
 
 def refuse_nan(value: TypedValue) -> None:

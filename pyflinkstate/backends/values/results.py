@@ -13,10 +13,7 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any, Final
 
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import StateValue, UserFunction
+from pyflinkstate.api import OutputTag, Row, StateValue, UserFunction, safe_repr
 from pyflinkstate.errors import FunctionResultError
 
 #: What of a record would be results, by the types that are refused though they can be iterated over.

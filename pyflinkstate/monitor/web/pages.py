@@ -22,8 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
-from pyflinkstate.api.values import Json, JsonObject
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.api import Json, JsonObject, TimeWindow
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,
@@ -34,9 +33,9 @@ from pyflinkstate.errors import (
     UnknownStateError,
 )
 from pyflinkstate.monitor import api
+from pyflinkstate.monitor.api import PROMETHEUS_TYPE, all_metrics, prometheus_text
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
 from pyflinkstate.monitor.largest_keys import LargestKeys
-from pyflinkstate.monitor.metrics import PROMETHEUS_TYPE, all_metrics, prometheus_text
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.wire import Clock

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api import Record, UserFunction
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.plan import (
     Branch,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.api.values import Reported, UserFunction
+from pyflinkstate.api import Reported, UserFunction
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage, functions_of
 from pyflinkstate.runtime.sources import Epoch, EpochSet, InitialRows, RddEpoch, SplitEpoch

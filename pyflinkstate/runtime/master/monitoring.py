@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO, cast
 
 import attrs
 
-from pyflinkstate.api.metrics import MetricReporter
+from pyflinkstate.api import MetricReporter
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.observe import CheckpointStats, EpochStats, JobListener, JobObserver

@@ -9,8 +9,7 @@ from typing import TypeVar
 import attrs
 
 from pyflinkstate import notebook
-from pyflinkstate.api.safe_repr import safe_repr, short_repr
-from pyflinkstate.api.values import JobID
+from pyflinkstate.api import JobID, safe_repr, short_repr
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.plan import (

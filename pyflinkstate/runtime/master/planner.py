@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from pyflinkstate.api.values import Position
+from pyflinkstate.api import Position
 from pyflinkstate.runtime.master.deployment import RestorePoint
 from pyflinkstate.runtime.plan import AlignedSource, JobPlan
 from pyflinkstate.runtime.sources import Available, Epoch, GuardedSource, Source, SourceSet

@@ -1,6 +1,6 @@
 """Operators with state: their subtasks, contexts, timers and windows.
 
-The module ``event_loops`` is imported only for async functions, because asyncio takes time to import.
+The module ``async_operator`` is imported only for async functions, because asyncio takes time to import.
 """
 
 from pyflinkstate.runtime.operators.context import (
@@ -9,7 +9,6 @@ from pyflinkstate.runtime.operators.context import (
     awaits,
     close_after_error,
     close_all,
-    close_function,
     close_functions,
     closed_at_end,
     open_function,
@@ -62,7 +61,6 @@ __all__ = [
     "called",
     "close_after_error",
     "close_all",
-    "close_function",
     "close_functions",
     "closed_at_end",
     "lives_in_slot",

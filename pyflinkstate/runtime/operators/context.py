@@ -7,24 +7,25 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import cast
 
 import attrs
 
-from pyflinkstate.api.context import KeyedStateStore, RuntimeContext, TimerService
-from pyflinkstate.api.functions import Function
-from pyflinkstate.api.metrics import MetricGroup
-from pyflinkstate.api.state import (
+from pyflinkstate.api import (
     AggregatingState,
     AggregatingStateDescriptor,
+    Function,
+    KeyedStateStore,
     ListState,
     ListStateDescriptor,
     MapState,
     MapStateDescriptor,
+    MetricGroup,
     ReducingState,
     ReducingStateDescriptor,
+    RuntimeContext,
     StateDescriptor,
+    TimerService,
     ValueState,
     ValueStateDescriptor,
 )
@@ -173,15 +174,9 @@ def open_function(function: object, context: RuntimeContext) -> None:
         function.open(context)
 
 
-def close_function(function: object) -> None:
-    """Close ``function`` if it is a rich function."""
-    if isinstance(function, Function):
-        function.close()
-
-
 def close_functions(*functions: object) -> None:
-    """Close several functions, in order, each whatever the others raise; raise the first error."""
-    close_all(*(partial(close_function, function) for function in functions))
+    """Close those that are rich functions, in order, whatever others raise; raise the first error."""
+    close_all(*(function.close for function in functions if isinstance(function, Function)))
 
 
 @contextmanager
@@ -197,26 +192,24 @@ def closed_at_end(close: Close) -> Iterator[None]:
 
 def close_after_error(close: Close) -> None:
     """Close because there was an error, which says more than what ``close`` raises: that is only logged."""
-    error = _error_of(close)
-    if error is not None:
+    try:
+        close()
+    except BaseException as error:  # noqa: BLE001 - also sys.exit() in a user's close()
         _log_later(error)
 
 
 def close_all(*closes: Close) -> None:
     """Call each, in order, and raise the first error; later ones are logged."""
-    errors = [error for error in map(_error_of, closes) if error is not None]
-    for error in errors[1:]:
-        _log_later(error)
+    errors: list[BaseException] = []
+    for close in closes:
+        try:
+            close()
+        except BaseException as error:  # noqa: BLE001 - see above
+            errors.append(error)
+    for later in errors[1:]:
+        _log_later(later)
     if errors:
         raise errors[0]
-
-
-def _error_of(close: Close) -> BaseException | None:
-    try:
-        close()
-    except BaseException as error:  # noqa: BLE001 - also sys.exit() in a user's close()
-        return error
-    return None
 
 
 def _log_later(error: BaseException) -> None:

@@ -13,24 +13,35 @@ from typing import Any, cast
 
 import attrs
 
-from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener, TimeDomain, TimerService
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    AnyState,
+    BroadcastState,
+    CheckpointedFunction,
+    CheckpointListener,
     CoFlatMapFunction,
     CoMapFunction,
     FilterFunction,
     FlatMapFunction,
+    FunctionContext,
+    Key,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     MapFunction,
+    MapStateDescriptor,
     ProcessFunction,
+    ReadOnlyBroadcastState,
+    Record,
+    StateDescriptor,
+    StateValue,
+    TimeDomain,
+    TimerService,
+    UserFunction,
 )
-from pyflinkstate.api.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState, StateDescriptor
-from pyflinkstate.api.values import AnyState, FunctionContext, Key, Record, StateValue, UserFunction
 from pyflinkstate.backends.heap import InternalTimerService, Timer, UserTimerService
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import FunctionResultError, NoCurrentKeyError, StateAccessError
-from pyflinkstate.runtime.operators.context import KeylessTimerService, close_function, open_function
+from pyflinkstate.runtime.operators.context import KeylessTimerService, close_functions, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 
 #: Flink's name for the timer service of user functions.
@@ -117,12 +128,13 @@ class FunctionOperator(StatefulOperator):
         return self.function.process_element
 
     def close(self) -> None:
-        close_function(self.function)
+        close_functions(self.function)
 
-    def process_of(self, number: int) -> Process:
+    def process_of(self, number: int) -> Process | None:
         """Return the function that processes the records of input ``number``, from 0, with the context.
 
-        A function with one input has a second one for the rows of its initial state.
+        A function with one input has a second one for the rows of its initial state. If it is None, records
+        of the second input go to :meth:`process_element2`.
         """
         return self._take_initial_row if number else self._first
 
@@ -134,10 +146,6 @@ class FunctionOperator(StatefulOperator):
                 f"nothing",
                 function=told_function(take),
             )
-
-    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
-        self.context.current_timestamp = timestamp
-        output.collect(self._first(value, self.context), timestamp, self._first)
 
     def on_event_time(self, timer: Timer, output: Output) -> None:
         self._fire(timer, TimeDomain.EVENT_TIME, timer.timestamp_ms, output)
@@ -201,10 +209,6 @@ class TwoInputOperator(FunctionOperator):
     def process_of(self, number: int) -> Process:
         return self._second if number else self._first
 
-    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
-        self.context.current_timestamp = timestamp
-        output.collect(self._second(value, self.context), timestamp, self._second)
-
 
 def _with_context(function: Any, number: int) -> Any:
     """Return the method that processes a record of input ``number``, 1 or 2."""
@@ -250,6 +254,9 @@ class BroadcastOperator(FunctionOperator):
         }
         self._writable = _WritableContext(setup, self.timers, states)
         return _ReadOnlyContext(setup, self.timers, states)
+
+    def process_of(self, number: int) -> Process | None:
+        return None if number else self._first
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         self._writable.current_timestamp = timestamp

@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from pyflinkstate.api.functions import ReduceFunction
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import ValueState, ValueStateDescriptor
-from pyflinkstate.api.time import MAX_WATERMARK
-from pyflinkstate.api.values import FunctionContext, Key, Record, StateValue
+from pyflinkstate.api import (
+    MAX_WATERMARK,
+    FunctionContext,
+    Key,
+    Record,
+    ReduceFunction,
+    StateValue,
+    ValueState,
+    ValueStateDescriptor,
+    safe_repr,
+)
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.types import PICKLE_PROTOCOL, VOID_NAMESPACE
 from pyflinkstate.backends.values import told_function

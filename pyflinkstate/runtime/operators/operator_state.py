@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from pyflinkstate.api.context import (
+from pyflinkstate.api import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
     KeyedStateStore,
@@ -35,7 +35,6 @@ from pyflinkstate.backends.snapshots import (
     OperatorSnapshotFutures,
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,
-    SnapshotExecutionType,
     SnapshotStrategyRunner,
     SnapshotTask,
     read_raw_keyed_state,
@@ -109,7 +108,7 @@ class StreamOperatorState:
         operator = SnapshotStrategyRunner(
             OperatorStateSnapshotStrategy(self.operator, self.compression),
             self.operator.snapshots,
-            SnapshotExecutionType.ASYNCHRONOUS,
+            is_async=True,
         )
         # Keyed state comes last: copying operator state may fail, and then nothing must stay frozen.
         managed_operator = operator.snapshot(streams)

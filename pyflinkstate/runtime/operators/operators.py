@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.values import Key, Record, UserFunction
+from pyflinkstate.api import Key, OutputTag, Record, UserFunction, is_side_output
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, InternalTimerService, SubtaskTime, Timer
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.values import take_isolated
@@ -129,9 +128,9 @@ class StatefulOperator(ABC):
     def close(self) -> None:  # noqa: B027 - optional to override
         """Release resources at the end of the job."""
 
-    @abstractmethod
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record; ``timestamp`` is its event time in ms since 1970, or None if it has none."""
+        raise NotImplementedError
 
     def finish_epoch(self) -> Iterable[Output]:
         """Yield the results that wait for the end of an epoch; no record of it follows. It sets the keys."""

@@ -6,27 +6,30 @@ It does not deal with processes and sockets: a state slot drives it, and so can 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import numpy as np
 
-from pyflinkstate.api.context import CheckpointedFunction, CheckpointListener, TimeDomain
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    CheckpointedFunction,
+    CheckpointListener,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
     Function,
+    Key,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    TimeDomain,
+    UserFunction,
 )
-from pyflinkstate.api.values import Key, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
 from pyflinkstate.backends.heap import RecordLoop, SubtaskTime, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
 from pyflinkstate.errors import KeyGroupRangeError, PyFlinkStateError
 from pyflinkstate.runtime.operators.context import OperatorContext, awaits
-from pyflinkstate.runtime.operators.function_operators import FunctionOperator, TwoInputOperator
+from pyflinkstate.runtime.operators.function_operators import FunctionOperator, Process, TwoInputOperator
 from pyflinkstate.runtime.operators.operator_state import (
     InitializationContext,
     SnapshotContext,
@@ -140,21 +143,24 @@ class KeyedSubtask:
         Raises:
             UserFunctionError: the function raised; the subtask cannot be used any more.
         """
-        if frame.keys and self._operator.overlaps and not frame.input:  # initial state is never awaited
-            self._operator.process_overlapping(self._records(frame), output)
-        elif isinstance(self._operator, FunctionOperator) and (frame.keys or not frame.input):
-            self._process_in_loop(self._operator, frame, output)
-        elif frame.keys and self._operator.fast_way is not None and frame.timestamps is not None:
-            self._process_in_windows(self._operator.fast_way, frame, frame.timestamps, output)
+        operator = self._operator
+        if frame.keys and operator.overlaps and not frame.input:  # initial state is never awaited
+            operator.process_overlapping(self._records(frame), output)
+        elif (
+            isinstance(operator, FunctionOperator)
+            and (process := operator.process_of(frame.input)) is not None
+        ):
+            self._process_in_loop(process, operator.context, frame, output)
+        elif frame.keys and operator.fast_way is not None and frame.timestamps is not None:
+            self._process_in_windows(operator.fast_way, frame, frame.timestamps, output)
         else:
             self._process_one_by_one(frame, output)
         self.backend.clear_current_key()
 
-    def _process_in_loop(self, operator: FunctionOperator, frame: InputFrame, output: Output) -> None:
+    def _process_in_loop(self, process: Process, context: Any, frame: InputFrame, output: Output) -> None:
         """Process records of the most frequent kinds in as few steps as possible."""
         keys, indexes = self._keys_of(frame)
         columns = indexes, keys, frame.values
-        process, context = operator.process_of(frame.input), operator.context
         results, timestamps, begin = output.values, output.timestamps, len(output.values)
         try:
             if frame.timestamps is None:

@@ -98,8 +98,7 @@ class KeptTimestamp(TimestampAssigner):
     """Takes each timestamp from a pair of a record and its timestamp, which is None if there is none."""
 
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        timestamp: int = value[1]
-        return timestamp
+        return value[1]  # type: ignore[no-any-return]
 
 
 @attrs.frozen

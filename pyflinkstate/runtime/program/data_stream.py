@@ -587,7 +587,7 @@ class DataStream(Generic[T_co]):
                 records are returned as a list.
 
         Raises:
-            ConfigurationError: the limit is no whole number of at least 1.
+            ConfigurationError: the limit is not a whole number of at least 1.
         """
         if limit is None:
             return self._env.jobs.collect(self._node, job_execution_name)

@@ -210,7 +210,7 @@ class StreamExecutionEnvironment:
                 False.
 
         Raises:
-            ConfigurationError: a setting makes no sense, there are two storages, or the mode is a text.
+            ConfigurationError: a setting makes no sense, there are two storages, or the mode is a string.
         """
         mode, storage = _mode_and_storage(mode, storage)
         config = self._settings.checkpoints.set_checkpoint_interval(interval)
@@ -276,7 +276,7 @@ class StreamExecutionEnvironment:
         """Notify ``listener`` of epochs, checkpoints and restarts.
 
         Raises:
-            ConfigurationError: it is no :class:`JobListener`.
+            ConfigurationError: it is not a :class:`JobListener`.
         """
         if not isinstance(listener, JobListener):
             raise ConfigurationError(
@@ -332,7 +332,7 @@ class StreamExecutionEnvironment:
                 default is the same).
 
         Raises:
-            ConfigurationError: it is no reporter, or the interval is none.
+            ConfigurationError: it is not a reporter, or the interval is not positive.
         """
         if not isinstance(reporter, MetricReporter):
             raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
@@ -403,7 +403,7 @@ class StreamExecutionEnvironment:
                 reads ``open("<target_dir>/data.txt")``.
 
         Raises:
-            ConfigurationError: there is no such file, it is no zip, or ``target_dir`` is more than a name.
+            ConfigurationError: the file is missing or not a zip, or ``target_dir`` is not a plain name.
         """
         self._python_files.add_archive(archive_path, target_dir)
 
@@ -524,7 +524,7 @@ class StreamExecutionEnvironment:
         column has a type that does not travel so, they are read one by one.
 
         Raises:
-            ConfigurationError: it is no DataFrame of Spark's, or a streaming one.
+            ConfigurationError: it is not a Spark DataFrame, or it is a streaming one.
         """
         check_dataframe("from_dataframe()", df, "from a list of records: from_collection()")
         if df.isStreaming:
@@ -583,7 +583,7 @@ class StreamExecutionEnvironment:
                 return reader.option("startingOffsets", start).option("endingOffsets", end).load()
 
         Args:
-            load: returns a DataFrame of the records between two offsets, which are texts: ``"earliest"``,
+            load: returns a DataFrame of the records between two offsets, which are strings: ``"earliest"``,
                 ``"latest"``, or JSON.
             latest: called with the offsets reached so far, returns the newest offsets as a JSON value.
                 Without it they are found by reading: the greatest ``offset`` of each ``topic`` and
@@ -638,8 +638,8 @@ class StreamExecutionEnvironment:
                 to a ``Row``. Default: that of the source, if it has one, without a check.
 
         Raises:
-            ConfigurationError: it is no source, or the type is not type information. A record that does not
-                fit the type fails the job with ``BadRecordError``.
+            ConfigurationError: it is not a source, or the type is not type information. A record that does
+                not fit the type fails the job with ``BadRecordError``.
         """
         if not isinstance(source, Source):
             raise ConfigurationError(f"from_source takes a Source, not {source!r}")

@@ -81,7 +81,7 @@ def _check_backend(settings: EnvironmentSettings, reader: Reader) -> None:
 
 
 def _set_heartbeat(settings: EnvironmentSettings, reader: Reader) -> None:
-    """Take interval and timeout together, as only both can be checked; what is not given stays."""
+    """Apply interval and timeout together, as they are checked together; the one not given stays."""
     times_ms = {"heartbeat.interval": settings.heartbeat.interval_ms}
     times_ms["heartbeat.timeout"] = settings.heartbeat.timeout_ms
     times_ms |= {key: reader.milliseconds(key) for key in times_ms if reader.is_given(key)}
@@ -211,7 +211,7 @@ def apply_configuration(settings: EnvironmentSettings, configuration: Configurat
 
 
 def _is_told(key: str, before: Configuration, given: Configuration) -> bool:
-    """Return whether the log has been told of a setting: an earlier call gave the same."""
+    """Return whether a setting was logged before: an earlier call had the same value."""
     return before.contains_key(key) and before.get_string(key, "") == given.get_string(key, "")
 
 

@@ -382,7 +382,7 @@ class ExecutionConfig:
         return self._set(job_parameters=global_job_parameters_dict)
 
     def is_use_snapshot_compression(self) -> bool:
-        """Return what was set; False where nothing was, and the state backend says it (``zstd``)."""
+        """Return what was set, or False if the state backend decides (by default ``zstd``)."""
         return bool(self._settings.snapshot_compression)
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:

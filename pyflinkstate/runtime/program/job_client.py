@@ -3,8 +3,8 @@
 Ctrl-C and SIGTERM cancel the jobs of a program, and then end the program as they do by default. Handlers are
 set in the main thread only, as Python demands, and only where a signal would do what it does by default: a
 program's own handler stays, and decides itself. Spark's handler raises ``KeyboardInterrupt`` in the middle of
-whatever the driver does, so its call is put off until the job has ended. A second signal is not waited for.
-A process that the program has forked ends as if there were no handler.
+whatever the driver does, so its call is put off until the job has ended. A second signal takes effect at
+once. A process that the program has forked ends as if there were no handler.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _flush() -> None:
 class EndedBySignals:
     """While a job is run in the main thread, Ctrl-C and SIGTERM cancel it.
 
-    When it has ended, the handler of before is called, or the process ends.
+    When the job has ended, the previous handler is called, or the process ends.
     """
 
     def __init__(self, job: Job) -> None:

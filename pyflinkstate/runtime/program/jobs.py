@@ -331,7 +331,7 @@ class Jobs:
     def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
         """Return the results of ``node``, and what makes Arrow batches of them.
 
-        If a column does not travel as Arrow there is none, and the results are checked as rows of ``schema``.
+        If a column cannot be sent as Arrow, that is None, and the results are checked as rows of ``schema``.
         """
         kind = row_schema.schema_of(schema)
         columns = None if kind is None else row_columns.RowColumns.of(kind, node.name)
@@ -346,7 +346,7 @@ class Jobs:
             for_spark: see ``RowCheck``.
 
         Raises:
-            ConfigurationError: the schema is none.
+            ConfigurationError: the schema is not valid.
         """
         wanted = row_schema.schema_of(schema)
         if wanted is None:

@@ -97,7 +97,7 @@ def check_function(
         remedy: what to do about an object of another class, for the error's end.
 
     Raises:
-        ConfigurationError: it is none of these, a class instead of an instance, takes other
+        ConfigurationError: it is something else, a class instead of an instance, takes other
             arguments than it will be called with, or is ``async def`` where nobody would await it.
     """
     if isinstance(func, type) and issubclass(func, Function):

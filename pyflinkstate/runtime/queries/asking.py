@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.values import ArrowObject, Key, Namespace
+from pyflinkstate.api import ArrowObject, Key, Namespace
 from pyflinkstate.backends.format import StateCodec
 from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.backends.types import RegisteredStateMeta

@@ -8,8 +8,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.state_backend import CheckpointStorage
-from pyflinkstate.api.time import Duration
+from pyflinkstate.api import CheckpointStorage, Duration
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.settings.checkpoint_settings import (
     CheckpointingMode,

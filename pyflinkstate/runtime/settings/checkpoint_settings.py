@@ -10,7 +10,7 @@ import logging
 
 import attrs
 
-from pyflinkstate.api.time import Duration
+from pyflinkstate.api import Duration
 from pyflinkstate.runtime.settings.setting import (
     Reader,
     Setting,

@@ -17,9 +17,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.checks import at_least
-from pyflinkstate.api.configuration import Configuration, parse_map_value
-from pyflinkstate.api.values import Setting as Value
+from pyflinkstate.api import Configuration, Setting as Value, at_least, parse_map_value
 from pyflinkstate.errors import ConfigurationError
 
 _UNITS_MS = {

@@ -18,9 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pyflinkstate.api.checks import as_int, check_list, positive
-from pyflinkstate.api.serialization import Encoder
-from pyflinkstate.api.values import ArrowObject, Record, Reported
+from pyflinkstate.api import ArrowObject, Encoder, Record, Reported, as_int, check_list, positive
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER, RunArea, base_name

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import ArrowObject, Record
+from pyflinkstate.api import ArrowObject, Record, safe_repr
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError, SinkStorageError
 from pyflinkstate.runtime.storage import below, flush_file, is_local, open_file_system, reason_of
 

@@ -15,9 +15,15 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Record, Reduced, Reported, SparkObject
+from pyflinkstate.api import (
+    PickledBytesTypeInfo,
+    Record,
+    Reduced,
+    Reported,
+    SparkObject,
+    TypeInformation,
+    safe_repr,
+)
 from pyflinkstate.backends.types import text_of_type
 from pyflinkstate.errors import (
     BadRecordError,

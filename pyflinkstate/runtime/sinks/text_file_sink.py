@@ -32,9 +32,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api.checks import positive
-from pyflinkstate.api.serialization import Encoder
-from pyflinkstate.api.values import Reported
+from pyflinkstate.api import Encoder, Reported, positive
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, base_name, maker_of
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors

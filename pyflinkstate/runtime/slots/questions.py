@@ -22,8 +22,7 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Key, Namespace, Stored
+from pyflinkstate.api import Key, Namespace, Stored, safe_repr
 from pyflinkstate.backends.format import KeyGroupEntries, StateCodec
 from pyflinkstate.backends.heap import (
     ABSENT,

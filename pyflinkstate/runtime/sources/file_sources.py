@@ -22,10 +22,7 @@ from urllib.parse import quote
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api.checks import positive
-from pyflinkstate.api.time import Duration
-from pyflinkstate.api.types import Types
-from pyflinkstate.api.values import Position
+from pyflinkstate.api import Duration, Position, Types, positive
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, TextLines
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch, check_position

@@ -19,8 +19,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyflinkstate.api.serialization import check_charset
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import Record, check_charset
 from pyflinkstate.errors import MalformedRecordError
 from pyflinkstate.runtime.storage import open_file_system
 

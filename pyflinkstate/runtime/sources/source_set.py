@@ -13,8 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import JsonObject, Position
+from pyflinkstate.api import JsonObject, Position, safe_repr
 from pyflinkstate.errors import (
     FunctionResultError,
     IncompatibleCheckpointError,

@@ -14,10 +14,18 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.checks import as_int, positive
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import Offset, Position, Record, SparkObject, Split
+from pyflinkstate.api import (
+    Offset,
+    Position,
+    Record,
+    SparkObject,
+    Split,
+    TypeInformation,
+    Types,
+    as_int,
+    positive,
+    safe_repr,
+)
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
 from pyflinkstate.runtime.sources.formats import Reject
 from pyflinkstate.runtime.wire import ColumnBatch

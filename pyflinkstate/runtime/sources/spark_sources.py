@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from pyflinkstate.api.values import JsonObject, Offset, Position, SparkObject
+from pyflinkstate.api import JsonObject, Offset, Position, SparkObject
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointNotFoundError,

@@ -26,7 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.core.rdd import PipelinedRDD
 
-from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
+from pyflinkstate.api import Record, Reported, SparkObject, UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.engine import EpochGraph, EpochRequest, Task
 from pyflinkstate.runtime.plan import SinkNode

@@ -18,7 +18,7 @@ from html import escape
 import attrs
 from pyspark import SparkContext
 
-from pyflinkstate.api.values import Reported, SparkObject
+from pyflinkstate.api import Reported, SparkObject
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.sinks import KeptRddSink

@@ -28,7 +28,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 import attrs
 from pyspark import SparkContext, SparkFiles
 
-from pyflinkstate.api.values import Record, Reduced
+from pyflinkstate.api import Record, Reduced
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.engine import Task
 from pyflinkstate.runtime.slots import NEEDED, put_on_path

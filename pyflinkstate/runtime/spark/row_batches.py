@@ -28,8 +28,7 @@ from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, Row, types as sql
 
-from pyflinkstate.api.time import TimestampAssigner
-from pyflinkstate.api.values import Key, Record, SelectKey, SparkObject
+from pyflinkstate.api import Key, Record, SelectKey, SparkObject, TimestampAssigner
 from pyflinkstate.runtime.sources import RddEpoch, ReadBatches
 from pyflinkstate.runtime.spark.row_columns import arrow_schema
 from pyflinkstate.runtime.wire import ColumnBatch

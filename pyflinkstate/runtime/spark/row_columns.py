@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, types as sql
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
-from pyflinkstate.api.values import Record, Reported, SparkObject
+from pyflinkstate.api import Record, Reported, SparkObject
 from pyflinkstate.errors import RowError
 from pyflinkstate.runtime.spark.row_schema import RowCheck, is_too_large_for_single, seconds_of
 from pyflinkstate.runtime.wire import FrameCutter, user_failure

@@ -24,9 +24,7 @@ import numpy as np
 from pyspark.errors import PySparkException
 from pyspark.sql import types as sql
 
-from pyflinkstate.api.row import Row, names_of
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import FieldValue, Record, Reduced, SparkSchema
+from pyflinkstate.api import FieldValue, Record, Reduced, Row, SparkSchema, names_of, safe_repr
 from pyflinkstate.errors import ConfigurationError, RowError
 
 #: Returns a value as its column takes it; raises ``_MisfitError``.

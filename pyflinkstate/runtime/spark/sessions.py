@@ -21,7 +21,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from pyflinkstate.api.values import SparkObject
+from pyflinkstate.api import SparkObject
 from pyflinkstate.errors import (
     ConfigurationError,
     PyFlinkStateError,

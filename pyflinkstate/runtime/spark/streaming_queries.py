@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import QueryStartedEvent, StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pyflinkstate.api.values import SparkObject
+from pyflinkstate.api import SparkObject
 from pyflinkstate.errors import SourceError
 from pyflinkstate.runtime.spark.sessions import has_pinned_threads
 from pyflinkstate.runtime.wire import spark_cause, told_by_spark

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 from pyspark import TaskContext
 
-from pyflinkstate.api.values import Record, Reduced
+from pyflinkstate.api import Record, Reduced
 from pyflinkstate.errors import PackageMismatchError, PyFlinkStateError
 from pyflinkstate.runtime.engine import Task
 from pyflinkstate.version import VERSION

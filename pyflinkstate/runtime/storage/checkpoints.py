@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from pyflinkstate.api.values import JsonObject, Position
+from pyflinkstate.api import JsonObject, Position
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     CheckpointMetadata,

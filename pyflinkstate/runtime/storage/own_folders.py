@@ -34,7 +34,7 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.values import ArrowObject
+from pyflinkstate.api import ArrowObject
 
 
 def reason_of(error: BaseException) -> str:

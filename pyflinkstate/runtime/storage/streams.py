@@ -13,9 +13,7 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.checks import at_least, positive
-from pyflinkstate.api.state_backend import CheckpointStorage
-from pyflinkstate.api.values import ArrowObject
+from pyflinkstate.api import ArrowObject, CheckpointStorage, at_least, positive
 from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
     FileStateHandle,

@@ -21,12 +21,10 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import AsyncFunctionDescriptor, Record, safe_repr
 from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.errors import BadRecordError, RuntimeFailure
-from pyflinkstate.runtime.operators import event_loops
+from pyflinkstate.runtime.operators import async_operator
 from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.wire import TaskTime, next_of, user_failure, wait_for
 
@@ -67,7 +65,7 @@ class AsyncWait:
         operator: ChainedOperator,
         before: TaskTime,
         after: TaskTime,
-        thread: Callable[[], event_loops.LoopThread],
+        thread: Callable[[], async_operator.LoopThread],
     ) -> None:
         self._name = operator.name
         self._descriptor: AsyncFunctionDescriptor = operator.function

@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
-from pyflinkstate.api.context import TimerService
-from pyflinkstate.api.functions import ProcessFunction
-from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.time import NO_TIMESTAMP, WatermarkStrategy
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api import (
+    NO_TIMESTAMP,
+    OutputTag,
+    ProcessFunction,
+    Record,
+    TimerService,
+    UserFunction,
+    WatermarkStrategy,
+    is_side_output,
+)
 from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.runtime.operators import (
     KeylessTimerService,
     OperatorContext,
     called,
     close_all,
-    close_function,
+    close_functions,
     closed_at_end,
     open_function,
 )
@@ -53,7 +58,7 @@ from pyflinkstate.runtime.wire import (
 )
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.operators import event_loops
+    from pyflinkstate.runtime.operators import async_operator
 
 Records = Iterable[Record]
 #: The greatest number of operators that call each other. Python's limit is about a thousand calls, and some
@@ -74,7 +79,7 @@ class TaskInfo:
     #: Reports the content that it is given by name: metrics, watermarks.
     report: Callable[..., None] = lambda **content: None
     #: Creates the event loop of async functions; None for asyncio's own.
-    new_event_loop: event_loops.NewEventLoop | None = None
+    new_event_loop: async_operator.NewEventLoop | None = None
     job_parameters: dict[str, str] = attrs.field(eq=False, factory=dict)
 
     def report_metrics(self) -> None:
@@ -126,7 +131,7 @@ class Chain:
         self.now_ms = info.metrics.now_ms
         self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
-        self._loop_thread: event_loops.LoopThread | None = None
+        self._loop_thread: async_operator.LoopThread | None = None
         #: The time of the source, and the times behind async operators that follow it directly.
         self._times_of_source = [self.source_time]
         for operator in self._operators:
@@ -246,13 +251,13 @@ class Chain:
         loop_end = () if self._loop_thread is None else (self._loop_thread.close,)
         close_all(*loop_end, *(partial(_close, operator) for operator in self._opened))
 
-    def loop_thread(self) -> event_loops.LoopThread:
+    def loop_thread(self) -> async_operator.LoopThread:
         """Return the thread that runs the chain's async functions; it is started on first use."""
         if self._loop_thread is None:
             # Only async functions pay for the import of asyncio.
-            from pyflinkstate.runtime.operators import event_loops
+            from pyflinkstate.runtime.operators import async_operator
 
-            self._loop_thread = event_loops.LoopThread(self._info.new_event_loop)
+            self._loop_thread = async_operator.LoopThread(self._info.new_event_loop)
         return self._loop_thread
 
 
@@ -309,7 +314,7 @@ def _open(operator: ChainedOperator, info: TaskInfo) -> None:
 
 def _close(operator: ChainedOperator) -> None:
     with failures_of(operator.name, "in close()"):
-        close_function(operator.function)
+        close_functions(operator.function)
 
 
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:

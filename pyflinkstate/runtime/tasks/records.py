@@ -13,9 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Protocol
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
-from pyflinkstate.api.values import Record
+from pyflinkstate.api import NO_TIMESTAMP, Record, TimestampAssigner, WatermarkStrategy, safe_repr
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,

@@ -13,9 +13,15 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pyflinkstate.api.functions import KeySelector
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Key, Record, SelectKey, T
+from pyflinkstate.api import (
+    Key,
+    KeySelector,
+    PickledBytesTypeInfo,
+    Record,
+    SelectKey,
+    T,
+    TypeInformation,
+)
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, operator_index
 from pyflinkstate.backends.types import exact_class
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
@@ -286,7 +292,7 @@ class Router:
     ) -> PyFlinkStateError:
         for record, key in zip(batch, keys, strict=True):
             try:
-                groups_of.check(key)
+                groups_of.check((key,))
             except BadRecordError as found:
                 return user_failure(found, self.operator, record)
         return error
@@ -321,7 +327,7 @@ class KeyGroups(dict[Key, int]):
         try:
             groups = list(map(self.get, keys))
         except TypeError as error:
-            self._check_all(keys)
+            self.check(keys)
             raise InvalidKeyError(f"keys of one stream that cannot be compared: {error}") from error
         if None in groups:
             self._learn(keys, groups)
@@ -331,20 +337,17 @@ class KeyGroups(dict[Key, int]):
     def _learn(self, keys: Sequence[Key], groups: Sequence[int | None]) -> None:
         missing: list[Any] = [key for key, group in zip(keys, groups, strict=True) if group is None]
         if self._exact_type is not str or not "".join(missing).isascii():
-            self._check_all(missing)
+            self.check(missing)
         if len(self) + len(missing) > REMEMBERED_KEYS:
             self.clear()
             missing = list(keys)
         for key, code in zip(missing, self._hasher.hashes(missing), strict=True):
             self[key] = key_group_of_hash(code, self._max_parallelism)
 
-    def _check_all(self, keys: Iterable[Key]) -> None:
+    def check(self, keys: Iterable[Key]) -> None:
+        """Raise ``InvalidKeyError`` if a key is not valid."""
         for key in keys:
             self._hasher.check(key)
-
-    def check(self, key: Key) -> None:
-        """Raise ``InvalidKeyError`` if ``key`` is not a valid key."""
-        self._hasher.check(key)
 
 
 #: One memory for each key type and max parallelism, which lives as long as the Spark worker.

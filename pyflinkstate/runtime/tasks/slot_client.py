@@ -89,7 +89,8 @@ class DriverLink:
     ) -> SlotLostError | None:
         """Start the slot; return the error if it ends before the driver has answered."""
         process, output = self._start(slot)
-        stack.callback(_reap_in_background, process)
+        # A thread waits for the process, so that it does not become a zombie of a living worker.
+        stack.callback(threading.Thread(target=process.wait, daemon=True).start)
         while not driver.poll(_POLL_S):
             if process.poll() is not None:
                 return _ended(slot, process.returncode, output)
@@ -157,11 +158,6 @@ def _receive(driver: Channel, slot: SlotId) -> object:
         return driver.recv()
     except (EOFError, OSError) as error:
         raise SlotLostError(f"slot {slot}: the driver has ended this attempt of the job") from error
-
-
-def _reap_in_background(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the slot's process on a thread, so that it does not become a zombie of a living worker."""
-    threading.Thread(target=process.wait, daemon=True).start()
 
 
 class Admission:

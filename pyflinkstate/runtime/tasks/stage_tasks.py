@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.values import Record, Reported
+from pyflinkstate.api import Record, Reported
 from pyflinkstate.runtime.tasks.chain import Aside, Chain
 from pyflinkstate.runtime.tasks.records import FollowedRecords, TimedRecords, has_untold
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RunningChain, TaskLink, of_frame

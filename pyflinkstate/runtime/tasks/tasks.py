@@ -18,8 +18,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.values import Record, Reported, T
+from pyflinkstate.api import Record, Reported, T, safe_repr
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
@@ -181,14 +180,10 @@ class SourceTask:
             batches = chain.from_iterable(map(self.read_batches, items))
             return _counted(self.link.looked_at(batches, of_batch, self.stream, content), counter)
         take = counter.as_it_is if self.is_fresh else counter.isolated
-        records = map(take, self._records(items, reject))
-        return self.link.looked_at(records, of_record, self.stream, content)
-
-    def _records(self, items: Iterable[Record], reject: Reject) -> Iterable[Record]:
-        if self.read is None:
-            return items
         read = self.read
-        return chain.from_iterable(read(split, reject) for split in items)
+        own = items if read is None else chain.from_iterable(read(split, reject) for split in items)
+        records = map(take, own)
+        return self.link.looked_at(records, of_record, self.stream, content)
 
 
 def _counted(batches: Iterable[ColumnBatch], counter: RecordCounter) -> Iterator[ColumnBatch]:

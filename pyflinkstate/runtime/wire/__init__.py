@@ -1,16 +1,7 @@
 """Everything that travels between processes: frames, messages, watermarks, metrics, and their channels."""
 
-from pyflinkstate.api.time import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
-from pyflinkstate.runtime.wire.clock import (
-    LOOK_EVERY_S,
-    Clock,
-    SystemClock,
-    next_of,
-    result_of,
-    steady,
-    wait_for,
-)
 from pyflinkstate.runtime.wire.failures import (
     TASK_ENDS,
     NoRecord,
@@ -76,6 +67,20 @@ from pyflinkstate.runtime.wire.metrics import (
     side_output_count,
 )
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
+from pyflinkstate.runtime.wire.time import (
+    LOOK_EVERY_S,
+    ChannelEvent,
+    Clock,
+    EventTimeProgress,
+    FrameTime,
+    SystemClock,
+    TaskTime,
+    WatermarkMerger,
+    next_of,
+    result_of,
+    steady,
+    wait_for,
+)
 from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
@@ -85,13 +90,6 @@ from pyflinkstate.runtime.wire.transport import (
     connect,
     listen_on_tcp,
     listen_on_unix,
-)
-from pyflinkstate.runtime.wire.watermarks import (
-    ChannelEvent,
-    EventTimeProgress,
-    FrameTime,
-    TaskTime,
-    WatermarkMerger,
 )
 
 __all__ = [

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api import safe_repr
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 
 #: Compiled code has paths from the package on.

@@ -23,12 +23,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.time import NO_WATERMARK, TimestampAssigner
-from pyflinkstate.api.values import Key, Record, SelectKey
+from pyflinkstate.api import NO_WATERMARK, Key, Record, SelectKey, TimestampAssigner, safe_repr
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire.pickling import dumps, loads
-from pyflinkstate.runtime.wire.watermarks import FrameTime, TaskTime
+from pyflinkstate.runtime.wire.time import FrameTime, TaskTime
 
 RECORDS_PER_FRAME = 4096
 #: A frame is complete when it has about this many bytes, whatever the number of its records. PySpark sorts up

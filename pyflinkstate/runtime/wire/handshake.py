@@ -37,7 +37,7 @@ from typing import Generic
 
 import attrs
 
-from pyflinkstate.api.values import T
+from pyflinkstate.api import T
 from pyflinkstate.errors import UntrustedConnectionError
 
 VERSION = 2

@@ -10,9 +10,7 @@ from functools import cache
 
 import attrs
 
-from pyflinkstate.api.time import NO_WATERMARK
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Key, Namespace, Record
+from pyflinkstate.api import NO_WATERMARK, Key, Namespace, Record, TypeInformation
 from pyflinkstate.backends.compiled import is_compiled
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend

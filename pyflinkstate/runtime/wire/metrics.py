@@ -8,8 +8,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
-from pyflinkstate.api.values import T
+from pyflinkstate.api import Counter, Distribution, Meter, MetricGroup, T
 from pyflinkstate.errors import ConfigurationError
 
 

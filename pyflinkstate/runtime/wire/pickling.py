@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import attrs
 import cloudpickle
 
-from pyflinkstate.api.values import SparkObject, UserFunction
+from pyflinkstate.api import SparkObject, UserFunction
 from pyflinkstate.backends.types import PICKLE_PROTOCOL
 from pyflinkstate.errors import ConfigurationError
 

@@ -172,8 +172,7 @@ class _CutOffError(ConnectionError):
 def _connect_once(
     address: Address, server: ServerName, secret: bytes, limits: HandshakeLimits, deadline_s: float
 ) -> Channel:
-    left_s = _left_s(deadline_s, limits.now_s)
-    sock = None if address.unix_path is None else _connect_on_unix(address.unix_path, left_s)
+    sock = _connect_on_unix(address.unix_path, _left_s(deadline_s, limits.now_s))
     if sock is None:
         left_s = _left_s(deadline_s, limits.now_s)
         sock = socket.create_connection((address.host, address.port), timeout=left_s)
@@ -185,8 +184,7 @@ def _connect_once(
         raise UntrustedConnectionError(f"cannot authenticate the connection to {address}: {error}") from error
     except (EOFError, OSError) as error:
         sock.close()
-        is_cut_off = isinstance(error, (EOFError, ConnectionError))
-        kind = _CutOffError if is_cut_off else ConnectionError
+        kind = _CutOffError if isinstance(error, (EOFError, ConnectionError)) else ConnectionError
         raise kind(f"cannot authenticate the connection to {address}: {error}") from error
 
 
@@ -223,7 +221,11 @@ def _channel(
     if sock.family == socket.AF_UNIX:
         return Channel(sock)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _keep_alive(sock)
+    # The kernel notices within about a minute, not two hours, that the other host is gone.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # Linux has all of them
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     if isinstance(carrier, TlsSocket):
         return Channel(carrier)  # TLS has codes of its own
     return Channel(sock, MessageCodes(sends), MessageCodes(receives))
@@ -233,16 +235,15 @@ def _check_user(sock: socket.socket) -> None:
     """Refuse a unix socket's peer if it belongs to another user, on systems that tell its user."""
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return
-    credentials = struct.Struct("3i")
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
-    _, uid, _ = credentials.unpack(data)
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
     if uid != os.getuid():
         raise UntrustedConnectionError(f"the peer on the unix socket belongs to another user, {uid}")
 
 
-def _connect_on_unix(path: str, timeout_s: float) -> socket.socket | None:
+def _connect_on_unix(path: str | None, timeout_s: float) -> socket.socket | None:
     """Connect to a unix socket; return None if it is on another host, or nobody accepts connections."""
-    if not os.path.exists(path):
+    if path is None or not os.path.exists(path):
         return None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(timeout_s)
@@ -252,14 +253,6 @@ def _connect_on_unix(path: str, timeout_s: float) -> socket.socket | None:
         sock.close()
         return None
     return sock
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """Make the kernel notice within about a minute, not two hours, that the other host is gone."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):  # Linux has all of them
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class Server:

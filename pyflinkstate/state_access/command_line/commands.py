@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import JsonObject, Key
+from pyflinkstate.api import JsonObject, Key, TypeInformation
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointError,

@@ -23,9 +23,16 @@ import attrs
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.types import ExternalTypeInfo, PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Json, JsonObject, Key, TypedValue
+from pyflinkstate.api import (
+    ExternalTypeInfo,
+    Json,
+    JsonObject,
+    Key,
+    PickledBytesTypeInfo,
+    Row,
+    TypedValue,
+    TypeInformation,
+)
 from pyflinkstate.backends.types import WrittenForm, written_form
 from pyflinkstate.errors import CheckpointStorageError, InvalidKeyError, PickledStateError, StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint

@@ -10,9 +10,7 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.row import Row
-from pyflinkstate.api.values import ArrowObject, Key, Record, SparkObject, UserFunction
+from pyflinkstate.api import ArrowObject, Key, KeyedProcessFunction, Record, Row, SparkObject, UserFunction
 from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
     CheckpointStreamFactory,

@@ -13,10 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import MapTypeInfo
-from pyflinkstate.api.values import ArrowObject, Stored
+from pyflinkstate.api import StateKind, Stored, safe_repr
 from pyflinkstate.backends.format import OperatorState
 from pyflinkstate.backends.types import (
     RegisteredQueueMeta,
@@ -46,9 +43,6 @@ from pyflinkstate.state_access.views import (
 )
 from pyflinkstate.state_access.writing.fitted_tables import FittedRows, gathered
 
-#: Yields the key groups of a state, in order.
-ReadGroups = Callable[[], Iterator[Group]]
-
 
 @attrs.frozen
 class DraftState:
@@ -60,7 +54,7 @@ class DraftState:
     """
 
     meta: StateMeta
-    read: ReadGroups
+    read: Callable[[], Iterator[Group]]
 
     def changed(self, change: Callable[[int, pa.RecordBatch], pa.RecordBatch]) -> DraftState:
         """Return the state with each key group replaced by ``change(key_group, rows)``."""
@@ -214,7 +208,9 @@ def with_rows(state: DraftState, fitted: FittedRows, keys: KeySpace) -> DraftSta
 
 def _last_rows(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the last row of each key and namespace."""
-    return _without_empty(meta, rows.take(pa.array(last_of_each(_codes(meta, keys, rows)))))
+    return _without_empty(
+        meta, rows.take(pa.array(last_of_each(keys.head_codes(meta.namespace_type, rows.columns[:-1]))))
+    )
 
 
 def _without_empty(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -224,22 +220,15 @@ def _without_empty(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.filter(pa.array(np.diff(offsets_of(rows.column("value"))) > 0))
 
 
-def _codes(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> ArrowObject:
-    heads = rows.columns[:-1]
-    return keys.codes(zip([keys.key_type, meta.namespace_type], heads, strict=False))
-
-
 def _merged_maps(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return one map for each key and namespace; of equal map keys the last entry counts."""
-    assert isinstance(meta.stored_type, MapTypeInfo)
     numbers, (map_keys, items) = exploded(StateKind.MAP, rows.column("value"))
     heads = [head.take(numbers) for head in rows.columns[:-1]]
-    types = [keys.key_type, meta.namespace_type][: len(heads)]
-    codes = keys.codes([*zip(types, heads, strict=True), (meta.stored_type.key_type_info, map_keys)])
+    codes = keys.head_codes(meta.namespace_type, heads, (meta.stored_type.parts()[0], map_keys))
     kept = pa.array(last_of_each(codes))
     entries = pa.StructArray.from_arrays([map_keys.take(kept), items.take(kept)], ["key", "value"])
     flat = pa.record_batch([*(head.take(kept) for head in heads), entries], rows.schema.names)
-    lists = gathered(flat, _codes(meta, keys, flat))
+    lists = gathered(flat, keys.head_codes(meta.namespace_type, flat.columns[:-1]))
     values = lists.column("value")
     maps = nested(offsets_of(values), values.values.flatten()).cast(arrow_type(meta.stored_type))
     return pa.record_batch([*lists.columns[:-1], maps], rows.schema.names)

@@ -9,11 +9,18 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.checks import check_list, check_text
-from pyflinkstate.api.composite_types import check_type
-from pyflinkstate.api.state import StateDescriptor
-from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
+from pyflinkstate.api import (
+    ArrowObject,
+    Key,
+    PickledBytesTypeInfo,
+    SparkObject,
+    StateDescriptor,
+    StateValue,
+    TypeInformation,
+    check_list,
+    check_text,
+    check_type,
+)
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.keys import check_parallelism
 from pyflinkstate.backends.ttl import rules_of, with_timestamps
@@ -41,9 +48,8 @@ from pyflinkstate.state_access.writing.drafts import (
     without_entries,
     without_keys,
 )
-from pyflinkstate.state_access.writing.dry_run import DryRun, Operator, tried
 from pyflinkstate.state_access.writing.fitted_tables import fitted
-from pyflinkstate.state_access.writing.saving import DraftWriter, new_folder, publish
+from pyflinkstate.state_access.writing.saving import DraftWriter, DryRun, Operator, new_folder, publish, tried
 from pyflinkstate.state_access.writing.user_functions import UserPredicate, by_function, predicate_of
 
 #: The number of key groups of a seeded operator, unless another one is named; a job restores it at any

@@ -13,22 +13,22 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.state import StateKind
-from pyflinkstate.api.types import (
-    ListTypeInfo,
-    MapTypeInfo,
-    PickledBytesTypeInfo,
-    TypeInformation,
-)
-from pyflinkstate.api.values import ArrowObject, Key, TypedValue
-from pyflinkstate.api.windows import (
+from pyflinkstate.api import (
+    ArrowObject,
     CountWindow,
     CountWindowSerializer,
     GlobalWindow,
     GlobalWindowSerializer,
+    Key,
+    ListTypeInfo,
+    MapTypeInfo,
+    PickledBytesTypeInfo,
+    StateKind,
     TimeWindow,
+    TypedValue,
+    TypeInformation,
     WindowSerializer,
+    safe_repr,
 )
 from pyflinkstate.backends.types import (
     RegisteredStateMeta,
@@ -185,25 +185,22 @@ class _Form:
         self, columns: Mapping[str, Cells], heads: list[pa.Array], stamps: list[int]
     ) -> pa.RecordBatch:
         """Return a row for each key with its elements, in the order of their positions."""
-        assert isinstance(self.meta.stored_type, ListTypeInfo)
         positions = python_cells(columns["position"])
         if not all(type(position) is int for position in positions):
             raise StateTableError(f"{self.what}: 'position' must be whole numbers")
         order = pa.array(np.argsort(np.array(positions, np.int64), kind="stable"))
-        elements = self._elements(self.meta.stored_type.element_type, columns["value"], stamps)
+        elements = self._elements(self.meta.stored_type.parts()[0], columns["value"], stamps)
         heads, elements = [head.take(order) for head in heads], elements.take(order)
-        types = [self.keys.key_type, self.meta.namespace_type]
-        codes = self.keys.codes(zip(types, heads, strict=False))
+        codes = self.keys.head_codes(self.meta.namespace_type, heads)
         return gathered(self._batch(heads, elements), codes)
 
     def _map_entries(self, columns: Mapping[str, Cells], stamps: list[int]) -> pa.Array:
-        assert isinstance(self.meta.stored_type, MapTypeInfo)
         map_type = self.meta.stored_type
-        key_type = map_type.key_type_info
+        key_type, item_type = map_type.parts()
         keys = self._checked(key_type, columns["map_key"], "map_key", key_check(key_type))
         if keys.null_count:
             raise StateTableError(f"{self.what}: 'map_key' must not be null")
-        items = self._elements(map_type.value_type_info, columns["value"], stamps)
+        items = self._elements(item_type, columns["value"], stamps)
         return nested(np.arange(len(keys) + 1), [keys, items]).cast(arrow_type(map_type))
 
     def _elements(self, type_info: TypeInformation, cells: Cells, stamps: list[int]) -> pa.Array:
@@ -323,8 +320,7 @@ def key_check(type_info: TypeInformation) -> Check | None:
 
 def map_check(map_type: TypeInformation) -> Check | None:
     """Return the check of the map under a key; None if the check of its type is enough."""
-    assert isinstance(map_type, MapTypeInfo)
-    check_key = key_check(map_type.key_type_info)
+    check_key = key_check(map_type.parts()[0])
     if check_key is None:
         return None
     return lambda value: {check_key(key): item for key, item in map_type.check(value).items()}

@@ -14,11 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyflinkstate.api.context import CheckpointedFunction, FunctionSnapshotContext, RuntimeContext
-from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
-from pyflinkstate.api.state import MapStateDescriptor, StateDescriptor, StateKind, ValueStateDescriptor
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import Key, Record, StateValue, Stored
+from pyflinkstate.api import (
+    CheckpointedFunction,
+    FunctionSnapshotContext,
+    Key,
+    KeyedProcessFunction,
+    ListTypeInfo,
+    MapStateDescriptor,
+    MapTypeInfo,
+    ProcessFunction,
+    Record,
+    RuntimeContext,
+    StateDescriptor,
+    StateKind,
+    StateValue,
+    Stored,
+    TypeInformation,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.types import RegisteredStateMeta, TtlTypeInfo, decode_column, sealed, unsealed
 from pyflinkstate.errors import ConfigurationError, StateTableError, UserFunctionError
 from pyflinkstate.state_access.columns import Mask, expires, user_type

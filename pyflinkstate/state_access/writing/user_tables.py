@@ -15,19 +15,23 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api.row import Row, RowKind, names_of, row_of
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.types import (
+from pyflinkstate.api import (
     ArrayTypeInfo,
+    ArrowObject,
     ExternalTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
     PickledBytesTypeInfo,
+    Row,
+    RowKind,
     RowTypeInfo,
     TupleTypeInfo,
+    TypedValue,
     TypeInformation,
+    names_of,
+    row_of,
+    safe_repr,
 )
-from pyflinkstate.api.values import ArrowObject, TypedValue
 from pyflinkstate.backends.types import arrow_type, value_of_cell
 from pyflinkstate.errors import StateTableError
 

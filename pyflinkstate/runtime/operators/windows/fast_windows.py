@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from pyflinkstate.api import MAX_LONG_VALUE, AnyWindow, OutputTag
 from pyflinkstate.api.interval import Interval
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.values import AnyWindow
-from pyflinkstate.api.windows import MAX_LONG_VALUE
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.timer_service import InternalTimerService, KindOfTimers

@@ -15,27 +15,34 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from pyflinkstate.api.checks import at_least
-from pyflinkstate.api.functions import (
+from pyflinkstate.api import (
+    MAX_LONG_VALUE,
     AllWindowFunction,
+    AnyState,
+    Counter,
     Function,
+    Key,
+    ListState,
+    ListStateDescriptor,
+    MergingWindowAssigner,
+    OutputTag,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
-    WindowFunction,
-)
-from pyflinkstate.api.metrics import Counter
-from pyflinkstate.api.output_tag import OutputTag
-from pyflinkstate.api.state import ListState, ListStateDescriptor
-from pyflinkstate.api.triggers import Trigger, TriggerResult, purges_at_end
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import AnyState, Key, Record, UserFunction
-from pyflinkstate.api.window_assigners import (
-    MergingWindowAssigner,
+    Record,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    TypeInformation,
+    Types,
+    UserFunction,
+    Window,
     WindowAssigner,
+    WindowFunction,
     alignment_of,
+    at_least,
+    purges_at_end,
     session_gap_of,
 )
-from pyflinkstate.api.windows import MAX_LONG_VALUE, TimeWindow, Window
 from pyflinkstate.backends.heap import InternalTimerService, Timer
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
@@ -47,13 +54,14 @@ from pyflinkstate.runtime.operators.windows.fast_windows import (
     FastWindows,
     SessionWindows,
 )
-from pyflinkstate.runtime.operators.windows.window_contexts import (
+from pyflinkstate.runtime.operators.windows.window_state import (
     AssignerContext,
+    MergingWindowSet,
     NamespacedStates,
     OperatorTriggerContext,
+    WindowContents,
     WindowContext,
 )
-from pyflinkstate.runtime.operators.windows.window_state import MergingWindowSet, WindowContents
 
 #: Flink's names.
 WINDOW_TIMERS = "window-timers"

@@ -294,7 +294,7 @@ class JobOptions:
         """Check the DataFrame, and the options that depend on its kind.
 
         Raises:
-            ConfigurationError: it is none of Spark's, or an option is missing or has no effect.
+            ConfigurationError: it is not a Spark DataFrame, or an option is missing or would have no effect.
         """
         check_text("job_name", self.job_name)
         is_grouped = type(df).__name__ == "GroupedData"

@@ -380,7 +380,7 @@ def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | N
     """Return the column that has the state of a key: the only one that does not belong to the key.
 
     Raises:
-        ConfigurationError: there is none, or there are several.
+        ConfigurationError: there is not exactly one.
     """
     if initial_state is None or not hasattr(initial_state, "isStreaming"):
         return None  # no initial state, or not a DataFrame: that error is raised later

@@ -47,7 +47,7 @@ def columns_of(key: KeyColumns) -> list[str]:
     """Return the columns of a key; none if it is a function of the row.
 
     Raises:
-        ConfigurationError: it is none of the three, or names no column.
+        ConfigurationError: it is something else, or names no column.
     """
     if callable(key):
         return []
@@ -71,7 +71,7 @@ def check_name(option: str, name: object) -> None:
     """Check that a column is given by its name.
 
     Raises:
-        ConfigurationError: it is a ``Column`` of Spark's, or anything else.
+        ConfigurationError: it is a Spark ``Column``, or anything else that is not a string.
     """
     if _is_column(name):
         told = str(name).removeprefix("Column<'").removesuffix("'>")
@@ -132,7 +132,7 @@ def length_ms(name: str, length: Length) -> int:
     90000
 
     Raises:
-        ConfigurationError: it is none, or negative.
+        ConfigurationError: it is not a length of time, or it is negative.
     """
     if isinstance(length, str):
         return _parsed(name, length)
@@ -215,7 +215,7 @@ def check_frame(initial_state: SparkObject, df: DataFrame, key: KeyColumns) -> N
     """Check that rows of ``initial_state`` can have keys of ``df``.
 
     Raises:
-        ConfigurationError: it is no batch DataFrame, has no such columns, or they are of other types.
+        ConfigurationError: it is not a batch DataFrame, or lacks these columns, or their types differ.
     """
     check_dataframe("initial_state=", initial_state)
     if initial_state.isStreaming:
