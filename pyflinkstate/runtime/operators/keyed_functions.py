@@ -212,7 +212,7 @@ class KeyState:
 
 
 #: Called with a key, its rows of the epoch, and its state.
-MapKey = Callable[[Key, Iterator[Record], KeyState], Iterable[Record] | None]
+MapKey = Callable[[Any, Iterator[Any], KeyState], Iterable[Record] | None]
 
 
 class KeyedMap(StatefulOperator):
