@@ -160,8 +160,9 @@ class EpochGraph(ABC, Generic[D]):
     def _build(self, stage: Stage) -> None:
         if not self.request.takes_part(stage) or self._is_within(stage):
             return
-        roots = self._plan.regions.roots_of(stage)
-        self._stages[stage] = self._all([self._over(root, stage) for root in roots])
+        self._stages[stage] = self._all(
+            [self._over(root, stage) for root in self._plan.regions.roots_of(stage)]
+        )
 
     def _is_within(self, stage: Stage) -> bool:
         """Return whether only other stages of its region read a stage."""
@@ -221,8 +222,7 @@ class EpochGraph(ABC, Generic[D]):
             )
             for stage in stages
         )
-        is_source = isinstance(root, SourceNode)
-        task = RegionTask(self.request.link, made, not is_source, self._has_batches(root))
+        task = RegionTask(self.request.link, made, not isinstance(root, SourceNode), self._has_batches(root))
         return self.transform(data, task, ", ".join(stage.name for stage in stages))
 
     def _branches_over(self, root: Stage, stage: Stage) -> list[Branch]:

@@ -187,8 +187,9 @@ class EngineRequests:
 
     def _request(self, number: int, read: sources.Epoch | None, what: str) -> EpochRequest:
         link = TaskLink(self._slots.link(), number, self._reporter.sampled_now())
-        description = f"{self._name}: {what}"
-        return EpochRequest(self._plan, link, read, None, {}, description, self._code, about=self._about)
+        return EpochRequest(
+            self._plan, link, read, None, {}, f"{self._name}: {what}", self._code, about=self._about
+        )
 
     def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
@@ -334,8 +335,7 @@ class Actions:
 
     def _begin(self, restore: RestorePoint | None, is_final: bool) -> Epoch:
         number, step = self.input.begin(restore, is_final)
-        counters = {} if restore is None else restore.metadata.counters
-        self.reporter.accumulators.reset(number, counters)
+        self.reporter.accumulators.reset(number, {} if restore is None else restore.metadata.counters)
         self.slots.deployments.begin_attempt(self.slots.registry.attempt, number, restore)
         return Epoch(number, step=step)
 
@@ -376,8 +376,7 @@ class Actions:
         restored = None if self.restore is None else self.restore.metadata.epoch
         self.sinks.open(self._line, restored, instruction.epoch)
         if self._plans is not None and restored is not None:
-            planned = self.input.source.planned(self._plans.planned(restored))
-            self.input.planner.remember(planned)
+            self.input.planner.remember(self.input.source.planned(self._plans.planned(restored)))
 
     # --- an epoch ----------------------------------------------------------------------------------
 
@@ -421,8 +420,9 @@ class Actions:
         self.sinks.prepare(number, epoch.results)
         epoch.watermarks = self.input.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
-        attempt = self.slots.registry.attempt
-        self.reporter.epoch_prepared(number, self._last_duration_ms, attempt, epoch.watermarks)
+        self.reporter.epoch_prepared(
+            number, self._last_duration_ms, self.slots.registry.attempt, epoch.watermarks
+        )
 
     def align(self, instruction: AlignBarrier) -> list[Outcome]:
         """Tell the checkpoints that every subtask has reached a barrier, and what is counted until then."""

@@ -206,8 +206,9 @@ class Checkpoints:
         for trigger in reversed(triggers):  # a savepoint waits for its checkpoint
             if trigger.checkpoint_id in self._begun:
                 self._begun[trigger.checkpoint_id].counters = counters
-            now_ms = self._clock.monotonic_ms()
-            outcomes += self._carry_out(self.coordinator.aligned(trigger.checkpoint_id, now_ms))
+            outcomes += self._carry_out(
+                self.coordinator.aligned(trigger.checkpoint_id, self._clock.monotonic_ms())
+            )
         return outcomes
 
     # --- messages ----------------------------------------------------------------------------------
@@ -257,8 +258,9 @@ class Checkpoints:
                 case DiscardCheckpoint(checkpoint_id):
                     self._files.discard(checkpoint_id)
                 case DiscardState(ack):
-                    own = self._files.uri_of(ack.checkpoint_id)
-                    uri = self._failed_savepoints.get(ack.checkpoint_id, own)
+                    uri = self._failed_savepoints.get(
+                        ack.checkpoint_id, self._files.uri_of(ack.checkpoint_id)
+                    )
                     self._files.give_up(ack.checkpoint_id, uri, [ack])
                 case NotifyComplete(checkpoint_id):
                     self._slots.tell_all(NotifyCheckpointComplete(checkpoint_id))

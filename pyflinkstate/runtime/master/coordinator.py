@@ -196,8 +196,7 @@ class CheckpointCoordinator:
             barrier_ms - self._last_completion_ms >= settings.min_pause_ms
         )
         interval_ms = max(settings.interval_ms, settings.min_pause_ms)
-        rested = self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms
-        return paused and rested
+        return paused and (self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms)
 
     def trigger(
         self,

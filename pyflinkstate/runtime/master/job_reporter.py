@@ -215,8 +215,9 @@ class JobReporter:
     def started(self, restore: RestorePoint | None) -> None:
         """Tell observers what the job consists of."""
         if self._observers:
-            restored = None if restore is None else restore.uri
-            described = describe(self._plan, self._job_id, self._name, restored)
+            described = describe(
+                self._plan, self._job_id, self._name, None if restore is None else restore.uri
+            )
             tell_each(self._observers, lambda one: one.on_start(described))
 
     def restarts(self, attempt: int, error: PyFlinkStateError, restore: RestorePoint | None) -> None:

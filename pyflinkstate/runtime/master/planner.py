@@ -103,8 +103,11 @@ class EventTimeTracker:
             self._at[name] = max(min(found), self._at.get(name, min(found)))
             if name in self._last_record_ms:
                 self._last_record_ms[name] = self._now_ms()
-        known = self._at.items()
-        return {name: watermark for name, watermark in known if NO_WATERMARK < watermark < MAX_WATERMARK}
+        return {
+            name: watermark
+            for name, watermark in self._at.items()
+            if NO_WATERMARK < watermark < MAX_WATERMARK
+        }
 
 
 @attrs.frozen

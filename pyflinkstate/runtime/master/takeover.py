@@ -77,8 +77,7 @@ class Takeover:
         last_id = max(restored, known, *self._storage.ids_in_use(self._job_id))
         before = [done for done in self._storage.completed(self._job_id) if self._is_kept(done, restored)]
         self.files.last_id_before_run = last_id
-        settings = self.checkpoints.settings
-        self.checkpoints.coordinator = CheckpointCoordinator(settings, last_id, before)
+        self.checkpoints.coordinator = CheckpointCoordinator(self.checkpoints.settings, last_id, before)
 
     def _is_kept(self, checkpoint_id: int, restored: int) -> bool:
         """Return whether a checkpoint belongs to the history of the restored one; record its shared files.

@@ -237,8 +237,9 @@ class KeyedSubtask:
         elif domain is TimeDomain.EVENT_TIME:
             self._fire_one_by_one(operator.take_event_time, until_ms, operator.on_event_time, output)
         else:
-            take = operator.take_processing_time
-            self._fire_one_by_one(take, until_ms, operator.on_processing_time, output)
+            self._fire_one_by_one(
+                operator.take_processing_time, until_ms, operator.on_processing_time, output
+            )
         self.backend.clear_current_key()
 
     def _fire_in_loop(

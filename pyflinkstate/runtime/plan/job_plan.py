@@ -142,8 +142,11 @@ class JobPlan:
             watermarks: the watermarks in the checkpoint.
             position: the position of the source in it.
         """
-        nodes = upstream_of(*self.sinks)
-        assigners = [node.assigner for node in nodes if isinstance(node, ChainNode) and node.assigner]
+        assigners = [
+            node.assigner
+            for node in upstream_of(*self.sinks)
+            if isinstance(node, ChainNode) and node.assigner
+        ]
         found, ids = dict(watermarks), {assigner.id for assigner in assigners}
         for assigner in assigners:
             earlier = [one for one in self._earlier_ids(assigner, watermarks, position) if one not in ids]
@@ -222,8 +225,9 @@ class JobPlan:
         exchange = self._exchange_before.get(node)
         if exchange is not None:
             return [(exchange, after)]
-        edges = self._edges.of(node.parent).items()
-        return [(edge.node, (*copying(copies), *after)) for edge, copies in edges]
+        return [
+            (edge.node, (*copying(copies), *after)) for edge, copies in self._edges.of(node.parent).items()
+        ]
 
     def _ways(self, node: Node | Exchange, after: tuple[ChainedOperator, ...]) -> Iterator[Branch]:
         """Yield the branches from stages through ``node`` and then ``after``."""
@@ -259,8 +263,7 @@ class JobPlan:
     def stages(self) -> list[Stage]:
         """Return all stages, each after the stages that it reads."""
         heads: list[Stage | SinkNode] = [*self.sinks]
-        found = in_order(heads, self._stages_before)
-        return [stage for stage in found if not isinstance(stage, SinkNode)]
+        return [stage for stage in in_order(heads, self._stages_before) if not isinstance(stage, SinkNode)]
 
     @cached_property
     def regions(self) -> Regions[Stage]:

@@ -494,8 +494,8 @@ class DataStream(Generic[T_co]):
                 f"{method}() needs an operator, and {made_by} adds none: call {method}() on the operator "
                 f"before {made_by}, or on the one after it, such as a map() or process() that follows"
             )
-        is_of_source = isinstance(self._node, ChainNode) and self._node.is_of_source
-        return self._node.parent if is_of_source else self._node  # type: ignore[union-attr]
+        node = self._node
+        return node.parent if isinstance(node, ChainNode) and node.is_of_source else node
 
     def _made_by(self) -> str | None:
         """Return the call that made the stream, if it added no operator."""
@@ -536,8 +536,7 @@ class DataStream(Generic[T_co]):
         without a declared type are printed as in Python, ``('a', True)``, rows as ``+I[a,True]``, and records
         of other types as in Java, ``(a,true)``.
         """
-        sink = PrintSink(sink_identifier, self._env.get_parallelism())
-        node = SinkNode(self._as_text(), sink, "print")
+        node = SinkNode(self._as_text(), PrintSink(sink_identifier, self._env.get_parallelism()), "print")
         self._env.jobs.add_sink_node(node)
         return DataStreamSink(node)
 
@@ -628,8 +627,9 @@ class CachedDataStream(DataStream[T_co]):
         has_time = any(
             isinstance(node, ChainNode) and node.kind == WATERMARKS for node in upstream_of(origin)
         )
-        kept = ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
-        self._source = env.jobs.cached_source(kept)
+        self._source = env.jobs.cached_source(
+            ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
+        )
         node: Node = SourceNode(self._source, name, None if has_time else type_info)
         if has_time:
             strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(KeptTimestamp())

@@ -81,8 +81,7 @@ def collection_source(
     check_type("type_info", type_info)
     if type_info is not None:
         records = converted_at_source(records, type_info, "collection")
-    is_fresh = type_info is not None and rebuilds(type_info)
-    return CollectionSource(records, most, is_fresh, is_cut)
+    return CollectionSource(records, most, type_info is not None and rebuilds(type_info), is_cut)
 
 
 def directory_source(

@@ -231,8 +231,9 @@ class _Windows(Generic[T, K, W]):
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Call ``process_window_function`` with all records of a window when it fires."""
-        name = type(process_window_function).__name__
-        return self._append(list, process_window_function, name, output_type)
+        return self._append(
+            list, process_window_function, type(process_window_function).__name__, output_type
+        )
 
 
 class WindowedStream(_Windows[T, K, W], Generic[T, K, W]):
@@ -361,5 +362,6 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         check_callable(kind, func)
         function, keeps_type = OneInputOperator(kind, func, is_keyed=True), kind == "filter"
-        name = name_of(func, kind)
-        return self.stateful((self.as_input(),), function, name, output_type, keeps_type=keeps_type)
+        return self.stateful(
+            (self.as_input(),), function, name_of(func, kind), output_type, keeps_type=keeps_type
+        )

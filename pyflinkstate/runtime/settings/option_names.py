@@ -194,9 +194,7 @@ def why_without_effect(key: str, used: Collection[str]) -> str | None:
         return "this option is recognised but has no effect here"
     if key.startswith(_CLUSTER):
         return "it is about a cluster of Flink's"
-    if key.startswith(_OTHER_BACKENDS):
-        return "state is kept in memory here"
-    return _unknown(key, used)
+    return "state is kept in memory here" if key.startswith(_OTHER_BACKENDS) else _unknown(key, used)
 
 
 def _unknown(key: str, used: Collection[str]) -> str | None:

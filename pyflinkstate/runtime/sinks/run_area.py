@@ -172,8 +172,11 @@ class RunArea:
     def found(self) -> Owner | None:
         """Return the present owner of the folder."""
         infos = self._fs.get_file_info(fs.FileSelector(self._runs, allow_not_found=True))
-        owners = filter(None, (Owner.of(info.base_name) for info in infos))
-        return max(owners, key=lambda owner: owner.run, default=None)
+        return max(
+            filter(None, (Owner.of(info.base_name) for info in infos)),
+            key=lambda owner: owner.run,
+            default=None,
+        )
 
     def claim(self, job_id: str, run: str) -> None:
         """Take the folder for a run from its owner.

@@ -84,8 +84,9 @@ class BucketAssigner:
 
     def bucket_of(self, now_ms: int) -> str:
         """Return the folder for records that are written at ``now_ms``; empty for the base path."""
-        moment = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone(self._zone())
-        return moment.strftime(self.format)
+        return (
+            datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone(self._zone()).strftime(self.format)
+        )
 
     def _zone(self) -> tzinfo | None:
         try:

@@ -187,8 +187,9 @@ def _of_address_space() -> Room | None:
     space, memory = _memory_of_process()
     if limit == resource.RLIM_INFINITY or memory < limit * USED_SHARE:
         return None
-    limited = "address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
-    return Room(limit - space, limit, limited)
+    return Room(
+        limit - space, limit, "address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
+    )
 
 
 def lack_of_space(slot: SlotId) -> SlotMemoryError | None:

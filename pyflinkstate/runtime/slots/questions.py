@@ -217,8 +217,7 @@ class _Portions:
 
     def adapt(self, rows: int, size_bytes: int) -> None:
         """Let the next portion be as large as it should be, as one of ``rows`` had this size."""
-        fitting = BATCH_BYTES * rows // max(size_bytes, 1)
-        self._rows = max(1, min(fitting, _GROWTH * self._rows, MOST_ROWS))
+        self._rows = max(1, min(BATCH_BYTES * rows // max(size_bytes, 1), _GROWTH * self._rows, MOST_ROWS))
 
 
 class _Collected:

@@ -185,8 +185,9 @@ class StateSlot:
         address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
         slot, attempt = self._bootstrap.slot, self._bootstrap.attempt
         self._driver.send(RegisterSlot(attempt, slot, os.getpid(), address))
-        name = ServerName.of_slot(slot, attempt)
-        return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
+        return Server(
+            listeners, address, ServerName.of_slot(slot, attempt), self._bootstrap.secret, self._serve_task
+        )
 
     def _await_deployment(self) -> DeploySlot:
         """Return the function and state that the slot is to run.

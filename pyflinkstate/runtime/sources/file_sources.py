@@ -91,8 +91,7 @@ class SeenFiles:
             raise IncompatibleCheckpointError(
                 f"the list of files in the source position is truncated; {_REMEDY}"
             )
-        starts = range(0, len(data), _ENTRY_BYTES)
-        entries = (data[start : start + _ENTRY_BYTES] for start in starts)
+        entries = (data[start : start + _ENTRY_BYTES] for start in range(0, len(data), _ENTRY_BYTES))
         return cls({entry[:_DIGEST_BYTES]: int.from_bytes(entry[_DIGEST_BYTES:], "big") for entry in entries})
 
 
@@ -153,8 +152,9 @@ class DirectorySource(Source):
         for name, size in end["files"]:
             self._check_unchanged(name, size, listing.get(name))
         is_fresh = type(self.record_format) in FORMATS.values()
-        splits = [self._path_of(name) for name, _ in end["files"]]
-        return SplitEpoch(splits, self.record_format.read, is_fresh)
+        return SplitEpoch(
+            [self._path_of(name) for name, _ in end["files"]], self.record_format.read, is_fresh
+        )
 
     def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Offset:
         """Return an offset: the number of files read, those of the epoch that ends there, and all of them."""

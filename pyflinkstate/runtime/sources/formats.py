@@ -180,8 +180,9 @@ class JsonFormat:
                         raise ValueError("not UTF-8")
                     record = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    rejected = RejectedRecord(path, number, line.rstrip("\n"), str(error))
-                    _refuse(self.on_malformed, rejected, reject)
+                    _refuse(
+                        self.on_malformed, RejectedRecord(path, number, line.rstrip("\n"), str(error)), reject
+                    )
                 else:
                     yield record
 

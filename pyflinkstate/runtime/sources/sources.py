@@ -211,8 +211,7 @@ class CollectionSource(Source):
         """See :class:`Source`."""
         self.check_restored(start)
         length = len(self.records)
-        is_whole = whole and not self.is_cut
-        end = length if is_whole else min(start["index"] + self.records_per_epoch, length)
+        end = length if whole and not self.is_cut else min(start["index"] + self.records_per_epoch, length)
         return Available(self._offset(end), end == length, is_full=end < length)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
@@ -252,8 +251,7 @@ class RddSource(Source):
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
-        is_whole = whole and not self.is_cut
-        most = self.partitions if is_whole else self.partitions_per_epoch
+        most = self.partitions if whole and not self.is_cut else self.partitions_per_epoch
         end = min(start["partition"] + most, self.partitions)
         return Available(self._offset(end), end == self.partitions, is_full=end < self.partitions)
 

@@ -194,8 +194,7 @@ class SparkGraph(EpochGraph["RDD[Record]"]):
 
     def shuffle(self, data: RDD[Record], parallelism: int) -> RDD[Record]:
         self._view.stage_name = self._names.get(data)
-        made = data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
-        return self._known(made, parallelism)
+        return self._known(data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0)), parallelism)
 
     def keep(self, data: RDD[Record]) -> RDD[Record]:
         self._persisted.append(data.persist(StorageLevel.MEMORY_AND_DISK))
@@ -385,6 +384,5 @@ def slots_rdd(context: SparkContext, slots: Sequence[SlotId]) -> RDD[Record]:
         locations = jvm.java.util.ArrayList()
         locations.add(executor.location())
         elements.add(jvm.scala.Tuple2(pickle.dumps(slot), to_seq(locations)))
-    class_tag = context._jsc.emptyRDD().classTag()
-    made = context._jsc.sc().makeRDD(to_seq(elements), class_tag)
+    made = context._jsc.sc().makeRDD(to_seq(elements), context._jsc.emptyRDD().classTag())
     return RDD(made.toJavaRDD(), context, context._unbatched_serializer)

@@ -221,8 +221,7 @@ class SparkRunner(EpochRunner):
         if properties is not None:
             self._application.java.setLocalProperties(properties)
             self._application.enter()
-        shown = _shown_by_spark(description, about)
-        self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
+        self._context.setJobGroup(self._group, _shown_by_spark(description, about), interruptOnCancel=True)
 
     def _results(
         self, request: EpochRequest, ahead: Ahead | None, built: Callable[[], None]
@@ -278,9 +277,7 @@ def _shown_by_spark(description: str, about: str) -> str:
 
 def _local_properties(java_context: SparkObject) -> SparkObject:
     """Return a copy of this thread's properties for Spark jobs; None if all threads share one JVM thread."""
-    if not has_pinned_threads():
-        return None
-    return java_context.getLocalProperties().clone()
+    return java_context.getLocalProperties().clone() if has_pinned_threads() else None
 
 
 # --- the stages of the next epoch ------------------------------------------------------------------
@@ -367,5 +364,4 @@ def _released(graph: Future[SparkGraph]) -> None:
 def shuffle_dependency(rdd: SparkObject) -> SparkObject:
     """Return the shuffle that an RDD of ``repartitionAndSortWithinPartitions`` reads."""
     values = rdd._prev_jrdd.rdd()  # sorted in Python; before that, the values of the shuffled pairs
-    shuffled = values.dependencies().head().rdd()
-    return shuffled.dependencies().head()
+    return values.dependencies().head().rdd().dependencies().head()

@@ -136,8 +136,9 @@ class Chain:
         for operator in self._operators:
             link = _Link(self.time, self._counts, self)
             if operator.kind == WATERMARKS:
-                started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
-                self.time = link.time_after = TaskTime(None, started_at)
+                self.time = link.time_after = TaskTime(
+                    None, (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
+                )
             elif operator.kind == ASYNC:
                 link.time_after = TaskTime(None, self.time.watermark)
                 if self.time is self._times_of_source[-1]:
@@ -316,8 +317,7 @@ def _close(operator: ChainedOperator) -> None:
 
 
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = called("map", operator.function)
-    results = _run_function(operator, func, records)
+    results = _run_function(operator, called("map", operator.function), records)
     return map(isolated, results) if operator.isolates else results
 
 

@@ -120,9 +120,11 @@ class Router:
         """
         known = None if self.event_time is None else time or TaskTime()
         taken = FollowedRecords([records], known) if isinstance(records, Iterable) else records
-        if known is None:
-            return self._route_untimed(partition, taken)
-        return self._route_timed(partition, taken, known)
+        return (
+            self._route_untimed(partition, taken)
+            if known is None
+            else self._route_timed(partition, taken, known)
+        )
 
     def _route_untimed(self, partition: int, records: TimedRecords) -> Iterator[tuple[FrameKey, bytes]]:
         cutter = FrameCutter(max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism))
@@ -176,8 +178,7 @@ class Router:
         end = MAX_WATERMARK if self.event_time.is_final else time.watermark
         event = ChannelEvent.CLOSE if number or end > opening else ChannelEvent.CLOSE_EMPTY
         is_idle = time.is_idle or (silent and not number and time.watermark == opening)
-        last = FrameTime(self.branch, partition, end, event, is_idle)
-        yield from self._signal(partition, number + 1, last)
+        yield from self._signal(partition, number + 1, FrameTime(self.branch, partition, end, event, is_idle))
 
     def _signal(self, partition: int, number: int, at: FrameTime) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield a frame without records for each subtask."""

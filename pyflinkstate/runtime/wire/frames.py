@@ -88,19 +88,19 @@ class ColumnBatch(Sequence[Record]):
     def __getitem__(self, index: int | slice) -> Record:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            if step == 1:
-                return self.part(start, max(0, stop - start))
-            return self.take(np.arange(start, stop, step))
-        position = range(len(self))[index]
-        return self.part(position, 1).rows()[0]
+            return (
+                self.part(start, max(0, stop - start))
+                if step == 1
+                else self.take(np.arange(start, stop, step))
+            )
+        return self.part(range(len(self))[index], 1).rows()[0]
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.rows())
 
     def parts(self, max_records: int, max_bytes: int) -> Iterator[ColumnBatch]:
         """Yield the records in parts, each with at most the given numbers of records and, roughly, bytes."""
-        size = max(1, self.size_bytes)
-        step = max(1, min(max_records, len(self) * max_bytes // size))
+        step = max(1, min(max_records, len(self) * max_bytes // max(1, self.size_bytes)))
         for start in range(0, len(self), step):
             yield self.part(start, step)
 

@@ -231,8 +231,7 @@ class WindowOperator(StatefulOperator):
 
     def _emit(self, window: AnyWindow, output: Output, stays: bool) -> None:
         running = self.running
-        may_change = stays and self.evaluate is not None
-        elements = self.contents.elements(running.contents.get(), may_change)
+        elements = self.contents.elements(running.contents.get(), stays and self.evaluate is not None)
         if not elements:
             return
         if self.evaluate is None:
@@ -371,8 +370,7 @@ def window_operator(
             the trigger cannot, or there is neither a window function nor a reduce or aggregate function.
     """
     _check_kind(assigner, WindowAssigner, "a window assigner")
-    window_type = assigner.get_window_serializer()
-    _check_kind(window_type, TypeInformation, f"a type of the windows of {assigner!r}")
+    _check_kind(assigner.get_window_serializer(), TypeInformation, f"a type of the windows of {assigner!r}")
     if trigger is None:
         trigger = assigner.get_default_trigger(None)
     _check_kind(trigger, Trigger, "a trigger")

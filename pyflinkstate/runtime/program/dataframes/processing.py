@@ -319,8 +319,7 @@ def _streaming(
             _readers[path].forget()
         _readers[path] = queries
         queries.hold()
-    query = KeyedProcessQuery(client, read[0], options.job_name)
-    add_query(query, partial(_tell, readers, options.job_name))
+    add_query(KeyedProcessQuery(client, read[0], options.job_name), partial(_tell, readers, options.job_name))
     return frames
 
 
@@ -372,8 +371,9 @@ class _MapStep(KeyedStep):
 
     def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
         operator: KeyedMap = self.function  # type: ignore[assignment]
-        name = name_of(operator.function, "keyed_map")
-        return keyed.stateful((keyed.as_input(), *initial), operator, name, None)
+        return keyed.stateful(
+            (keyed.as_input(), *initial), operator, name_of(operator.function, "keyed_map"), None
+        )
 
 
 def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | None:
