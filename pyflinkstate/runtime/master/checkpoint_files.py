@@ -243,8 +243,9 @@ class SharedStateRegistry:
 
     def needed(self) -> set[str]:
         """Return the shared files that must stay."""
-        on_the_way = shared_files(map(OperatorSubtaskState, self._materialized.values()))
-        return on_the_way.union(self._superseded, *self._files.values())
+        return shared_files(map(OperatorSubtaskState, self._materialized.values())).union(
+            self._superseded, *self._files.values()
+        )
 
 
 def _files_of(metadata: CheckpointMetadata) -> set[str]:

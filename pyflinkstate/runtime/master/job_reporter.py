@@ -261,8 +261,9 @@ class JobReporter:
 
     def epoch_prepared(self, epoch: int, duration_ms: int, restarts: int, watermarks: dict[str, int]) -> None:
         """Tell of an epoch whose output is prepared."""
-        records = sum(self.accumulators.of_epoch(epoch, name) for name in self._read)
-        stats = EpochStats(epoch, records, duration_ms, restarts)
+        stats = EpochStats(
+            epoch, sum(self.accumulators.of_epoch(epoch, name) for name in self._read), duration_ms, restarts
+        )
         self.log.epoch_ended(epoch)
         tell_each(self._listeners, lambda one: one.on_epoch(stats))
         if self._observers:

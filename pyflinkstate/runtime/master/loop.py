@@ -256,8 +256,11 @@ class Job:
     def result(self) -> JobExecutionResult:
         """Return what is known about the job so far."""
         checkpoints = self._actions.checkpoints
-        history = () if checkpoints is None else tuple(checkpoints.history)
-        return self._reporter.result(self._machine.epoch, self._machine.attempt, history)
+        return self._reporter.result(
+            self._machine.epoch,
+            self._machine.attempt,
+            () if checkpoints is None else tuple(checkpoints.history),
+        )
 
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""

@@ -83,8 +83,10 @@ class EventTimeTracker:
     def progress(self) -> EventTimeProgress:
         """Return what the tasks of the next epoch must know about event time."""
         now_ms = self._now_ms()
-        idle = frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms))
-        return EventTimeProgress(self._at, idle)
+        return EventTimeProgress(
+            self._at,
+            frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms)),
+        )
 
     def report(self, report: TaskReport) -> None:
         """Record the watermarks at the end of a task."""

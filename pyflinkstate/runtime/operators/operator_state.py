@@ -76,10 +76,6 @@ class StreamOperatorState:
         self.raw_keyed = tuple(read_raw_keyed_state(assignment.raw_keyed, self.keyed.key_group_range, reader))
         self.raw_operator = tuple(read_raw_operator_state(assignment.raw_operator, reader))
 
-    def forget_raw_state(self) -> None:
-        """Drop restored raw state, which the function can no longer read."""
-        self.raw_keyed = self.raw_operator = ()
-
     def raw_outputs(self) -> RawOutputs:
         """Return new, empty outputs for one snapshot."""
         return RawOutputs(RawKeyedStateBuffer(self.keyed.key_group_range), RawOperatorStateBuffer())

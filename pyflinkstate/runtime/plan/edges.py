@@ -81,13 +81,10 @@ class Edges:
 
         If several partitioners follow each other, the last one counts.
         """
-        for edge in in_order([Edge(parent)], self._unknown_within):
+        for edge in in_order([Edge(parent)], lambda edge: [] if edge in self._known else _within(edge)):
             if edge not in self._known:
                 self._known[edge] = self._merged(edge)
         return self._known[Edge(parent)]
-
-    def _unknown_within(self, edge: Edge) -> list[Edge]:
-        return [] if edge in self._known else _within(edge)
 
     def _merged(self, edge: Edge) -> dict[Edge, int]:
         if not isinstance(edge.node, (UnionNode, PartitionNode)):

@@ -215,8 +215,10 @@ class JobPlan:
         """Yield the branches of one edge to an input; a user's partitioner is the last operator."""
         is_custom = one.partitioning is Partitioning.CUSTOM and edge.partition is not None
         last = edge.partition.operators(parallelism) if is_custom else []  # type: ignore[union-attr]
-        for branch in self._ways(edge.node, (*copying(copies), *last)):
-            yield attrs.evolve(branch, input=one, input_number=number)
+        yield from (
+            attrs.evolve(branch, input=one, input_number=number)
+            for branch in self._ways(edge.node, (*copying(copies), *last))
+        )
 
     def _read(
         self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
@@ -351,13 +353,12 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     exchanges = Exchanges(keyed_parallelism, edges, parallelism, max_parallelism)
     for node in nodes:
         exchanges.settle(node)
-    shared = _shared(nodes, edges)
     return JobPlan(
         _all_sources(sources),
         tuple(sinks),
         operators,
         sources,
-        shared,
+        _shared(nodes, edges),
         tuple(exchanges.made),
         frozenset(exchanges.rebalanced),
     )
@@ -426,8 +427,9 @@ def _settle(
     chosen_max = node.max_parallelism or max_parallelism
     own_max = chosen_max or default_max_parallelism(own_parallelism)
     check_parallelism(own_parallelism, own_max)
-    operator_id = node.uid or f"{node.name}-{number}"
-    return SettledOperator(operator_id, node.name, node, own_parallelism, own_max, chosen_max is not None)
+    return SettledOperator(
+        node.uid or f"{node.name}-{number}", node.name, node, own_parallelism, own_max, chosen_max is not None
+    )
 
 
 def _check_unique(what: str, ids: list[str]) -> None:

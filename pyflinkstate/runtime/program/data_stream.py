@@ -253,9 +253,11 @@ class DataStream(Generic[T_co]):
                 f"connected streams have them"
             )
         assert isinstance(self._node, (StatefulNode, ChainNode))
-        name = f"{self._node.name} {output_tag.tag_id}"
         return DataStream(
-            self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
+            self._env,
+            SideOutputNode(
+                self._node, output_tag.tag_id, f"{self._node.name} {output_tag.tag_id}", output_tag.type_info
+            ),
         )
 
     def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
@@ -507,8 +509,11 @@ class DataStream(Generic[T_co]):
         """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
         if not isinstance(sink, Sink):
             raise ConfigurationError(f"sink_to() takes a sink, such as FileSink(directory), not {sink!r}")
-        parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
-        node = SinkNode(parent, sink, f"{type(sink).__name__}")
+        node = SinkNode(
+            self._as_text() if isinstance(sink, RowFormatFileSink) else self._node,
+            sink,
+            f"{type(sink).__name__}",
+        )
         self._env.jobs.add_sink_node(node)
         return DataStreamSink(node)
 

@@ -119,8 +119,9 @@ def query_source(
         )
 
     def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-        handle = streaming_queries.batch_handler(process_batch)
-        writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
+        writer = sdf.writeStream.foreachBatch(streaming_queries.batch_handler(process_batch)).option(
+            "checkpointLocation", location()
+        )
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def open_log() -> QueryLog:

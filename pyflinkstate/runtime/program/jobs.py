@@ -189,9 +189,11 @@ class Monitoring:
         monitor, directory = self._started(), self.settings.checkpoints.checkpoint_directory()
         if monitor is None:
             return None
-        if directory is None or not self.settings.keeps_journal:
-            return monitor.observe(None)
-        return monitor.observe(directory.checkpoint_path)
+        return (
+            monitor.observe(None)
+            if directory is None or not self.settings.keeps_journal
+            else monitor.observe(directory.checkpoint_path)
+        )
 
     def attach(self, observer: JobObserver | None, job: Job) -> None:
         """Let the page steer the job of an observer."""

@@ -141,8 +141,10 @@ class _ParquetEncoder(_Encoder):
         ]
         if self._schema is None:
             return pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
-        arrays = [_lossless(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
-        return pa.table(arrays, schema=self._schema)
+        return pa.table(
+            [_lossless(values, field.type) for values, field in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        )
 
     def close(self) -> None:
         if self._writer is not None:

@@ -279,8 +279,10 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
         with self._area.guarded(f"prepare epoch {epoch}"):
             if results:
                 self._area.sync(self._area.path("pending", f"epoch={epoch}"), self._area.path("pending"))
-                name = f"epoch={epoch}-{uuid.uuid4().hex[:8]}"
-                self._area.write_file(self._area.path("prepared", name), json.dumps(sorted(results)).encode())
+                self._area.write_file(
+                    self._area.path("prepared", f"epoch={epoch}-{uuid.uuid4().hex[:8]}"),
+                    json.dumps(sorted(results)).encode(),
+                )
 
     def _area_of(self, job_id: str) -> RunArea:
         own = f"{self._root}/{OWN_FOLDER}/{job_id}"

@@ -164,8 +164,11 @@ def _memory_of_process() -> tuple[int, int]:
 
 def available_room() -> Room | None:
     """Return the room of the host, or of a container or limit with less to spare; None if it is unknown."""
-    rooms = (*_of_containers(), _of_host(), _of_address_space())
-    return min((room for room in rooms if room is not None), key=Room.spare_bytes, default=None)
+    return min(
+        (room for room in (*_of_containers(), _of_host(), _of_address_space()) if room is not None),
+        key=Room.spare_bytes,
+        default=None,
+    )
 
 
 def _of_host() -> Room | None:

@@ -200,16 +200,20 @@ class SlotService:
             return self._stale(begin, f"it processes epoch {self._epoch.epoch}")
         if self._epoch is not None:
             return EpochRefused(SlotBusyError(f"slot {self._slot}: another task is feeding it"))
-        if self._version != begin.epoch - 1:
-            return self._stale(begin, f"it is at version {self._version}", self._version == begin.epoch)
-        return None
+        return (
+            self._stale(begin, f"it is at version {self._version}", self._version == begin.epoch)
+            if self._version != begin.epoch - 1
+            else None
+        )
 
     def _stale(self, begin: BeginEpoch, reason: str, is_applied: bool = False) -> EpochRefused:
-        error = StaleSlotError(
-            f"slot {self._slot} cannot take epoch {begin.epoch}: {reason}; the job restarts "
-            f"from its last checkpoint"
+        return EpochRefused(
+            StaleSlotError(
+                f"slot {self._slot} cannot take epoch {begin.epoch}: {reason}; the job restarts "
+                f"from its last checkpoint"
+            ),
+            is_applied,
         )
-        return EpochRefused(error, is_applied)
 
     def process(self, data: bytes) -> Iterator[bytes]:
         """Process one frame and yield frames of its results, if there are any.

@@ -203,8 +203,7 @@ class TextLines:
     def read(self, path: str, _: Reject) -> Iterator[str]:
         """See :class:`RecordFormat`."""
         with _naming(path), _open_text(path, self.charset_name, "replace", None) as lines:
-            for line in lines:
-                yield line.removesuffix("\n")
+            yield from (line.removesuffix("\n") for line in lines)
 
 
 @attrs.frozen

@@ -303,8 +303,9 @@ class RateSource(Source):
 
 def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
     start_ms, rate, begin, stop = split
-    for value in range(begin, stop):
-        yield {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
+    yield from (
+        {"timestamp_ms": start_ms + value * 1000 // rate, "value": value} for value in range(begin, stop)
+    )
 
 
 #: The default length of a sequence of numbers in one epoch.

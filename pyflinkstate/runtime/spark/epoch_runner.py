@@ -154,9 +154,11 @@ class SparkRunner(EpochRunner):
             return None
         if (error := self._application.gone(self._description)) is not None:
             return error
-        if self._thread.is_alive():
-            return None
-        return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
+        return (
+            None
+            if self._thread.is_alive()
+            else SparkJobError(f"{self._description}: the thread that ran it ended without a result")
+        )
 
     def gone(self) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`: the JVM has ended, or the context was stopped."""
@@ -249,8 +251,9 @@ class SparkRunner(EpochRunner):
         return []
 
     def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
-        task = self._files.prepared(StartSlotsTask(link))
-        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(WorkerTask(task)))
+        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(
+            OfThisVersion(WorkerTask(self._files.prepared(StartSlotsTask(link))))
+        )
         started.ctx = self._new_view()  # type: ignore[assignment]
         started.collect()
 

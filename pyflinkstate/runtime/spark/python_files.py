@@ -200,7 +200,7 @@ class PythonFiles:
 
     def _shipped(self, archive: Path, name: str) -> str:
         """Have Spark unpack an archive, and return the name of the folder: another one for other content."""
-        target = f"{name}-{_digest(archive)}"
+        target = f"{name}-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
         copy = kept_folder() / f"{target}.zip"
         if not copy.exists():
             shutil.copy(archive, copy)
@@ -246,7 +246,3 @@ def _existing(method: str, path: AnyPath) -> Path:
     if not file.exists():
         raise ConfigurationError(f"{method}(): there is no {path}")
     return file
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

@@ -64,8 +64,11 @@ class _RowReader:
 
     def read(self, batch: pa.RecordBatch) -> list[Record]:
         """Return the rows of a batch."""
-        columns = [read(column) for read, column in zip(self.readers, batch.columns, strict=True)]
-        return _rows(columns, batch.num_rows, self._make)
+        return _rows(
+            [read(column) for read, column in zip(self.readers, batch.columns, strict=True)],
+            batch.num_rows,
+            self._make,
+        )
 
 
 #: It is made once in a process.

@@ -173,8 +173,10 @@ class RowColumns:
         return list(zip(*rows, strict=True))
 
     def _made(self, columns: Iterable[Sequence[Any]]) -> pa.RecordBatch:
-        arrays = [column.build(values) for column, values in zip(self._columns, columns, strict=True)]
-        return pa.record_batch(arrays, schema=self.arrow)
+        return pa.record_batch(
+            [column.build(values) for column, values in zip(self._columns, columns, strict=True)],
+            schema=self.arrow,
+        )
 
     def _checked_batch(self, rows: Sequence[Record]) -> pa.RecordBatch:
         fitting = [self._fitting(row) for row in rows]
@@ -348,8 +350,10 @@ class _Decode:
 
     def __call__(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = self.columns.arrow
-        for data in chain.from_iterable(frame.column(0) for frame in frames):
-            yield pa.ipc.read_record_batch(data.as_buffer(), schema)
+        yield from (
+            pa.ipc.read_record_batch(data.as_buffer(), schema)
+            for data in chain.from_iterable(frame.column(0) for frame in frames)
+        )
 
 
 def can_make_dataframes() -> bool:

@@ -214,8 +214,11 @@ class CheckpointFolders:
 
     def shared_paths(self, job_id: str) -> set[str]:
         """Return the paths of all shared files of a job, as in their handles."""
-        found = self._list(f"{self._root}/{job_id}/{SHARED_FOLDER}")
-        return {f"{SHARED_PREFIX}{info.base_name}" for info in found if is_file_name(info.base_name)}
+        return {
+            f"{SHARED_PREFIX}{info.base_name}"
+            for info in self._list(f"{self._root}/{job_id}/{SHARED_FOLDER}")
+            if is_file_name(info.base_name)
+        }
 
     def write_history(self, job_id: str, history: list[JsonObject]) -> None:
         """Write the statistics of the job's checkpoints as JSON, for people and tools."""
@@ -252,8 +255,11 @@ class CheckpointFolders:
                     self._fs.delete_file(f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{number}")
 
     def _planned_epochs(self, job_id: str) -> list[int]:
-        found = self._list(f"{self._root}/{job_id}/{OFFSETS_FOLDER}")
-        return sorted(int(info.base_name) for info in found if info.base_name.isdecimal())
+        return sorted(
+            int(info.base_name)
+            for info in self._list(f"{self._root}/{job_id}/{OFFSETS_FOLDER}")
+            if info.base_name.isdecimal()
+        )
 
     def checkpoint_ids(self, job_id: str) -> list[int]:
         """Return the ids of all checkpoint folders of a job, completed or not, in order."""
@@ -484,8 +490,11 @@ class CheckpointFolders:
 
     def superseded(self, job_id: str) -> list[str]:
         """Return the URIs of the checkpoints of a job that were set aside."""
-        names = self._names(f"{self._root}/{job_id}")
-        return [child_uri(self.uri, job_id, name) for name in names if _SUPERSEDED_FOLDER.fullmatch(name)]
+        return [
+            child_uri(self.uri, job_id, name)
+            for name in self._names(f"{self._root}/{job_id}")
+            if _SUPERSEDED_FOLDER.fullmatch(name)
+        ]
 
     # --- locations ------------------------------------------------------------------------------
 

@@ -39,9 +39,11 @@ from pyflinkstate.api import ArrowObject
 
 def reason_of(error: BaseException) -> str:
     """Return the message of an error and, if it is about permissions, the refused user and host."""
-    if not isinstance(error, PermissionError):
-        return str(error)
-    return f"{error} (refused to user {_user()} on host {socket.gethostname()})"
+    return (
+        f"{error} (refused to user {_user()} on host {socket.gethostname()})"
+        if isinstance(error, PermissionError)
+        else str(error)
+    )
 
 
 def _user() -> str:

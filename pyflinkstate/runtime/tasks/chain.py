@@ -190,8 +190,7 @@ class Chain:
         """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
         parts = records.parts() if isinstance(records, FramedRecords) else (records,)
         with self.opened(number is None):
-            for part in parts:
-                yield self.through(part, number)
+            yield from (self.through(part, number) for part in parts)
 
     def run_timed(
         self, records: Records | BatchedRecords | FramedRecords, have_timestamps: bool
@@ -241,9 +240,11 @@ class Chain:
         With ``number``, only the first ``number`` operators process records.
         """
         steps = [*zip(self._opened[:number], self._links[:number], strict=True)]
-        if len(steps) <= MAX_NESTED:
-            return _nested(steps, records)
-        return _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
+        return (
+            _nested(steps, records)
+            if len(steps) <= MAX_NESTED
+            else _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
+        )
 
     def close(self) -> None:
         """Close the functions that were opened, in order. An error that it raises is ready to be reported."""

@@ -157,8 +157,11 @@ class Router:
         split, subtasks = self.splitter(partition), range(self.parallelism)
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
         silent, opening = self.event_time.is_idle, time.watermark
-        first = FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle)
-        yield from self._signal(partition, 0, first)
+        yield from self._signal(
+            partition,
+            0,
+            FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle),
+        )
         number, told = 0, opening
         while True:
             batch, timestamps = records.take(cutter)
@@ -184,8 +187,9 @@ class Router:
         """Yield a frame without records for each subtask."""
         data = attrs.evolve(_NOTHING, time=at, input=self.input).encode()
         place = self._place(partition, number)
-        for subtask in range(self.parallelism):
-            yield (subtask, *place[:3], place[3] * MAX_PARTS), data
+        yield from (
+            ((subtask, *place[:3], place[3] * MAX_PARTS), data) for subtask in range(self.parallelism)
+        )
 
     def _place(self, partition: int, number: int) -> tuple[int, int, int, int]:
         """Return where a frame is in the order of all: openings, then broadcast frames, then the others."""
@@ -201,10 +205,11 @@ class Router:
         if self.partitioning is Partitioning.CUSTOM:
             return self._split_pairs
         if self.partitioning in _SPREADS:
-            sender = Sender(
-                self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism
+            spread = _SPREADS[self.partitioning](
+                Sender(
+                    self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism
+                )
             )
-            spread = _SPREADS[self.partitioning](sender)
             return lambda batch, timestamps=None: self._split_by(spread(len(batch)), batch, timestamps)
         if self.partitioning is Partitioning.FORWARD:
             subtasks: Sequence[int] = (partition % self.parallelism,)

@@ -50,9 +50,11 @@ class StageTask:
 
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
-        if self.chain.event_time is None:
-            return _untimed(running.run(), running.chain, self.stage_id, cutter)
-        return _timed(running.run_timed(), running, self.stage_id, cutter)
+        return (
+            _untimed(running.run(), running.chain, self.stage_id, cutter)
+            if self.chain.event_time is None
+            else _timed(running.run_timed(), running, self.stage_id, cutter)
+        )
 
 
 def _has_side_outputs(task: ChainTask) -> bool:
@@ -61,8 +63,9 @@ def _has_side_outputs(task: ChainTask) -> bool:
 
 def _untimed(records: Iterator[Record], made: Chain, place: str, cutter: FrameCutter) -> Iterator[bytes]:
     while values := cutter.take(records):
-        main = _main_only(values, values) if made.side else values
-        yield from cutter.encode(ValuesFrame(main, side=made.take_side()), place)
+        yield from cutter.encode(
+            ValuesFrame(_main_only(values, values) if made.side else values, side=made.take_side()), place
+        )
 
 
 def _main_only(values: Sequence[Record], column: Sequence[Any]) -> list[Any]:
@@ -272,10 +275,12 @@ class _RunningStage:
         self._merger.advance(FrameTime(number, 0, watermark, event, self._idleness[number].after(frame)))
 
     def _encoded(self, frame: ValuesFrame, opening: int | None) -> Iterator[bytes]:
-        told = attrs.evolve(
-            frame, watermark=self._merger.watermark, is_idle=self._merger.is_idle, opening=opening
+        return self._cutter.encode(
+            attrs.evolve(
+                frame, watermark=self._merger.watermark, is_idle=self._merger.is_idle, opening=opening
+            ),
+            self.stage.stage_id,
         )
-        return self._cutter.encode(told, self.stage.stage_id)
 
 
 @attrs.frozen

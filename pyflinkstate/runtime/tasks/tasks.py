@@ -258,9 +258,11 @@ class ChainTask:
 
     def _read(self, stream: Iterable[Record]) -> Iterator[Record] | BatchedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
-        if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]:
-            return BatchedRecords(stream)
-        return self._single(stream)
+        return (
+            BatchedRecords(stream)
+            if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]
+            else self._single(stream)
+        )
 
 
 @attrs.frozen
@@ -441,6 +443,9 @@ class SinkTask:
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[Record]:
         content: dict[str, Any] = {}
         with self.chain.link.reporting(f"{self.sink_id}[{partition}]", content) as counts:
-            records = self.chain.records(partition, stream, counts)
-            looked_at = iter(self.chain.link.looked_at(records, of_record, self.stream, content))
+            looked_at = iter(
+                self.chain.link.looked_at(
+                    self.chain.records(partition, stream, counts), of_record, self.stream, content
+                )
+            )
             yield from self.writer.write(self.first + partition, looked_at)

@@ -101,8 +101,7 @@ class ColumnBatch(Sequence[Record]):
     def parts(self, max_records: int, max_bytes: int) -> Iterator[ColumnBatch]:
         """Yield the records in parts, each with at most the given numbers of records and, roughly, bytes."""
         step = max(1, min(max_records, len(self) * max_bytes // max(1, self.size_bytes)))
-        for start in range(0, len(self), step):
-            yield self.part(start, step)
+        yield from (self.part(start, step) for start in range(0, len(self), step))
 
 
 @attrs.frozen
@@ -313,9 +312,11 @@ def rough_size(value: Record, depth: int = 0) -> int:
         return 8
     if kind is tuple or kind is list:
         return _size_of_items(value, len(value), depth)
-    if isinstance(value, dict):
-        return _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
-    return _size_of_object(value, depth)
+    return (
+        _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
+        if isinstance(value, dict)
+        else _size_of_object(value, depth)
+    )
 
 
 def _size_of_items(items: Record, number: int, depth: int) -> int:
@@ -331,9 +332,11 @@ def _size_of_object(value: Record, depth: int) -> int:
     if type(size) is int:
         return size
     slots = getattr(type(value), "__slots__", ())
-    if slots and not isinstance(slots, str):
-        return sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
-    return sys.getsizeof(value)
+    return (
+        sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
+        if slots and not isinstance(slots, str)
+        else sys.getsizeof(value)
+    )
 
 
 class FrameCutter:

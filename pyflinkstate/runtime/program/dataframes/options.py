@@ -298,8 +298,11 @@ class JobOptions:
             ConfigurationError: it is not a Spark DataFrame, or an option is missing or would have no effect.
         """
         check_text("job_name", self.job_name)
-        is_grouped = type(df).__name__ == "GroupedData"
-        check_dataframe(self.call, df, "give the columns that it is grouped by as key=" if is_grouped else "")
+        check_dataframe(
+            self.call,
+            df,
+            "give the columns that it is grouped by as key=" if type(df).__name__ == "GroupedData" else "",
+        )
         output_mode = self.given.get("output_mode", "append")
         if output_mode.lower() not in _OUTPUT_MODES:
             raise ConfigurationError(
