@@ -83,8 +83,11 @@ class EpochRequest:
         if not self.plan.uses_event_time:
             return None
         assigners = [operator.assigner_id for operator in branch.operators if operator.assigner_id]
-        is_idle = bool(assigners) and assigners[-1] in self.event_time.idle
-        return EventTimeSettings(self._ends(branch.stage), is_idle, self.event_time.watermarks)
+        return EventTimeSettings(
+            self._ends(branch.stage),
+            bool(assigners) and assigners[-1] in self.event_time.idle,
+            self.event_time.watermarks,
+        )
 
     def _ends(self, stage: Stage) -> bool:
         if self.is_final:

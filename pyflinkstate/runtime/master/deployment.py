@@ -234,8 +234,9 @@ def fit(
             )
     for operator in plan.operators:
         _check_raw_state(operator, metadata, where)
-    operators = tuple(_with_max_parallelism(operator, metadata, where) for operator in plan.operators)
-    return attrs.evolve(plan, operators=operators)
+    return attrs.evolve(
+        plan, operators=tuple(_with_max_parallelism(operator, metadata, where) for operator in plan.operators)
+    )
 
 
 def _check_raw_state(operator: SettledOperator, metadata: CheckpointMetadata, where: str) -> None:

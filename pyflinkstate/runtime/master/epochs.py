@@ -87,8 +87,9 @@ class Epoch:
     @property
     def is_final(self) -> bool:
         """Whether event time ends with it."""
-        is_drained = self.savepoint is not None and self.savepoint.stops_job and self.savepoint.drains
-        return self.step.is_last or is_drained
+        return self.step.is_last or (
+            self.savepoint is not None and self.savepoint.stops_job and self.savepoint.drains
+        )
 
     @property
     def ends_job(self) -> bool:

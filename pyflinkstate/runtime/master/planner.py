@@ -83,8 +83,10 @@ class EventTimeTracker:
     def progress(self) -> EventTimeProgress:
         """Return what the tasks of the next epoch must know about event time."""
         now_ms = self._now_ms()
-        idle = frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms))
-        return EventTimeProgress(self._at, idle)
+        return EventTimeProgress(
+            self._at,
+            frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms)),
+        )
 
     def report(self, report: TaskReport) -> None:
         """Record the watermarks at the end of a task."""
@@ -103,8 +105,11 @@ class EventTimeTracker:
             self._at[name] = max(min(found), self._at.get(name, min(found)))
             if name in self._last_record_ms:
                 self._last_record_ms[name] = self._now_ms()
-        known = self._at.items()
-        return {name: watermark for name, watermark in known if NO_WATERMARK < watermark < MAX_WATERMARK}
+        return {
+            name: watermark
+            for name, watermark in self._at.items()
+            if NO_WATERMARK < watermark < MAX_WATERMARK
+        }
 
 
 @attrs.frozen

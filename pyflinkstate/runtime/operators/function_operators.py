@@ -289,8 +289,9 @@ class _WritableContext(_BroadcastContext, KeyedBroadcastProcessFunction.Context)
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor, function: Callable[[Key, AnyState], None]
     ) -> None:
-        backend = self._runtime_context.keyed_backend(state_descriptor)
-        backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function)
+        self._runtime_context.keyed_backend(state_descriptor).apply_to_all_keys(
+            VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function
+        )
 
 
 class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerContext):

@@ -147,8 +147,9 @@ class FieldReduce(_FieldFunction):
     def reduce(self, value1: Any, value2: Any) -> Record:
         if not has_fields(value1):
             return self._combine(self._field(value1), value2)
-        combined = self._combine(value1[self._position], value2[self._position])
-        return _replaced(value1, self._position, combined)
+        return _replaced(
+            value1, self._position, self._combine(value1[self._position], value2[self._position])
+        )
 
 
 class RecordChoice(_FieldFunction):

@@ -113,7 +113,7 @@ class KeyedSubtask:
         if isinstance(self._function, CheckpointedFunction):
             with failures_of(self._name, "in initialize_state()"):
                 self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
-        self.state.forget_raw_state()
+        self.state.raw_keyed = self.state.raw_operator = ()  # the function can no longer read it
         setup = OperatorSetup(
             self._runtime_context, self.backend, self._time, self.state.operator, self._new_event_loop
         )
@@ -210,8 +210,9 @@ class KeyedSubtask:
         except GeneratorExit:
             raise
         except BaseException as error:
-            key = self.backend.key_context.key
-            raise user_failure(error, self._name, NoRecord("at the end of an epoch"), key) from error
+            raise user_failure(
+                error, self._name, NoRecord("at the end of an epoch"), self.backend.key_context.key
+            ) from error
         self.backend.clear_current_key()
 
     def fire_timers(self, output: Output) -> None:
@@ -234,8 +235,9 @@ class KeyedSubtask:
         elif domain is TimeDomain.EVENT_TIME:
             self._fire_one_by_one(operator.take_event_time, until_ms, operator.on_event_time, output)
         else:
-            take = operator.take_processing_time
-            self._fire_one_by_one(take, until_ms, operator.on_processing_time, output)
+            self._fire_one_by_one(
+                operator.take_processing_time, until_ms, operator.on_processing_time, output
+            )
         self.backend.clear_current_key()
 
     def _fire_in_loop(
@@ -309,8 +311,9 @@ class KeyedSubtask:
         futures = self.state.snapshot(outputs, streams, shared, changes)
         if changes is None:
             return SubtaskSnapshot(futures)
-        full = self.state.full_snapshot(shared) if checkpoint.materialize else None
-        return SubtaskSnapshot(futures, checkpoint.base_id, full)
+        return SubtaskSnapshot(
+            futures, checkpoint.base_id, self.state.full_snapshot(shared) if checkpoint.materialize else None
+        )
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
         """Notify the function if it is a ``CheckpointListener``."""

@@ -140,9 +140,11 @@ class Assigner:
     @property
     def id(self) -> str:
         """Its id in checkpoints, which stays if a source with a uid changes its place in the program."""
-        if self.source is None or self.source.uid is None:
-            return self.place
-        return self._of_source + self.source.uid
+        return (
+            self.place
+            if self.source is None or self.source.uid is None
+            else self._of_source + self.source.uid
+        )
 
     @property
     def place(self) -> str:
@@ -182,8 +184,10 @@ class ChainNode:
         check = output_check(self)
         isolates = not check or self.output_type is None or not rebuilds(self.output_type)
         assigner_id = "" if self.assigner is None else self.assigner.id
-        own = ChainedOperator(self.kind, self.name, self.function, has_side_outputs, assigner_id, isolates)
-        return [own, *check]
+        return [
+            ChainedOperator(self.kind, self.name, self.function, has_side_outputs, assigner_id, isolates),
+            *check,
+        ]
 
 
 @attrs.define(eq=False)
@@ -340,6 +344,4 @@ def parents_of(node: Node) -> tuple[Node, ...]:
         return ()
     if isinstance(node, UnionNode):
         return node.parents
-    if isinstance(node, StatefulNode):
-        return tuple(one.parent for one in node.inputs())
-    return (node.parent,)
+    return tuple(one.parent for one in node.inputs()) if isinstance(node, StatefulNode) else (node.parent,)

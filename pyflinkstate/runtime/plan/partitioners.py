@@ -53,14 +53,14 @@ class Sender:
 
 def rebalance(sender: Sender) -> Spread:
     """Return all subtasks in turn (Flink's ``RebalancePartitioner``)."""
-    first = sender.epoch - 1 + sender.branch + sender.partition
-    return _in_turns(range(sender.parallelism), first)
+    return _in_turns(range(sender.parallelism), sender.epoch - 1 + sender.branch + sender.partition)
 
 
 def rescale(sender: Sender) -> Spread:
     """Return in turn the subtasks that belong to the partition (``RescalePartitioner``)."""
-    subtasks = rescale_targets(sender.partition, sender.partitions, sender.parallelism)
-    return _in_turns(subtasks, sender.epoch - 1)
+    return _in_turns(
+        rescale_targets(sender.partition, sender.partitions, sender.parallelism), sender.epoch - 1
+    )
 
 
 def shuffle(sender: Sender) -> Spread:

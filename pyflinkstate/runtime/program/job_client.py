@@ -238,8 +238,10 @@ class JobClient:
             forget(self._job)
 
     def _repr_html_(self) -> str:
-        status = notebook.facts(f"job {self._job.name}", [("status", self._job.status.name)])
-        return status + self._job.result()._repr_html_()
+        return (
+            notebook.facts(f"job {self._job.name}", [("status", self._job.status.name)])
+            + self._job.result()._repr_html_()
+        )
 
     def get_job_id(self) -> JobID:
         """Return the job's id."""

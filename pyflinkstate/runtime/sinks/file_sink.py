@@ -136,12 +136,15 @@ class _ParquetEncoder(_Encoder):
             names = list(records[0])
         if not names:
             raise ValueError("records for Parquet must be dicts with fields, or the sink needs columns")
-        rows = [_fields(record, names) for record in records]
-        columns = [list(column) for column in zip(*rows, strict=True)]
+        columns = [
+            list(column) for column in zip(*[_fields(record, names) for record in records], strict=True)
+        ]
         if self._schema is None:
             return pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
-        arrays = [_lossless(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
-        return pa.table(arrays, schema=self._schema)
+        return pa.table(
+            [_lossless(values, field.type) for values, field in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        )
 
     def close(self) -> None:
         if self._writer is not None:

@@ -175,8 +175,7 @@ class FrameWriter:
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`."""
-        for frame in frames_of(records, "sink"):
-            yield partition, frame
+        yield from ((partition, frame) for frame in frames_of(records, "sink"))
 
 
 class DriverSink:

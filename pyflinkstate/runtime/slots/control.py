@@ -196,7 +196,8 @@ class SlotRegistry:
                 if last_s is not None and self._now_s() - last_s >= timeout_s:
                     silent.append(slot_id)
                 else:
-                    _try_send(slot.connection, Heartbeat())
+                    with contextlib.suppress(OSError):
+                        slot.connection.try_send(Heartbeat())
         return silent
 
     def cut_off(self, slot_id: SlotId) -> None:
@@ -264,11 +265,6 @@ def _send(connection: Channel, message: object) -> None:
     """Send a message; if the peer is gone, the thread that reads the connection will notice."""
     with contextlib.suppress(OSError):
         connection.send(message)
-
-
-def _try_send(connection: Channel, message: object) -> None:
-    with contextlib.suppress(OSError):
-        connection.try_send(message)
 
 
 class ControlServer:

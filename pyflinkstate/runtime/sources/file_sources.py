@@ -72,8 +72,9 @@ class SeenFiles:
 
     def encode(self) -> str:
         """Return a string for a position."""
-        entries = (digest + size.to_bytes(_SIZE_BYTES, "big") for digest, size in self.sizes.items())
-        return base64.b64encode(b"".join(entries)).decode("ascii")
+        return base64.b64encode(
+            b"".join(digest + size.to_bytes(_SIZE_BYTES, "big") for digest, size in self.sizes.items())
+        ).decode("ascii")
 
     @classmethod
     def decode(cls, text: str) -> SeenFiles:
@@ -92,8 +93,7 @@ class SeenFiles:
             raise IncompatibleCheckpointError(
                 f"the list of files in the source position is truncated; {_REMEDY}"
             )
-        starts = range(0, len(data), _ENTRY_BYTES)
-        entries = (data[start : start + _ENTRY_BYTES] for start in starts)
+        entries = (data[start : start + _ENTRY_BYTES] for start in range(0, len(data), _ENTRY_BYTES))
         return cls({entry[:_DIGEST_BYTES]: int.from_bytes(entry[_DIGEST_BYTES:], "big") for entry in entries})
 
 
@@ -153,9 +153,11 @@ class DirectorySource(Source):
         listing = self._listing()
         for name, size in end["files"]:
             self._check_unchanged(name, size, listing.get(name))
-        is_fresh = type(self.record_format) in FORMATS.values()
-        splits = [self._path_of(name) for name, _ in end["files"]]
-        return SplitEpoch(splits, self.record_format.read, is_fresh)
+        return SplitEpoch(
+            [self._path_of(name) for name, _ in end["files"]],
+            self.record_format.read,
+            type(self.record_format) in FORMATS.values(),
+        )
 
     def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Position:
         """Return an offset: the number of files read, those of the epoch that ends there, and all of them."""
@@ -217,8 +219,11 @@ class DirectorySource(Source):
         """Return the existing files in the order of their names, with their sizes in bytes."""
         with listing_errors(self.directory):
             file_system, path = open_file_system(self.directory)
-            infos = file_system.get_file_info(fs.FileSelector(path))
-            files = [(info.base_name, info.size) for info in infos if info.type == fs.FileType.File]
+            files = [
+                (info.base_name, info.size)
+                for info in file_system.get_file_info(fs.FileSelector(path))
+                if info.type == fs.FileType.File
+            ]
         return dict(sorted((name, size) for name, size in files if not name.startswith((".", "_"))))
 
 
@@ -317,8 +322,11 @@ def _files_of(path: str) -> Iterator[tuple[str, int]]:
         if info.type == fs.FileType.File:
             yield path, info.size
             return
-        infos = file_system.get_file_info(fs.FileSelector(root, recursive=True))
-        files = [(found.path, found.size) for found in infos if found.type == fs.FileType.File]
+        files = [
+            (found.path, found.size)
+            for found in file_system.get_file_info(fs.FileSelector(root, recursive=True))
+            if found.type == fs.FileType.File
+        ]
     for name, size in files:
         below = name[len(root) :].strip("/")
         if not any(part.startswith((".", "_")) for part in below.split("/")):
@@ -367,7 +375,10 @@ class FileSourceBuilder:
         where, interval = ", ".join(self._paths), self._interval
         if interval is None:
             return FileSource(where, self._format, paths=self._paths)
-        interval_ms = interval.to_milliseconds()
         return FileSource(
-            where, self._format, growing=True, paths=self._paths, discovery_interval_ms=interval_ms
+            where,
+            self._format,
+            growing=True,
+            paths=self._paths,
+            discovery_interval_ms=interval.to_milliseconds(),
         )

@@ -96,8 +96,7 @@ class SourceSet(Source):
 
     def had_no_uid(self, name: str, position: Position) -> bool:
         """Return whether a checkpoint has the position of a source that had no uid when it was taken."""
-        known = position if isinstance(position, dict) else {}
-        return _found_in(known, self._places).get(name, name) != name
+        return _found_in(position if isinstance(position, dict) else {}, self._places).get(name, name) != name
 
     def planned(self, ends: Mapping[int, Position]) -> dict[int, Position]:
         """Return the ends of epochs that earlier runs, maybe with other sources, have planned.
@@ -308,9 +307,11 @@ class SeededSource(Source):
 
     def latest_offset(self, start: JsonObject, whole: bool) -> Available:
         """See :class:`Source`."""
-        if UNREAD in start:
-            return Available(_without_mark(start), is_full=True)
-        return self._rest.latest_offset(start, whole)
+        return (
+            Available(_without_mark(start), is_full=True)
+            if UNREAD in start
+            else self._rest.latest_offset(start, whole)
+        )
 
     def plan(self, start: JsonObject, end: JsonObject) -> Epoch:
         """See :class:`Source`."""

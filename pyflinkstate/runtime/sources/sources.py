@@ -213,8 +213,7 @@ class CollectionSource(Source):
         """See :class:`Source`."""
         self.check_restored(start)
         length = len(self.records)
-        is_whole = whole and not self.is_cut
-        end = length if is_whole else min(start["index"] + self.records_per_epoch, length)
+        end = length if whole and not self.is_cut else min(start["index"] + self.records_per_epoch, length)
         return Available(self._offset(end), end == length, is_full=end < length)
 
     def plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> Epoch:
@@ -254,8 +253,7 @@ class RddSource(Source):
     def latest_offset(self, start: Mapping[str, int], whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
-        is_whole = whole and not self.is_cut
-        most = self.partitions if is_whole else self.partitions_per_epoch
+        most = self.partitions if whole and not self.is_cut else self.partitions_per_epoch
         end = min(start["partition"] + most, self.partitions)
         return Available(self._offset(end), end == self.partitions, is_full=end < self.partitions)
 
@@ -307,8 +305,9 @@ class RateSource(Source):
 
 def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
     start_ms, rate, begin, stop = split
-    for value in range(begin, stop):
-        yield {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
+    yield from (
+        {"timestamp_ms": start_ms + value * 1000 // rate, "value": value} for value in range(begin, stop)
+    )
 
 
 #: The default length of a sequence of numbers in one epoch.

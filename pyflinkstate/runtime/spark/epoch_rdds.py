@@ -386,6 +386,8 @@ def slots_rdd(context: SparkContext, slots: Sequence[SlotId]) -> RDD[Record]:
         locations = jvm.java.util.ArrayList()
         locations.add(executor.location())
         elements.add(jvm.scala.Tuple2(pickle.dumps(slot), to_seq(locations)))
-    class_tag = context._jsc.emptyRDD().classTag()
-    made = context._jsc.sc().makeRDD(to_seq(elements), class_tag)
-    return RDD(made.toJavaRDD(), context, context._unbatched_serializer)
+    return RDD(
+        context._jsc.sc().makeRDD(to_seq(elements), context._jsc.emptyRDD().classTag()).toJavaRDD(),
+        context,
+        context._unbatched_serializer,
+    )

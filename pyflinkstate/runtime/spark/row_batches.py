@@ -64,8 +64,11 @@ class _RowReader:
 
     def read(self, batch: pa.RecordBatch) -> list[Record]:
         """Return the rows of a batch."""
-        columns = [read(column) for read, column in zip(self.readers, batch.columns, strict=True)]
-        return _rows(columns, batch.num_rows, self._make)
+        return _rows(
+            [read(column) for read, column in zip(self.readers, batch.columns, strict=True)],
+            batch.num_rows,
+            self._make,
+        )
 
 
 #: It is made once in a process.
@@ -111,8 +114,7 @@ class RowBatch(ColumnBatch):
         """See :class:`ColumnBatch`: the timestamp is a column of a type that counts it."""
         if not isinstance(assigner, ColumnTimestamps):
             return None
-        place = _reader_of_rows(self._kind).names.index(assigner.column)
-        return _milliseconds(self._batch.column(place))
+        return _milliseconds(self._batch.column(_reader_of_rows(self._kind).names.index(assigner.column)))
 
     def take(self, order: npt.NDArray[np.int64]) -> RowBatch:
         """See :class:`ColumnBatch`."""
@@ -161,9 +163,11 @@ def as_milliseconds(value: Any) -> Any:
     """Return a moment or a day in milliseconds since 1970; what is neither, such as a number, as it is."""
     if isinstance(value, datetime.datetime):
         return math.floor(value.replace(microsecond=0).timestamp()) * 1000 + value.microsecond // 1000
-    if isinstance(value, datetime.date):
-        return as_milliseconds(datetime.datetime.combine(value, datetime.time()))
-    return value
+    return (
+        as_milliseconds(datetime.datetime.combine(value, datetime.time()))
+        if isinstance(value, datetime.date)
+        else value
+    )
 
 
 def _milliseconds(column: pa.Array) -> list[int] | None:
@@ -354,8 +358,7 @@ def _struct_reader(kind: sql.StructType) -> _Read:
     make = row_maker(tuple(kind.names))
 
     def read_rows(array: pa.Array) -> list[Any]:
-        columns = [read(array.field(place)) for place, read in enumerate(readers)]
-        return _rows(columns, len(array), make)
+        return _rows([read(array.field(place)) for place, read in enumerate(readers)], len(array), make)
 
     return read_rows
 

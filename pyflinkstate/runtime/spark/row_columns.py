@@ -301,8 +301,7 @@ def _map_builder(kind: sql.MapType, arrow: pa.DataType) -> _Build:
         there = [value or {} for value in values]
         keys = build_keys(list(chain.from_iterable(there)))
         items = build_items(list(chain.from_iterable(value.values() for value in there)))
-        fields = [arrow.key_field, arrow.item_field]
-        entries = pa.StructArray.from_arrays([keys, items], fields=fields)
+        entries = pa.StructArray.from_arrays([keys, items], fields=[arrow.key_field, arrow.item_field])
         return _nested(arrow, values, _offsets(values), [entries])
 
     return maps
@@ -315,8 +314,9 @@ def _struct_builder(kind: sql.StructType, arrow: pa.DataType) -> _Build:
     def structs(values: Sequence[object]) -> pa.Array:
         rows = [nothing if value is None else value for value in values]
         columns = list(zip(*rows, strict=True)) or [()] * len(builders)
-        built = [build(column) for build, column in zip(builders, columns, strict=True)]
-        return _nested(arrow, values, None, built)
+        return _nested(
+            arrow, values, None, [build(column) for build, column in zip(builders, columns, strict=True)]
+        )
 
     return structs
 
@@ -348,8 +348,10 @@ class _Decode:
 
     def __call__(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = self.columns.arrow
-        for data in chain.from_iterable(frame.column(0) for frame in frames):
-            yield pa.ipc.read_record_batch(data.as_buffer(), schema)
+        yield from (
+            pa.ipc.read_record_batch(data.as_buffer(), schema)
+            for data in chain.from_iterable(frame.column(0) for frame in frames)
+        )
 
 
 def can_make_dataframes() -> bool:
@@ -365,8 +367,9 @@ def dataframe_of(spark: SparkSession, batches: list[SparkObject], columns: RowCo
     """Return the rows of RDDs of batches that :class:`ArrowWriter` wrote."""
     if not batches:
         return spark.createDataFrame([], columns.schema)
-    frames = spark.sparkContext.union(batches).map(_in_a_row)
-    packed = spark.createDataFrame(frames, "batch binary", verifySchema=False)
+    packed = spark.createDataFrame(
+        spark.sparkContext.union(batches).map(_in_a_row), "batch binary", verifySchema=False
+    )
     return packed.mapInArrow(_Decode(columns), columns.schema)
 
 

@@ -275,9 +275,7 @@ def _fit_of_integer(kind: sql.DataType) -> _Fit:
 
 def _as_whole(value: FieldValue) -> int | None:
     number = _plain(value)
-    if _is_int(number) or (isinstance(number, float) and number.is_integer()):
-        return int(number)
-    return None
+    return int(number) if _is_int(number) or (isinstance(number, float) and number.is_integer()) else None
 
 
 def _fit_of_array(kind: sql.ArrayType, for_spark: bool) -> _Fit:
@@ -383,8 +381,7 @@ def _attributes(value: FieldValue, names: list[str]) -> dict[str, FieldValue]:
 
 
 def _is_public(kind: type, name: str) -> bool:
-    is_cached = isinstance(getattr(kind, name, None), cached_property)
-    return not (name.startswith("_") or is_cached)
+    return not (name.startswith("_") or isinstance(getattr(kind, name, None), cached_property))
 
 
 @lru_cache(_MAX_KINDS)

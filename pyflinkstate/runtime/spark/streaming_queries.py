@@ -114,9 +114,11 @@ class SparkQueryFiles:
         """See :class:`~pyflinkstate.runtime.sources.spark_sources.QueryFiles`."""
         with self._errors(folder):
             file_system, path = self._open(folder)
-            if not file_system.exists(path):
-                return []
-            return [str(status.getPath().getName()) for status in file_system.listStatus(path)]
+            return (
+                [str(status.getPath().getName()) for status in file_system.listStatus(path)]
+                if file_system.exists(path)
+                else []
+            )
 
     def read(self, name: str) -> bytes | None:
         """See :class:`~pyflinkstate.runtime.sources.spark_sources.QueryFiles`."""

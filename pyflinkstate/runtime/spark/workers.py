@@ -108,8 +108,9 @@ def _is_own(python: str) -> bool:
 def _is_shipped(context: SparkContext) -> bool:
     """Return whether the session sends packages to its workers, which may well be these."""
     conf = context.getConf()
-    names = ("spark.submit.pyFiles", "spark.archives", "spark.yarn.dist.archives")
-    return bool(context._python_includes) or any(conf.get(name) for name in names)
+    return bool(context._python_includes) or any(
+        conf.get(name) for name in ("spark.submit.pyFiles", "spark.archives", "spark.yarn.dist.archives")
+    )
 
 
 def _asked(python: str, python_path: str) -> str:
@@ -246,8 +247,11 @@ def _question() -> Callable[[int, Iterable[int]], Iterator[tuple[Any, ...]]]:
         import sys
 
         importlib.invalidate_caches()  # a package may have come since the last time
-        needed = ("attrs", "cloudpickle", "numpy", "pyarrow")
-        missing = tuple(name for name in needed if importlib.util.find_spec(name) is None)
+        missing = tuple(
+            name
+            for name in ("attrs", "cloudpickle", "numpy", "pyarrow")
+            if importlib.util.find_spec(name) is None
+        )
         version = place = ""
         if importlib.util.find_spec("pyflinkstate") is not None:
             package = importlib.import_module("pyflinkstate")
@@ -309,5 +313,8 @@ def _file(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _byte_code(name: str, source: bytes) -> bytes:
     code = compile(source, name, "exec", dont_inherit=True)
-    head = importlib.util.MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little")
-    return head + importlib.util.source_hash(source) + marshal.dumps(code)
+    return (
+        (importlib.util.MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little"))
+        + importlib.util.source_hash(source)
+        + marshal.dumps(code)
+    )

@@ -73,8 +73,9 @@ class AsyncWait:
         self._after = after
         self._thread = thread
         self._ended: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        is_ordered = self._descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
-        self._in_flight = _InFlight(is_ordered)
+        self._in_flight = _InFlight(
+            self._descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
+        )
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the results for ``records``."""

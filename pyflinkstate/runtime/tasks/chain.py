@@ -137,8 +137,9 @@ class Chain:
         for operator in self._operators:
             link = _Link(self.time, self._counts, self)
             if operator.kind == WATERMARKS:
-                started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
-                self.time = link.time_after = TaskTime(None, started_at)
+                self.time = link.time_after = TaskTime(
+                    None, (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
+                )
             elif operator.kind == ASYNC:
                 link.time_after = TaskTime(None, self.time.watermark)
                 if self.time is self._times_of_source[-1]:
@@ -190,8 +191,7 @@ class Chain:
         """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
         parts = records.parts() if isinstance(records, FramedRecords) else (records,)
         with self.opened(number is None):
-            for part in parts:
-                yield self.through(part, number)
+            yield from (self.through(part, number) for part in parts)
 
     def run_timed(
         self, records: Records | BatchedRecords | FramedRecords, have_timestamps: bool
@@ -242,9 +242,11 @@ class Chain:
         With ``number``, only the first ``number`` operators process records.
         """
         steps = [*zip(self._opened[:number], self._links[:number], strict=True)]
-        if len(steps) <= MAX_NESTED:
-            return _nested(steps, records)
-        return _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
+        return (
+            _nested(steps, records)
+            if len(steps) <= MAX_NESTED
+            else _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
+        )
 
     def close(self) -> None:
         """Close the functions that were opened, in order. An error that it raises is ready to be reported."""
@@ -318,8 +320,7 @@ def _close(operator: ChainedOperator) -> None:
 
 
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = called("map", operator.function)
-    results = _run_function(operator, func, records)
+    results = _run_function(operator, called("map", operator.function), records)
     return map(isolated, results) if operator.isolates else results
 
 

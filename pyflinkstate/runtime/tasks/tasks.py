@@ -75,9 +75,11 @@ class TaskLink:
             stream: the id of their stream.
             content: the content of the task's report, which gets the texts of records, by the ids of streams.
         """
-        if stream not in self.sampled:
-            return items
-        return sampled(items, outputs, stream, content.setdefault("samples", {}))
+        return (
+            items
+            if stream not in self.sampled
+            else sampled(items, outputs, stream, content.setdefault("samples", {}))
+        )
 
     @contextmanager
     def reporting(self, task: str, content: dict[str, object] | None = None) -> Iterator[Counter[str]]:
@@ -182,8 +184,7 @@ class SourceTask:
         take = counter.as_it_is if self.is_fresh else counter.isolated
         read = self.read
         own = items if read is None else chain.from_iterable(read(split, reject) for split in items)
-        records = map(take, own)
-        return self.link.looked_at(records, of_record, self.stream, content)
+        return self.link.looked_at(map(take, own), of_record, self.stream, content)
 
 
 def _counted(batches: Iterable[ColumnBatch], counter: RecordCounter) -> Iterator[ColumnBatch]:
@@ -216,8 +217,7 @@ class ChainTask:
         the task again, because shuffle files were lost, some readers have read the first results and others
         read the second. The driver restarts the job then.
         """
-        awaits = any(operator.kind == ASYNC for operator in self.operators)
-        return {"is_only_run": True} if awaits else {}
+        return {"is_only_run": True} if any(operator.kind == ASYNC for operator in self.operators) else {}
 
     def records(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> Iterator[Record]:
         """Return the results of the chain."""
@@ -258,9 +258,11 @@ class ChainTask:
 
     def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
-        if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]:
-            return BatchedRecords(stream)
-        return self._single(stream)
+        return (
+            BatchedRecords(stream)
+            if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]
+            else self._single(stream)
+        )
 
 
 @attrs.frozen
@@ -307,12 +309,13 @@ class RouteTask:
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[tuple[FrameKey, bytes]]:
         branch = f".{self.router.branch}" if self.router.branch else ""
         task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
-        reporting = self.chain.link.reporting(task, self.chain.content())
-        with reporting as counts, self._opened_router(partition) as router:
+        with (
+            self.chain.link.reporting(task, self.chain.content()) as counts,
+            self._opened_router(partition) as router,
+        ):
             if self.chain.event_time is None:
                 batches = self.chain.batches(stream)
-                records = batches or self.chain.records(partition, stream, counts)
-                yield from router.route(partition, records)
+                yield from router.route(partition, batches or self.chain.records(partition, stream, counts))
             else:
                 running = self.chain.start(partition, stream, counts)
                 yield from router.route(partition, running.run_timed(), running.chain.time)
@@ -321,8 +324,7 @@ class RouteTask:
     def _opened_router(self, partition: int) -> Iterator[Router]:
         """Lend the router, whose key selector is open meanwhile."""
         router, select_key = self.router, unshipped(self.router.select_key)
-        info_of = partial(self.chain.info, partition)
-        with opened_selector(select_key, router.operator, info_of) as selected:
+        with opened_selector(select_key, router.operator, partial(self.chain.info, partition)) as selected:
             yield attrs.evolve(router, select_key=selected)
 
 
@@ -441,6 +443,9 @@ class SinkTask:
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[Record]:
         content: dict[str, Any] = {}
         with self.chain.link.reporting(f"{self.sink_id}[{partition}]", content) as counts:
-            records = self.chain.records(partition, stream, counts)
-            looked_at = iter(self.chain.link.looked_at(records, of_record, self.stream, content))
+            looked_at = iter(
+                self.chain.link.looked_at(
+                    self.chain.records(partition, stream, counts), of_record, self.stream, content
+                )
+            )
             yield from self.writer.write(self.first + partition, looked_at)

@@ -50,9 +50,7 @@ class MetricValue:
 
     def then(self, later: MetricValue) -> MetricValue:
         """Return the value over repeated runs of a task: counts are summed, the rest is the last run's."""
-        if self.kind == "gauge":
-            return later
-        return attrs.evolve(self.plus(later), rate=later.rate)
+        return later if self.kind == "gauge" else attrs.evolve(self.plus(later), rate=later.rate)
 
 
 #: Values of metrics by name, ``"<group>.<name>"``.

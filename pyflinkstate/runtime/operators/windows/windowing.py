@@ -104,8 +104,9 @@ class _Running:
         self.contents: AnyState = states.get(operator.contents.descriptor)
         self.merging_state: ListState | None = None
         if self.merging is not None:
-            descriptor = ListStateDescriptor(MERGING_WINDOW_SET, Types.TUPLE([window_type, window_type]))
-            self.merging_state = self.backend.get_partitioned_state(descriptor)
+            self.merging_state = self.backend.get_partitioned_state(
+                ListStateDescriptor(MERGING_WINDOW_SET, Types.TUPLE([window_type, window_type]))
+            )
         name = operator.contents.descriptor.name if self.merging is None else MERGING_WINDOW_SET
         #: The table whose entries tell which windows there are.
         self.table = self.backend.registered_kv_states[name]
@@ -232,16 +233,18 @@ class WindowOperator(StatefulOperator):
 
     def _emit(self, window: Window, output: Output, stays: bool) -> None:
         running = self.running
-        may_change = stays and self.evaluate is not None
-        elements = self.contents.elements(running.contents.get(), may_change)
+        elements = self.contents.elements(running.contents.get(), stays and self.evaluate is not None)
         if not elements:
             return
         if self.evaluate is None:
             output.collect(elements, window.max_timestamp())
             return
         running.context.bind(window)
-        results = self.evaluate(running.key_context.key, running.context, elements)
-        output.collect(results, window.max_timestamp(), self.given_by)
+        output.collect(
+            self.evaluate(running.key_context.key, running.context, elements),
+            window.max_timestamp(),
+            self.given_by,
+        )
 
     # --- merging -----------------------------------------------------------------------------------
 
@@ -261,7 +264,7 @@ class WindowOperator(StatefulOperator):
             if window != merged:
                 running.trigger.window = window
                 running.trigger.clear()
-                self._delete_cleanup_timer(window)
+                running.cleanup_timers.delete(window, self._cleanup_time(window))
         self.contents.merge(running.contents, state_window, other_state_windows)
 
     def _check_merged(self, merged: Window) -> None:
@@ -343,9 +346,6 @@ class WindowOperator(StatefulOperator):
         if time != MAX_LONG_VALUE:
             self.running.cleanup_timers.register(window, time)
 
-    def _delete_cleanup_timer(self, window: Window) -> None:
-        self.running.cleanup_timers.delete(window, self._cleanup_time(window))
-
 
 def window_operator(
     assigner: WindowAssigner,
@@ -373,8 +373,7 @@ def window_operator(
             the trigger cannot, or there is neither a window function nor a reduce or aggregate function.
     """
     _check_kind(assigner, WindowAssigner, "a window assigner")
-    window_type = assigner.get_window_serializer()
-    _check_kind(window_type, TypeInformation, f"a type of the windows of {assigner!r}")
+    _check_kind(assigner.get_window_serializer(), TypeInformation, f"a type of the windows of {assigner!r}")
     if trigger is None:
         trigger = assigner.get_default_trigger(None)
     _check_kind(trigger, Trigger, "a trigger")
@@ -390,8 +389,9 @@ def window_operator(
         _check_kind(function, _WINDOW_FUNCTIONS, "a WindowFunction or ProcessWindowFunction")
     elif contents is list:
         raise ConfigurationError("a window needs a window function, or a reduce or aggregate function")
-    kept = WindowContents(contents, contents_type)
-    return WindowOperator(assigner, trigger, allowed_lateness_ms, late_tag, kept, function)
+    return WindowOperator(
+        assigner, trigger, allowed_lateness_ms, late_tag, WindowContents(contents, contents_type), function
+    )
 
 
 _WINDOW_FUNCTIONS = (WindowFunction, AllWindowFunction, ProcessWindowFunction, ProcessAllWindowFunction)
