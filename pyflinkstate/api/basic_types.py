@@ -17,7 +17,7 @@ import attrs
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.type_information import TypeInformation, misfit
-from pyflinkstate.api.values import InternalValue, Reduced, T_co, TypedValue
+from pyflinkstate.api.values import InternalValue, Reduced, T, T_co, TypedValue
 from pyflinkstate.errors import ConfigurationError
 
 #: Returns a value in the form that state keeps, or raises ``ValueError``.
@@ -224,6 +224,11 @@ class BasicType(enum.Enum):
     INSTANT = "Instant"
 
 
+def _maker(basic_type: BasicType, of_values: type[T]) -> Callable[[], BasicTypeInfo[T]]:
+    """Return a function without arguments that makes a basic type."""
+    return lambda: BasicTypeInfo(basic_type)
+
+
 @attrs.frozen(init=False, repr=False, eq=False)
 class BasicTypeInfo(AtomicTypeInfo[T_co]):
     """The type information of a :class:`BasicType`, which is given as such or by name.
@@ -246,60 +251,18 @@ class BasicTypeInfo(AtomicTypeInfo[T_co]):
     def __reduce__(self) -> Reduced:
         return type(self), (self.kind,)
 
-    @staticmethod
-    def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
-        """``Types.STRING()``."""
-        return BasicTypeInfo(BasicType.STRING)
-
-    @staticmethod
-    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo[bool]:
-        """``Types.BOOLEAN()``."""
-        return BasicTypeInfo(BasicType.BOOLEAN)
-
-    @staticmethod
-    def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
-        """``Types.BYTE()``."""
-        return BasicTypeInfo(BasicType.BYTE)
-
-    @staticmethod
-    def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
-        """``Types.SHORT()``."""
-        return BasicTypeInfo(BasicType.SHORT)
-
-    @staticmethod
-    def INT_TYPE_INFO() -> BasicTypeInfo[int]:
-        """``Types.INT()``."""
-        return BasicTypeInfo(BasicType.INT)
-
-    @staticmethod
-    def LONG_TYPE_INFO() -> BasicTypeInfo[int]:
-        """``Types.LONG()``."""
-        return BasicTypeInfo(BasicType.LONG)
-
-    @staticmethod
-    def FLOAT_TYPE_INFO() -> BasicTypeInfo[float]:
-        """``Types.FLOAT()``."""
-        return BasicTypeInfo(BasicType.FLOAT)
-
-    @staticmethod
-    def DOUBLE_TYPE_INFO() -> BasicTypeInfo[float]:
-        """``Types.DOUBLE()``."""
-        return BasicTypeInfo(BasicType.DOUBLE)
-
-    @staticmethod
-    def CHAR_TYPE_INFO() -> BasicTypeInfo[str]:
-        """``Types.CHAR()``."""
-        return BasicTypeInfo(BasicType.CHAR)
-
-    @staticmethod
-    def BIG_INT_TYPE_INFO() -> BasicTypeInfo[int]:
-        """``Types.BIG_INT()``."""
-        return BasicTypeInfo(BasicType.BIG_INT)
-
-    @staticmethod
-    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo[decimal.Decimal]:
-        """``Types.BIG_DEC()``."""
-        return BasicTypeInfo(BasicType.BIG_DEC)
+    # The same as the functions of ``Types``.
+    STRING_TYPE_INFO = staticmethod(_maker(BasicType.STRING, str))
+    BOOLEAN_TYPE_INFO = staticmethod(_maker(BasicType.BOOLEAN, bool))
+    BYTE_TYPE_INFO = staticmethod(_maker(BasicType.BYTE, int))
+    SHORT_TYPE_INFO = staticmethod(_maker(BasicType.SHORT, int))
+    INT_TYPE_INFO = staticmethod(_maker(BasicType.INT, int))
+    LONG_TYPE_INFO = staticmethod(_maker(BasicType.LONG, int))
+    FLOAT_TYPE_INFO = staticmethod(_maker(BasicType.FLOAT, float))
+    DOUBLE_TYPE_INFO = staticmethod(_maker(BasicType.DOUBLE, float))
+    CHAR_TYPE_INFO = staticmethod(_maker(BasicType.CHAR, str))
+    BIG_INT_TYPE_INFO = staticmethod(_maker(BasicType.BIG_INT, int))
+    BIG_DEC_TYPE_INFO = staticmethod(_maker(BasicType.BIG_DEC, decimal.Decimal))
 
     @staticmethod
     def INSTANT_TYPE_INFO() -> InstantTypeInfo:

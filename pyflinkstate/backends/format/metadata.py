@@ -166,11 +166,10 @@ def _subtask_to_json(state: OperatorSubtaskState) -> JsonObject:
 def _subtasks_from_json(content: dict[str, Any]) -> tuple[OperatorSubtaskState, ...]:
     if "handles" in content:  # version 1 had only managed keyed state
         return tuple(OperatorSubtaskState(_keyed_from_json(handle)) for handle in content["handles"])
-    return tuple(map(_subtask_from_json, content["subtasks"]))
-
-
-def _subtask_from_json(content: JsonObject) -> OperatorSubtaskState:
-    return OperatorSubtaskState(**{kind: _KINDS[kind][1](handle) for kind, handle in content.items()})
+    return tuple(
+        OperatorSubtaskState(**{kind: _KINDS[kind][1](handle) for kind, handle in subtask.items()})
+        for subtask in content["subtasks"]
+    )
 
 
 def _keyed_to_json(handle: KeyGroupsStateHandle) -> JsonObject:
@@ -256,8 +255,10 @@ def _operator_from_json(content: dict[str, Any]) -> OperatorStateHandle:
 
 
 def _raw_operator_to_json(handle: RawOperatorStateHandle) -> JsonObject:
-    partitions = [list(attrs.astuple(section)) for section in handle.partitions]
-    return {"stream": _stream_to_json(handle.stream), "partitions": partitions}
+    return {
+        "stream": _stream_to_json(handle.stream),
+        "partitions": [list(attrs.astuple(section)) for section in handle.partitions],
+    }
 
 
 def _raw_operator_from_json(content: dict[str, Any]) -> RawOperatorStateHandle:

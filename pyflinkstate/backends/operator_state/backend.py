@@ -68,16 +68,17 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         self._requested: set[str] = set()
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
-        mode = OperatorStateMode.SPLIT_DISTRIBUTE
-        return cast("ListState", self._state(state_descriptor, ListStateDescriptor, mode))
+        return self._list_state(state_descriptor, OperatorStateMode.SPLIT_DISTRIBUTE)
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
-        mode = OperatorStateMode.UNION
-        return cast("ListState", self._state(state_descriptor, ListStateDescriptor, mode))
+        return self._list_state(state_descriptor, OperatorStateMode.UNION)
+
+    def _list_state(self, descriptor: ListStateDescriptor, mode: OperatorStateMode) -> ListState:
+        return cast("ListState", self._state(descriptor, ListStateDescriptor, mode))
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
-        mode = OperatorStateMode.BROADCAST
-        return cast("BroadcastState", self._state(state_descriptor, MapStateDescriptor, mode))
+        state = self._state(state_descriptor, MapStateDescriptor, OperatorStateMode.BROADCAST)
+        return cast("BroadcastState", state)
 
     def create_state(self, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
         """Register a new, empty state."""
@@ -170,8 +171,7 @@ class OperatorStateMigration:
             list(column) if migration.convert is unchanged else list(self._values(migration, column, columns))
             for migration, column in zip(self.columns, columns, strict=True)
         )
-        is_map = len(columns) > 1
-        if is_map and len(set(converted[0])) != len(columns[0]):
+        if len(columns) > 1 and len(set(converted[0])) != len(columns[0]):
             raise self._misfit("two of its keys would be one")
         return converted
 

@@ -17,7 +17,6 @@ from pyflinkstate.backends.format import (
     OperatorStateHandle,
     OperatorSubtaskState,
     RawOperatorStateHandle,
-    Section,
     StateAssignment,
     StreamStateHandle,
 )
@@ -153,13 +152,9 @@ def _repartition_raw(
     shares, _ = deal_out([len(holder.partitions) for holder in holders], parallelism)
     return [
         [
-            RawOperatorStateHandle(holder.stream, _taken(holder.partitions, part))
+            RawOperatorStateHandle(holder.stream, holder.partitions[part])
             for holder, part in zip(holders, share, strict=True)
             if part.start < part.stop
         ]
         for share in shares
     ]
-
-
-def _taken(partitions: tuple[Section, ...], part: slice) -> tuple[Section, ...]:
-    return partitions[part]

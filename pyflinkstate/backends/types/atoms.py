@@ -89,10 +89,6 @@ def show_big_integer(value: int) -> str:
     return str(value) if value.bit_length() <= DECIMAL_BITS else f"{Decimal(value):f}"
 
 
-def show_bool(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _fraction(nanos: int, groups: int) -> str:
     """Return a fraction of a second in as few digits as it needs, rounded up to whole groups of digits."""
     digits = f"{nanos:09}"
@@ -105,18 +101,10 @@ def show_timestamp(value: datetime.datetime) -> str:
     return f"{value.date().isoformat()} {value:%H:%M:%S}.{_fraction(value.microsecond * 1000, 1)}"
 
 
-def show_sql_time(value: datetime.time) -> str:
-    return f"{value:%H:%M:%S}"
-
-
 def show_local_time(value: datetime.time) -> str:
     if value.microsecond:
         return f"{value:%H:%M:%S}.{_fraction(value.microsecond * 1000, 3)}"
     return f"{value:%H:%M:%S}" if value.second else f"{value:%H:%M}"
-
-
-def show_local_date_time(value: datetime.datetime) -> str:
-    return f"{value.date().isoformat()}T{show_local_time(value.time())}"
 
 
 def show_instant(value: Instant) -> str:
@@ -133,10 +121,6 @@ def show_big_decimal(value: Decimal) -> str:
     if not isinstance(exponent, int):
         return str(value)
     return f"{value:f}" if exponent <= 0 and len(digits) + exponent > -6 else str(value)
-
-
-def show_bytes(value: bytes) -> str:
-    return f"[{', '.join(str(byte - 256 if byte > 127 else byte) for byte in value)}]"
 
 
 # --- the rows --------------------------------------------------------------------------------------------
@@ -205,18 +189,6 @@ def _big_int_to_text(value: int) -> str:
     return str(value) if value.bit_length() <= DECIMAL_BITS else hex(value)
 
 
-def _big_int_of_text(text: str) -> int:
-    return int(text, 16) if "x" in text else int(text)
-
-
-def _instant_parts(instant: Instant) -> tuple[int, int]:
-    return instant.seconds, instant.nanos
-
-
-def _instant_of(parts: dict[str, int]) -> Instant:
-    return Instant(**parts)
-
-
 _INSTANT_TEXT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 _INSTANT_REPR = re.compile(r"Instant<(-?\d+), (\d+)>")
 
@@ -248,7 +220,13 @@ def _wider(kind: str) -> frozenset[str]:
 _LOCAL = LocalTimeTypeInfo.TimeType
 
 ATOMS: tuple[Codec, ...] = (
-    atom(Types.BOOLEAN(), pa.bool_(), hashes.java_hash_of_boolean, show_bool, exact=bool),
+    atom(
+        Types.BOOLEAN(),
+        pa.bool_(),
+        lambda value: 1231 if value else 1237,
+        lambda value: "true" if value else "false",
+        exact=bool,
+    ),
     atom(Types.BYTE(), pa.int8(), int, may_become=_wider("BYTE"), exact=int),
     atom(Types.SHORT(), pa.int16(), int, may_become=_wider("SHORT"), exact=int),
     atom(Types.INT(), pa.int32(), int, may_become=_wider("INT"), exact=int),
@@ -278,7 +256,7 @@ ATOMS: tuple[Codec, ...] = (
         hashes.java_hash_of_big_integer,
         show_big_integer,
         to_arrow=_big_int_to_text,
-        from_arrow=_big_int_of_text,
+        from_arrow=lambda text: int(text, 16 if "x" in text else 10),
         exact=int,
     ),
     atom(
@@ -295,7 +273,7 @@ ATOMS: tuple[Codec, ...] = (
         Types.PRIMITIVE_ARRAY(Types.BYTE()),
         pa.large_binary(),
         hashes.java_hash_of_bytes,
-        show_bytes,
+        lambda value: f"[{', '.join(str(byte - 256 if byte > 127 else byte) for byte in value)}]",
         written=WrittenForm("ff00", bytes.fromhex),
         exact=bytes,
     ),
@@ -309,7 +287,7 @@ ATOMS: tuple[Codec, ...] = (
         Types.SQL_TIME(),
         pa.time64("us"),
         hashes.java_hash_of_time,
-        show_sql_time,
+        lambda value: f"{value:%H:%M:%S}",
         written=WrittenForm("03:04:05.678000", datetime.time.fromisoformat),
     ),
     atom(
@@ -321,14 +299,18 @@ ATOMS: tuple[Codec, ...] = (
     ),
     atom(LocalTimeTypeInfo(_LOCAL.LOCAL_DATE), pa.date32()),
     atom(LocalTimeTypeInfo(_LOCAL.LOCAL_TIME), pa.time64("us"), text=show_local_time),
-    atom(LocalTimeTypeInfo(_LOCAL.LOCAL_DATE_TIME), _MOMENT, text=show_local_date_time),
+    atom(
+        LocalTimeTypeInfo(_LOCAL.LOCAL_DATE_TIME),
+        _MOMENT,
+        text=lambda value: f"{value.date().isoformat()}T{show_local_time(value.time())}",
+    ),
     atom(
         Types.INSTANT(),
         _INSTANT,
         hashes.java_hash_of_instant,
         show_instant,
-        to_arrow=_instant_parts,
-        from_arrow=_instant_of,
+        to_arrow=lambda instant: (instant.seconds, instant.nanos),
+        from_arrow=lambda parts: Instant(**parts),
         written=WrittenForm("2020-01-02T03:04:05.678Z", _written_instant),
     ),
 )

@@ -31,7 +31,6 @@ from pyflinkstate.backends.types.atoms import show_row
 from pyflinkstate.backends.types.codec import (
     Codec,
     Convert,
-    Copy,
     FromArrow,
     JavaHash,
     Recheck,
@@ -107,10 +106,6 @@ def _lists_from_arrow(_: TypeInformation, parts: Sequence[FromArrow]) -> FromArr
         return [elements[start:end] for start, end in itertools.pairwise(array.offsets.to_pylist())]
 
     return lists
-
-
-def _list_copier(parts: Sequence[Copy]) -> Copy:
-    return list if parts[0] is None else own_copy
 
 
 def _list_text(_: TypeInformation, parts: Sequence[Show]) -> Show:
@@ -189,7 +184,7 @@ def _sequence(
         arrow=lambda _, parts: pa.large_list(parts[0]),
         to_arrow=to_arrow,
         from_arrow=_lists_from_arrow,
-        copier=_list_copier,
+        copier=lambda parts: list if parts[0] is None else own_copy,
         recheck=_list_recheck,
         text=_list_text,
         is_composite=True,
@@ -459,11 +454,6 @@ def _only(_: TypeInformation, parts: Sequence[T]) -> T:
     return part
 
 
-def _external_hash(type_info: ExternalTypeInfo, parts: Sequence[JavaHash | None]) -> JavaHash:
-    (part,) = _hashes_of_parts(type_info, parts)
-    return part
-
-
 def _ttl_recheck(type_info: TtlTypeInfo, parts: Sequence[Recheck | None], *_: bool) -> Recheck | None:
     (part,) = parts
     if part is None:
@@ -544,7 +534,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         from_arrow=_only,
         copier=lambda parts: parts[0],
         recheck=lambda _, parts, *how: parts[0],
-        java_hash=_external_hash,
+        java_hash=lambda of, parts: _hashes_of_parts(of, parts)[0],
         text=_only,
         is_composite=True,
         make=ExternalTypeInfo,

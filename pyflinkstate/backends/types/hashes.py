@@ -203,10 +203,6 @@ def java_hash_of_timestamp(value: datetime.datetime) -> int:
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def java_hash_of_boolean(value: bool) -> int:
-    return 1231 if value else 1237
-
-
 # --- without a declared type -------------------------------------------------------------------
 
 
@@ -230,10 +226,6 @@ def _hash_datetime(value: datetime.datetime) -> int:
     return java_hash_of_string(value.replace(tzinfo=None, fold=0).isoformat())
 
 
-def _hash_enum(value: enum.Enum) -> int:
-    return java_hash_of_string(f"{type(value).__qualname__}.{value.name}")
-
-
 def _hash_tuple(value: tuple[TypedValue, ...]) -> int:
     return _combine([0 if item is None else java_hash(item) for item in value])
 
@@ -254,7 +246,7 @@ _RULES: tuple[tuple[type | tuple[type, ...], JavaHash], ...] = (
     (datetime.datetime, _hash_datetime),
     (datetime.date, lambda value: java_hash_of_long(value.toordinal())),
     (uuid.UUID, lambda value: java_hash_of_long(value.int)),
-    (enum.Enum, _hash_enum),
+    (enum.Enum, lambda value: java_hash_of_string(f"{type(value).__qualname__}.{value.name}")),
 )
 
 

@@ -171,14 +171,10 @@ def _window(
     )
 
 
-def _struct(*names: str) -> pa.DataType:
-    return pa.struct([pa.field(name, pa.int64(), nullable=False) for name in names])
-
-
 WINDOWS: dict[type[TypeInformation], Codec] = {
     TimeWindowSerializer: _window(
         TimeWindowSerializer,
-        _struct("start", "end"),
+        pa.struct([pa.field(name, pa.int64(), nullable=False) for name in ("start", "end")]),
         lambda window: (window.start, window.end),
         TimeWindow,
     ),

@@ -207,11 +207,7 @@ def value_copier(type_info: TypeInformation) -> Copy:
 
 def rebuilds(type_info: TypeInformation) -> bool:
     """Return whether the result of ``check`` shares nothing mutable with the value that is checked."""
-    return walk(type_info, _rebuilds)
-
-
-def _rebuilds(type_info: TypeInformation, parts: list[bool]) -> bool:
-    return has_own_codec(type_info) and find_codec(type_info).makes_new and all(parts)
+    return walk(type_info, lambda of, parts: has_own_codec(of) and find_codec(of).makes_new and all(parts))
 
 
 def rechecker(type_info: TypeInformation) -> Recheck | None:
