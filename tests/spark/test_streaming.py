@@ -25,7 +25,6 @@ from pyflinkstate import (
     JobClient,
     JobExecutionResult,
     JobListener,
-    JobStatus,
     KeyedProcessFunction,
     RestartStrategies,
     RuntimeContext,
@@ -265,18 +264,6 @@ class TestRestarts:
         match = "goes on with batch 3, and the retained checkpoints are of batches 1"
         streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match, restore=savepoint)
 
-    def test_latest_is_asked_for_and_there_is_none(self, streaming: Streaming) -> None:
-        with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
-            streaming.run(restore="latest")
-
-    def test_a_job_that_could_not_be_started_can_be_started_again(self, streaming: Streaming) -> None:
-        streaming.input.add(2)
-        env = streaming.start(restore="latest")
-        with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
-            env.execute("sums")
-        env.restore_from(None).execute("sums")
-        assert streaming.rows() == streaming.expected()
-
     def test_checkpoints_on_s3_need_a_location_for_spark(self, streaming: Streaming) -> None:
         env = streaming.start()
         env.enable_checkpointing(0, "s3://bucket/checkpoints?endpoint_override=127.0.0.1:1")
@@ -321,29 +308,6 @@ class Raises(RunningSum):
         if value[0] == "only-in-1":
             raise LookupError(f"cannot stand {value[0]}")
         yield from super().process_element(value, ctx)
-
-
-class Chimes(KeyedProcessFunction):
-    """Emits nothing when a record comes, and three times when a timer says so."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.left = runtime_context.get_state(ValueStateDescriptor("left", Types.LONG()))
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
-        if self.left.value() is None:
-            self.left.update(3)
-            self.set_timer(ctx)
-
-    def set_timer(self, ctx: KeyedProcessFunction.Context) -> None:
-        timers = ctx.timer_service()
-        timers.register_processing_time_timer(timers.current_processing_time() + 1)
-
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
-        left = (self.left.value() or 0) - 1
-        self.left.update(left)
-        if left:
-            self.set_timer(ctx)
-        yield ctx.get_current_key(), left
 
 
 class WaitsToRing(KeyedProcessFunction):
@@ -431,15 +395,6 @@ class TestFailures:
 
 
 class TestIdleTimers:
-    def test_they_fire_though_no_more_data_comes(self, streaming: Streaming, spark: Any) -> None:
-        streaming.input.add(1)
-        keys = {key for key, _ in streaming.input.records}
-        chimes = Counter(f'["{key}",{left}]' for key in keys for left in range(3))
-        notes = Notes(spark, until=lambda: streaming.rows() == chimes)
-        result = streaming.run(listener=notes, function=Chimes(), trigger=OFTEN)
-        assert result.epochs > 2, "a batch, and what the timers gave without one"
-        assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
-
     def test_restored_ones_fire_though_no_data_comes(
         self, streaming: Streaming, spark: Any, tmp_path: Path
     ) -> None:
@@ -455,13 +410,3 @@ class TestIdleTimers:
         result = streaming.run(listener=notes, function=WaitsToRing(signal_file), trigger=OFTEN)
         assert streaming.rows() == rung
         assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
-
-    def test_the_job_can_be_cancelled(self, streaming: Streaming, spark: Any) -> None:
-        streaming.input.add(1)
-        notes = Notes(spark)
-        env = streaming.start(listener=notes, trigger=OFTEN)
-        client = env.execute_async("sums")
-        client.cancel().result(PATIENCE_S)
-        assert client.get_job_status().result() is JobStatus.CANCELED
-        with pytest.raises(errors.JobCancelledError):
-            client.get_job_execution_result().result(0)
