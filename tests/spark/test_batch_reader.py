@@ -158,7 +158,6 @@ class Program:
         listener: Until,
         restore: str | None = None,
         latest: Callable[[Any], Any] | None = None,
-        max_records_per_epoch: int | None = None,
         function: RunningSum | None = None,
     ) -> tuple[JobExecutionResult, str]:
         env = StreamExecutionEnvironment(self.spark).set_parallelism(2)
@@ -168,9 +167,7 @@ class Program:
         env.add_listener(listener)
         if restore is not None:
             env.restore_from(restore)
-        source = env.from_batch_reader(
-            self.load, latest=latest, max_records_per_epoch=max_records_per_epoch
-        ).map(lambda row: (row.key, row.number))
+        source = env.from_batch_reader(self.load, latest=latest).map(lambda row: (row.key, row.number))
         sums = source.key_by(lambda record: record[0]).process(function or RunningSum()).uid("sums")
         sums.sink_to(FileSink(str(self.folder / "output")))
         listener.whole = lambda: sum(self.rows().values()) >= len(self.topics.records)
@@ -287,17 +284,6 @@ def test_an_epoch_that_is_run_again_has_the_same_records(
     assert counts == [12, 8, 9]
     second = ('{"orders": {"0": 12}}', '{"orders": {"0": 20}}')
     assert program.loaded.count(second) == 2, "read once, and again after the restart"
-
-
-def test_an_epoch_has_no_more_records_than_it_may(program: Program, topics: Topics) -> None:
-    topics.append(0, 5)
-    topics.append(1, 11)
-    listener = Until()
-    program.run(listener, max_records_per_epoch=8)
-    assert program.rows() == program.expected()
-    counts = [count for epoch in listener.records.values() for count in epoch if count]
-    assert max(counts) <= 8
-    assert counts[:2] == [8, 5], "four of each partition, then what is left of one and four of the other"
 
 
 class TestLikeKafka:

@@ -6,7 +6,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,6 @@ class Runs:
         restore: str | None = None,
         function: Any = None,
         parallelism: int = 2,
-        name: str = "sums",
         restarts: int = 3,
         slot_memory_bytes: int | None = None,
     ) -> JobExecutionResult:
@@ -85,7 +83,7 @@ class Runs:
         source = env.from_collection(RECORDS, records_per_epoch=len(RECORDS) // EPOCHS)
         stream = source.key_by(lambda record: record[0]).process(function or RunningSum()).uid("sums")
         stream.sink_to(FileSink(str(self.output)))
-        return env.execute(name)
+        return env.execute("sums")
 
     def rows(self) -> Counter[str]:
         files = sorted(self.output.glob("epoch=*/*.jsonl"))
@@ -195,26 +193,3 @@ def test_restore_at_another_parallelism(runs: Runs, parallelism: int) -> None:
 
 
 # --- a checkpoint that must not be restored -------------------------------------------------------
-
-
-def test_two_jobs_with_one_directory_of_checkpoints_each_go_on_from_their_own(
-    runs: Runs, tmp_path: Path
-) -> None:
-    other = Runs(runs.spark, tmp_path / "other")
-    other.checkpoints = runs.checkpoints
-    jobs = {"first": (runs, 555), "second": (other, 720)}
-
-    def fail(name: str) -> None:
-        job, number = jobs[name]
-        with pytest.raises(errors.JobFailedError):
-            job.run(name=name, function=Failing(number, job.output), restarts=1)
-
-    def go_on(name: str) -> str:
-        return jobs[name][0].run(name=name, restore="latest").job_id
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(fail, jobs))
-        folders = {folder.parent.name for folder in runs.checkpoints.glob("*/chk-*")}
-        assert len(folders) == 2
-        assert {*pool.map(go_on, jobs)} == folders
-    assert [job.rows() for job, _ in jobs.values()] == [EXPECTED] * 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -68,8 +67,8 @@ class JsonFolder:
             self.records += records
         self._files += files
 
-    def stream(self, spark: Any, files_per_batch: int = 1) -> Any:
-        reader = spark.readStream.schema("key string, n long").option("maxFilesPerTrigger", files_per_batch)
+    def stream(self, spark: Any) -> Any:
+        reader = spark.readStream.schema("key string, n long").option("maxFilesPerTrigger", 1)
         return reader.json(str(self.path))
 
 
@@ -100,7 +99,6 @@ class Streaming:
         tolerable: int = 0,
         num_retained: int = 1,
         location: Path | None = None,
-        files_per_batch: int = 1,
         trigger: dict[str, Any] = AVAILABLE_NOW,
     ) -> StreamExecutionEnvironment:
         """Return an environment that is ready to be executed."""
@@ -118,7 +116,7 @@ class Streaming:
         if restore is not None:
             env.restore_from(restore)
         where = None if location is None else str(location)
-        stream = self.input.stream(self.spark, files_per_batch)
+        stream = self.input.stream(self.spark)
         source = env.from_streaming(stream, checkpoint_location=where, trigger=trigger)
         sums = (
             source.map(as_pair).key_by(by_key, Types.STRING()).process(function or RunningSum()).uid("sums")
@@ -136,10 +134,6 @@ class Streaming:
     def expected(self) -> Counter[str]:
         return Counter(f'["{key}",{total}]' for key, total in running_sums(self.input.records))
 
-    def folders(self) -> list[Path]:
-        """Return the checkpoints, the oldest first."""
-        return sorted(self.checkpoints.glob("*/chk-*"), key=lambda path: int(path.name[4:]))
-
     def log(self, *names: str, batch: int) -> list[Path]:
         """Return the files of a batch in Spark's logs (``offsets``, ``commits``, ``sources/0``)."""
         logs = [self.checkpoints / "spark-sums" / name for name in names]
@@ -151,12 +145,6 @@ class Streaming:
             assert files
             for file in files:
                 file.unlink()
-
-    def fails_and_writes_nothing(self, expected: type[Exception], match: str, **settings: Any) -> None:
-        before = self.rows(), [path.name for path in self.folders()]
-        with pytest.raises(expected, match=match):
-            self.run(**settings)
-        assert (self.rows(), [path.name for path in self.folders()]) == before
 
 
 @pytest.fixture
@@ -217,15 +205,6 @@ class TestRestarts:
         streaming.run()
         assert streaming.rows() == streaming.expected()
 
-    def test_m_is_newer_by_one(self, streaming: Streaming) -> None:
-        """By its number alone the batch looks like the newest one; there is more in it now."""
-        streaming.input.add(2)
-        streaming.run(num_retained=10)
-        streaming.forget("offsets", "commits", "sources/0", batches=range(1, 2))
-        streaming.input.add()
-        streaming.run(files_per_batch=2)
-        assert streaming.rows() == streaming.expected()
-
     def test_a_savepoint_is_restored_into_another_checkpoint_directory(
         self, streaming: Streaming, tmp_path: Path
     ) -> None:
@@ -241,28 +220,6 @@ class TestRestarts:
         streaming.input.add()
         streaming.run(restore=requests[0].result(0), location=location)
         assert streaming.rows() == streaming.expected()
-
-    def test_a_savepoint_that_covers_more_than_the_newest_checkpoint(
-        self, streaming: Streaming, tmp_path: Path
-    ) -> None:
-        streaming.input.add(2)
-        requests: list[Any] = []
-        stop = Recorder({2: lambda: requests.append(clients[0].stop_with_savepoint())})
-        env = streaming.start(listener=stop, trigger=OFTEN, num_retained=3)
-        env.set_default_savepoint_directory(str(tmp_path / "savepoints"))
-        clients = [env.execute_async("sums")]
-        clients[0].get_job_execution_result().result(PATIENCE_S)
-        savepoint = requests[0].result(0)
-        for folder in streaming.folders()[1:]:
-            shutil.rmtree(folder)
-        streaming.input.add()
-        match = r"batch 2, and .* are of batches 0: .* restore_from\(\) that"
-        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
-        streaming.run(restore=savepoint)
-        assert streaming.rows() == streaming.expected()
-        streaming.input.add()
-        match = "goes on with batch 3, and the retained checkpoints are of batches 1"
-        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match, restore=savepoint)
 
     def test_checkpoints_on_s3_need_a_location_for_spark(self, streaming: Streaming) -> None:
         env = streaming.start()
