@@ -37,7 +37,7 @@ class PyFlinkStateError(Exception):
         return _rebuild, (type(self), self.message, self.context)
 
 
-def _rebuild(cls: type[PyFlinkStateError], message: str, context: dict[str, Any]) -> Any:
+def _rebuild(cls: type[PyFlinkStateError], message: str, context: dict[str, object]) -> object:
     return cls(message, **context)
 
 

@@ -205,6 +205,7 @@ from pyflinkstate.api.values import (
     L as L,
     Namespace as Namespace,
     Offset as Offset,
+    Position as Position,
     R as R,
     Record as Record,
     Reduced as Reduced,

@@ -10,7 +10,7 @@ import numbers
 import operator
 import struct
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
 
@@ -21,7 +21,7 @@ from pyflinkstate.api.values import InternalValue, Reduced, T, T_co, TypedValue
 from pyflinkstate.errors import ConfigurationError
 
 #: Returns a value in the form that state keeps, or raises ``ValueError``.
-Check: TypeAlias = Callable[[TypedValue], TypedValue]
+Check: TypeAlias = Callable[[Any], Any]
 
 
 def _bounds(bits: int) -> tuple[int, int]:
@@ -81,7 +81,7 @@ def _to_32_bits(value: float) -> float:
     return rounded
 
 
-def _check_string(value: TypedValue) -> TypedValue:
+def _check_string(value: TypedValue) -> str:
     if type(value) is not str:
         if not isinstance(value, str):
             raise misfit(value, "STRING")
@@ -96,11 +96,11 @@ def _check_string(value: TypedValue) -> TypedValue:
     return value
 
 
-def _check_char(value: TypedValue) -> TypedValue:
-    value = _check_string(value)
-    if len(value) != 1:
-        raise ValueError(f"{safe_repr(value)} is not one character, as CHAR must be")
-    return value
+def _check_char(value: TypedValue) -> str:
+    character = _check_string(value)
+    if len(character) != 1:
+        raise ValueError(f"{safe_repr(character)} is not one character, as CHAR must be")
+    return character
 
 
 def check_bytes(value: TypedValue) -> TypedValue:
@@ -123,27 +123,27 @@ def _check_instance(name: str, cls: type, plain: Check, but_not: tuple[type, ...
     return check
 
 
-def _plain_date(value: TypedValue) -> TypedValue:
+def _plain_date(value: datetime.date) -> datetime.date:
     return datetime.date(value.year, value.month, value.day)
 
 
-def _plain_time(value: TypedValue) -> TypedValue:
+def _plain_time(value: datetime.time | datetime.datetime) -> datetime.time:
     return datetime.time(value.hour, value.minute, value.second, value.microsecond)
 
 
-def _plain_datetime(value: TypedValue) -> TypedValue:
+def _plain_datetime(value: datetime.datetime) -> datetime.datetime:
     return datetime.datetime.combine(_plain_date(value), _plain_time(value))
 
 
 def _check_naive(name: str, cls: type, plain: Check) -> Check:
     fits = _check_instance(name, cls, lambda value: value)
 
-    def check(value: TypedValue) -> TypedValue:
+    def check(value: Any) -> TypedValue:
         if fits(value).tzinfo is not None:
             raise ValueError(f"{safe_repr(value)} has a time zone, and {name} has none; convert it first")
         return _plain(value) if value.fold or type(value) is not cls else value
 
-    def _plain(value: TypedValue) -> TypedValue:
+    def _plain(value: Any) -> TypedValue:
         """A subclass may hold more than a restore gives back: pandas' nanoseconds, or NaT; so does a fold."""
         if value != value or getattr(value, "nanosecond", 0):
             raise misfit(value, name)
@@ -194,7 +194,7 @@ class AtomicTypeInfo(TypeInformation[T_co]):
     def need_conversion(self) -> bool:
         return self.kind in _CONVERTED
 
-    def rounded(self, value: TypedValue) -> TypedValue:
+    def rounded(self, value: Any) -> Any:
         return _to_32_bits(value) if self.kind == "FLOAT" else value
 
     def __eq__(self, other: object) -> bool:
@@ -279,11 +279,11 @@ class InstantTypeInfo(BasicTypeInfo[Instant]):
         if self.kind != "INSTANT":
             raise ConfigurationError(f"an InstantTypeInfo is of BasicType.INSTANT, not {self.kind}")
 
-    def to_internal_type(self, obj: TypedValue) -> InternalValue:
+    def to_internal_type(self, obj: Instant) -> InternalValue:
         """Return microseconds since 1970."""
         return obj.to_epoch_milli() * 1000
 
-    def from_internal_type(self, obj: InternalValue) -> TypedValue:
+    def from_internal_type(self, obj: int) -> TypedValue:
         """Return the instant this many microseconds after 1970, rounded down to milliseconds."""
         return Instant.of_epoch_milli(obj // 1000)
 
@@ -301,11 +301,11 @@ class DateTypeInfo(AtomicTypeInfo[datetime.date]):
     def __init__(self) -> None:
         self.__attrs_init__("SQL_DATE")
 
-    def to_internal_type(self, d: TypedValue) -> InternalValue:
+    def to_internal_type(self, d: datetime.date | None) -> InternalValue:
         """Return the days since 1970; None stays None."""
         return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
 
-    def from_internal_type(self, v: InternalValue) -> TypedValue:
+    def from_internal_type(self, v: int | None) -> TypedValue:
         """Return the date this many days after 1970; None stays None."""
         return None if v is None else datetime.date.fromordinal(v + self.EPOCH_ORDINAL)
 
@@ -319,7 +319,7 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
     def __init__(self) -> None:
         self.__attrs_init__("SQL_TIME")
 
-    def to_internal_type(self, t: TypedValue) -> InternalValue:
+    def to_internal_type(self, t: datetime.time | None) -> InternalValue:
         """Return the microseconds since midnight, in UTC if ``t`` has a time zone; None stays None."""
         if t is None:
             return None
@@ -328,7 +328,7 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
         )
         return (since - (t.utcoffset() or datetime.timedelta())) // _MICROSECOND
 
-    def from_internal_type(self, t: InternalValue) -> TypedValue:
+    def from_internal_type(self, t: int | None) -> TypedValue:
         """Return the time this many microseconds after midnight; None stays None."""
         return None if t is None else (_EPOCH + t * _MICROSECOND).time()
 
@@ -340,14 +340,14 @@ class TimestampTypeInfo(AtomicTypeInfo[datetime.datetime]):
     def __init__(self) -> None:
         self.__attrs_init__("SQL_TIMESTAMP")
 
-    def to_internal_type(self, dt: TypedValue) -> InternalValue:
+    def to_internal_type(self, dt: datetime.datetime | None) -> InternalValue:
         """Return the microseconds since 1970; ``dt`` is local time if it has no time zone.
 
         None stays None.
         """
         return None if dt is None else (dt.astimezone(datetime.timezone.utc) - _EPOCH) // _MICROSECOND
 
-    def from_internal_type(self, ts: InternalValue) -> TypedValue:
+    def from_internal_type(self, ts: int | None) -> TypedValue:
         """Return the local time this many microseconds after 1970; None stays None."""
         return None if ts is None else (_EPOCH + ts * _MICROSECOND).astimezone().replace(tzinfo=None)
 

@@ -15,10 +15,10 @@ from pyflinkstate.api.values import InternalValue, K, T, T_co, TypedValue, V
 from pyflinkstate.errors import ConfigurationError
 
 #: The fields of a tuple.
-Fields: TypeAlias = tuple[TypedValue, ...]
+Fields: TypeAlias = tuple[Any, ...]
 
 
-def _rounded(type_info: TypeInformation, value: TypedValue) -> TypedValue:
+def _rounded(type_info: TypeInformation, value: TypedValue) -> Any:
     return None if value is None else type_info.rounded(value)
 
 
@@ -42,7 +42,7 @@ def _refuse_none(value: Iterable[TypedValue], name: str) -> None:
         raise ValueError(f"None does not fit {name} as an element")
 
 
-def _as_list(value: TypedValue, name: str) -> TypedValue:
+def _as_list(value: TypedValue, name: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise misfit(value, name)
     return value
@@ -75,7 +75,7 @@ class _SequenceTypeInfo(_TypeOfParts[list[T]], Generic[T]):
     def parts(self) -> tuple[TypeInformation, ...]:
         return (self.element_type,)
 
-    def rounded(self, value: TypedValue) -> list[T]:
+    def rounded(self, value: list[T]) -> list[T]:
         return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
 
 
@@ -85,7 +85,7 @@ class ListTypeInfo(_SequenceTypeInfo[T]):
 
     maker: ClassVar[str] = "LIST"
 
-    def check(self, value: TypedValue) -> list[T]:
+    def check(self, value: Any) -> list[T]:
         _refuse_none(_as_list(value, self.name), self.name)
         check = self.element_type.check
         return [check(element) for element in value]
@@ -115,9 +115,9 @@ class ArrayTypeInfo(_SequenceTypeInfo[T]):
                 f"or Types.LIST"
             )
 
-    def check(self, value: TypedValue) -> list[T]:
+    def check(self, value: Any) -> list[T]:
         check = self.element_type.check
-        checked: list[TypedValue] = [
+        checked: list[Any] = [
             None if element is None else check(element) for element in _as_list(value, self.name)
         ]
         return checked
@@ -134,7 +134,7 @@ class PrimitiveArrayTypeInfo(ArrayTypeInfo[T]):
     maker: ClassVar[str] = "PRIMITIVE_ARRAY"
     element_kinds: ClassVar[frozenset[str] | None] = _PRIMITIVE_KINDS
 
-    def check(self, value: TypedValue) -> TypedValue:
+    def check(self, value: Any) -> Any:
         if self.kind:
             return check_bytes(value)
         _refuse_none(_as_list(value, self.name), self.name)
@@ -181,7 +181,7 @@ class MapTypeInfo(_TypeOfParts[dict[K, V]], Generic[K, V]):
             raise misfit(value, self.name)
         check_key, check_value = self.key_type_info.check, self.value_type_info.check
         try:
-            checked: dict[K, TypedValue] = {
+            checked: dict[K, Any] = {
                 check_key(key): None if item is None else check_value(item) for key, item in value.items()
             }
         except TypeError as error:
@@ -191,7 +191,7 @@ class MapTypeInfo(_TypeOfParts[dict[K, V]], Generic[K, V]):
     def parts(self) -> tuple[TypeInformation, ...]:
         return self.key_type_info, self.value_type_info
 
-    def rounded(self, value: TypedValue) -> dict[K, V]:
+    def rounded(self, value: dict[K, V]) -> dict[K, V]:
         keys, items = self.key_type_info, self.value_type_info
         return {keys.rounded(key): _rounded(items, item) for key, item in value.items()}
 
@@ -265,7 +265,7 @@ class TupleTypeInfo(_TypeOfFields[Fields]):
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return type(self)(parts)
 
-    def rounded(self, value: TypedValue) -> Fields:
+    def rounded(self, value: Fields) -> Fields:
         return tuple(map(_rounded, self.field_types, value))
 
     def to_internal_type(self, obj: TypedValue) -> InternalValue:
@@ -275,11 +275,11 @@ class TupleTypeInfo(_TypeOfFields[Fields]):
         fields = tuple(obj) if isinstance(obj, Row) else obj
         return _converted(self.field_types, self._of_right_length(fields), _to_internal)
 
-    def from_internal_type(self, obj: InternalValue) -> TypedValue:
+    def from_internal_type(self, obj: Sequence[object] | None) -> TypedValue:
         """Return the tuple that :meth:`to_internal_type` was given."""
         return None if obj is None else _converted(self.field_types, obj, _from_internal)
 
-    def _of_right_length(self, fields: TypedValue) -> TypedValue:
+    def _of_right_length(self, fields: TypedValue) -> Sequence[TypedValue]:
         if not isinstance(fields, (tuple, list)) or len(fields) != len(self.field_types):
             raise misfit(fields, self.name)
         return fields
@@ -344,7 +344,7 @@ class RowTypeInfo(_TypeOfFields[Row]):
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return RowTypeInfo(parts, self.field_names)
 
-    def rounded(self, value: TypedValue) -> Row:
+    def rounded(self, value: Row) -> Row:
         return row_of(map(_rounded, self.field_types, value), self.field_names, value.get_row_kind())
 
     def _check_field(self, name: str, field_type: TypeInformation, field: TypedValue) -> TypedValue:
@@ -366,7 +366,7 @@ class RowTypeInfo(_TypeOfFields[Row]):
             return self._of_right_length(value)
         raise misfit(value, self.name)
 
-    def _by_name(self, fields: Mapping[TypedValue, TypedValue]) -> list[TypedValue]:
+    def _by_name(self, fields: Mapping[Any, TypedValue]) -> list[TypedValue]:
         for name in self.field_names:
             if name not in fields:
                 raise ValueError(f"{safe_repr(fields)} has no field {name!r}, which {self.name} has")
@@ -402,7 +402,7 @@ class RowTypeInfo(_TypeOfFields[Row]):
         kind = obj.get_row_kind() if isinstance(obj, Row) else RowKind.INSERT
         return kind.value, *_converted(self.field_types, self._in_order(obj), _to_internal)
 
-    def from_internal_type(self, obj: InternalValue) -> TypedValue:
+    def from_internal_type(self, obj: Sequence[object] | None) -> TypedValue:
         """Return the row that :meth:`to_internal_type` was given."""
         if obj is None:
             return None
@@ -462,5 +462,5 @@ class ExternalTypeInfo(_TypeOfParts[T_co]):
     def parts(self) -> tuple[TypeInformation, ...]:
         return (self.type_info,)
 
-    def rounded(self, value: TypedValue) -> T_co:
+    def rounded(self, value: Any) -> T_co:
         return self.type_info.rounded(value)

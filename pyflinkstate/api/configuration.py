@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Generic
+from typing import Any, Generic
 
 import attrs
 
@@ -24,7 +24,7 @@ class Configuration:
         self._values: dict[str, Setting] = {} if other is None else dict(other._values)
 
     @staticmethod
-    def from_dict(map: dict[str, Setting]) -> Configuration:
+    def from_dict(map: dict[str, Any]) -> Configuration:
         """Return a configuration with the entries of a dict."""
         configuration = Configuration()
         configuration._values.update(map)
@@ -110,7 +110,7 @@ class Configuration:
         """Set bytes."""
         return self._set(key, bytearray(value), bytearray)
 
-    def _get(self, key: str, default_value: T, convert: Callable[[Setting], T]) -> T:
+    def _get(self, key: str, default_value: T, convert: Callable[[Any], T]) -> T:
         if key not in self._values:
             return default_value
         try:
@@ -144,7 +144,7 @@ class Configuration:
         self._values.update({f"{prefix or ''}{key}": value for key, value in other._values.items()})
         return self
 
-    def add_all_to_dict(self, target_dict: dict[str, Setting]) -> None:
+    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
         """Put all settings into a dict, unchanged."""
         target_dict.update(self._values)
 
@@ -231,7 +231,7 @@ def as_text(value: Setting) -> str:
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
-def _as_int(value: Setting) -> int:
+def _as_int(value: Any) -> int:
     if isinstance(value, (bool, float)) or not re.fullmatch(r"\s*[+-]?\d+\s*", str(value)):
         raise ValueError("a whole number is needed, such as 4")
     return int(value)

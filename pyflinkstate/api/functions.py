@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from pyflinkstate.api.values import ACC, IN, IN1, IN2, KEY, OUT, K, K_co, Record, S, T, V, W_co, W_contra
+from pyflinkstate.api.values import ACC, IN, IN1, IN2, KEY, OUT, K, K_co, S, T, V, W_co, W_contra
 from pyflinkstate.errors import StateAccessError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     def process_element(self, value: IN, ctx: Context[KEY]) -> Results[OUT | SideOutput]:
         """Return or yield the results for ``value``; None means no results."""
 
-    def handle_initial_state(self, value: Record, ctx: Context[KEY]) -> None:
+    def handle_initial_state(self, value: Any, ctx: Context[KEY]) -> None:
         """Put a row of initial state into the state of its key, which is the current key.
 
         It is called for each row of the DataFrame that ``keyed_process`` is given as ``initial_state``,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias
+from typing import Generic, TypeAlias, TypeGuard
 
 from pyflinkstate.api.composite_types import declared_type
 from pyflinkstate.api.type_information import OutputType
@@ -55,7 +55,7 @@ class OutputTag(Generic[T]):
 SideOutput: TypeAlias = tuple[OutputTag, Record]
 
 
-def is_side_output(result: Record) -> bool:
+def is_side_output(result: object) -> TypeGuard[SideOutput]:
     """Return whether a function's result is a ``(tag, value)`` pair.
 
     >>> is_side_output((OutputTag("late"), 1)), is_side_output(("late", 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from pyflinkstate.api.values import FieldValue, Reduced
 
@@ -45,7 +46,7 @@ class Row:
 
     _fields: tuple[str, ...] | None
     _row_kind: RowKind
-    _values: list[FieldValue]
+    _values: list[Any]
 
     def __init__(self, *args: FieldValue, **kwargs: FieldValue) -> None:
         if args and kwargs:
@@ -93,7 +94,7 @@ class Row:
             raise ValueError(f"{self!r} has {len(self._values)} fields, not {len(field_names)}")
         self._fields = tuple(field_names)
 
-    def get_fields_by_names(self, names: Iterable[str]) -> list[FieldValue]:
+    def get_fields_by_names(self, names: Iterable[str]) -> list[Any]:
         """Return the fields with these names, in this order, or all fields if the row has no names.
 
         Raises:
@@ -103,7 +104,7 @@ class Row:
             return list(self._values)
         return [self._values[self._position(name)] for name in names]
 
-    def as_dict(self, recursive: bool = False) -> dict[str, FieldValue]:
+    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
         """Return the fields by name.
 
         Args:
@@ -124,13 +125,13 @@ class Row:
             raise ValueError(f"{self!r} has no field {name!r}")
         return self._fields.index(name)
 
-    def __getitem__(self, item: int | str | slice) -> FieldValue:
+    def __getitem__(self, item: int | str | slice) -> Any:
         """Return a field by position or name, or a list of fields for a slice."""
         if isinstance(item, str):
             return self._values[self._position(item)]
         return self._values[item]
 
-    def __setitem__(self, key: int | str | slice, value: FieldValue) -> None:
+    def __setitem__(self, key: int | str | slice, value: Any) -> None:
         """Set an existing field by position or name.
 
         Raises:
@@ -145,7 +146,7 @@ class Row:
                 raise ValueError(f"the number of fields of a Row cannot change; {value!r} would change it")
         self._values[key] = value
 
-    def __getattr__(self, item: str) -> FieldValue:
+    def __getattr__(self, item: str) -> Any:
         # copy and pickle ask incomplete rows for special names.
         if not item.startswith("__") and item not in Row.__slots__:
             fields = self._fields
@@ -162,7 +163,7 @@ class Row:
         """Return whether a field has this name or, in a row without names, this value."""
         return item in (self._values if self._fields is None else self._fields)
 
-    def __iter__(self) -> Iterator[FieldValue]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._values)
 
     def __len__(self) -> int:

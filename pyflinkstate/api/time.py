@@ -7,12 +7,11 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from pyflinkstate.api.checks import as_int
-from pyflinkstate.api.values import Record
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -224,7 +223,7 @@ class TimestampAssigner(ABC):
     """Assigns a timestamp to each record."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         """Return the event time of ``value``, in milliseconds since 1970.
 
         Args:

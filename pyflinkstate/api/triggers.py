@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from typing import Generic
+from typing import Any, Generic
 
 from pyflinkstate.api.checks import positive
 from pyflinkstate.api.functions import ReduceFunction
@@ -119,7 +119,7 @@ class Trigger(ABC, Generic[IN, W_contra]):
         """The window is gone: delete timers and clear state."""
 
 
-class QuietTrigger(Trigger[Record, W_contra]):
+class QuietTrigger(Trigger[Any, W_contra]):
     """A trigger whose methods do nothing unless they are overridden."""
 
     def on_element(

@@ -11,7 +11,7 @@ discovered by a checkpoint, minutes later. How a type is written lives in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 import attrs
 
@@ -23,7 +23,7 @@ from pyflinkstate.api.values import InternalValue, T, T_co, TypedValue
 class TypeInformation(Generic[T_co]):
     """The base of all types. Its own ``check`` accepts everything."""
 
-    def check(self, value: TypedValue) -> T_co:
+    def check(self, value: Any) -> T_co:
         """Return ``value`` in the form that state keeps.
 
         Raises:
@@ -44,7 +44,7 @@ class TypeInformation(Generic[T_co]):
         """Return whether a value contains 32-bit numbers: ``FLOAT``."""
         return any(part.has_floats() for part in self.parts())
 
-    def rounded(self, value: TypedValue) -> T_co:
+    def rounded(self, value: Any) -> T_co:
         """Return a value of this type with its ``FLOAT`` numbers rounded to 32 bits.
 
         State keeps them unrounded, as PyFlink's does, also the keys of a value that is a map. Keys,
@@ -76,11 +76,11 @@ class TypeInformation(Generic[T_co]):
         """Return whether PyFlink hands values to the JVM in another form."""
         return False
 
-    def to_internal_type(self, obj: TypedValue) -> InternalValue:
+    def to_internal_type(self, obj: Any) -> InternalValue:
         """Return the form in which PyFlink hands a value to the JVM."""
         return obj
 
-    def from_internal_type(self, obj: InternalValue) -> TypedValue:
+    def from_internal_type(self, obj: Any) -> TypedValue:
         """Return the value that :meth:`to_internal_type` was given."""
         return obj
 

@@ -1,9 +1,11 @@
 """Names for types that a user's program chooses, and the parameters of generic classes.
 
 A name says what part a value plays. It is for the code in between, which handles the records, keys and
-states of every program alike; generic classes name their contents with a type parameter. A parameter that is
-left out stands for any type, even in strict mode. Its name is that of Flink's Java class; a type that is only
-read is covariant, one that is only written contravariant.
+states of every program alike: it only passes them on, so they are objects. What looks into a value names the
+type that it expects, or takes ``Any``, as do the signatures that a user's program overrides or calls. Generic
+classes name their contents with a type parameter. A parameter that is left out stands for any type, even in
+strict mode. Its name is that of Flink's Java class; a type that is only read is covariant, one that is only
+written contravariant.
 """
 
 from __future__ import annotations
@@ -13,49 +15,51 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 #: What travels in a stream: a record of a source, or what a function returned.
-Record: TypeAlias = Any
+Record: TypeAlias = object
 #: What a key selector returns for a record.
 Key: TypeAlias = Hashable
 #: Returns the key of a record.
-SelectKey: TypeAlias = Callable[[Record], Key]
+SelectKey: TypeAlias = Callable[[Any], Key]
 #: What a state is bound to besides the key, such as a window.
 Namespace: TypeAlias = Hashable
 #: What a user puts into a state or gets out of it: a value, an element, a key or value of a map.
-StateValue: TypeAlias = Any
+StateValue: TypeAlias = object
 #: What a state keeps for one key: a value, a list, a dict or an accumulator, with its time if it can expire.
-Stored: TypeAlias = Any
+Stored: TypeAlias = object
 #: A state of any kind; the descriptor decides which methods it has.
 AnyState: TypeAlias = Any
 #: A window of any kind, or None if there is none.
-AnyWindow: TypeAlias = Any
+AnyWindow: TypeAlias = object
 #: A field of a ``Row``.
-FieldValue: TypeAlias = Any
+FieldValue: TypeAlias = object
 #: A value of a ``Configuration``: text, number or truth value.
-Setting: TypeAlias = Any
+Setting: TypeAlias = object
 #: A value of a declared type, in the user's form.
-TypedValue: TypeAlias = Any
+TypedValue: TypeAlias = object
 #: A value in the form in which PyFlink hands it to the JVM.
-InternalValue: TypeAlias = Any
+InternalValue: TypeAlias = object
 #: A user function: a rich function of any kind, or a plain callable.
-UserFunction: TypeAlias = Any
+UserFunction: TypeAlias = object
 #: The context that a function gets with a record; its type depends on the kind of function.
-FunctionContext: TypeAlias = Any
+FunctionContext: TypeAlias = object
 #: A part of a source's input that one task reads.
-Split: TypeAlias = Any
+Split: TypeAlias = object
 #: What a task hands to the driver, such as what a sink has prepared; it is pickled.
 Reported: TypeAlias = object
 #: A position from which a source can continue; checkpoints keep it as JSON.
 Offset: TypeAlias = Any
+#: An offset where it is only passed on.
+Position: TypeAlias = object
 #: An object of PySpark, which ships no complete types.
 SparkObject: TypeAlias = Any
 #: An object of PyArrow, which ships no types.
 ArrowObject: TypeAlias = Any
 #: What ``SparkSession.createDataFrame`` takes for a schema.
-SparkSchema: TypeAlias = Any
+SparkSchema: TypeAlias = object
 #: What ``__reduce__`` returns.
-Reduced: TypeAlias = tuple[Any, ...]
+Reduced: TypeAlias = tuple[object, ...]
 #: A value that JSON can write or has read.
-Json: TypeAlias = Any
+Json: TypeAlias = object
 JsonObject: TypeAlias = dict[str, Json]
 
 

@@ -9,7 +9,7 @@ import numbers
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Generic
+from typing import Any, Generic
 
 from pyflinkstate.api.checks import positive
 from pyflinkstate.api.context import RuntimeContext
@@ -125,7 +125,7 @@ class ByProcessingTime(TimeSource):
         return context.get_current_processing_time()
 
 
-class _TumblingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
+class _TumblingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
     """The base of both kinds of tumbling windows."""
 
     def __init__(self, size: Length, offset: Length = 0) -> None:
@@ -177,7 +177,7 @@ class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
         return TumblingProcessingTimeWindows(size, 0 if offset is None else offset)
 
 
-class _SlidingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
+class _SlidingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
     """The base of both kinds of sliding windows."""
 
     def __init__(self, size: Length, slide: Length, offset: Length = 0) -> None:
@@ -247,7 +247,7 @@ def alignment_of(assigner: WindowAssigner) -> tuple[int, int, int] | None:
     return None
 
 
-class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
+class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """One window for all elements of a key. Set a trigger: the default one never fires."""
 
     @staticmethod
@@ -273,7 +273,7 @@ class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
         return "GlobalWindows()"
 
 
-class _CountWindows(WindowAssigner[Record, CountWindow]):
+class _CountWindows(WindowAssigner[Any, CountWindow]):
     """The base of both kinds of count windows: state that counts the elements of each key."""
 
     _window_size: int
@@ -358,7 +358,7 @@ class SessionWindowTimeGapExtractor(ABC):
         """Return the gap after ``element`` in ms; it must be positive."""
 
 
-class _Sessions(TimeSource, MergingWindowAssigner[Record, TimeWindow]):
+class _Sessions(TimeSource, MergingWindowAssigner[Any, TimeWindow]):
     """The base of all kinds of sessions."""
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: WindowMergeCallback[TimeWindow]) -> None:
@@ -470,7 +470,7 @@ class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicSessions):
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
-def session_gap_of(assigner: WindowAssigner) -> int | Callable[[Record], int] | None:
+def session_gap_of(assigner: WindowAssigner) -> int | Callable[[Any], int] | None:
     """Return the gap, in ms, of the sessions of a built-in event-time assigner, or None for other assigners.
 
     It is a function of the element if each has its own. The runtime need not ask an assigner about which

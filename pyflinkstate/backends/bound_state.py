@@ -7,6 +7,7 @@ natively.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from pyflinkstate.api import Key, Stored
 
@@ -46,7 +47,7 @@ class KeyContext:
 class BoundState:
     """What is stored under the current key and namespace."""
 
-    def get_internal(self) -> Stored:
+    def get_internal(self) -> Any:
         """Return the stored value, or None."""
         raise NotImplementedError
 

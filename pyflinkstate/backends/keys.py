@@ -13,6 +13,7 @@ assigned to key groups again on a restore.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import attrs
 
@@ -156,7 +157,7 @@ class KeyHasher:
     def _hash_for_type(self) -> JavaHash:
         return java_hash_of_type(self.key_type)
 
-    def hashes(self, keys: Sequence[TypedValue]) -> list[int]:
+    def hashes(self, keys: Sequence[Any]) -> list[int]:
         """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
         if keys and all(type(key) is str for key in keys):
             return java_hashes_of_strings(keys)

@@ -130,7 +130,7 @@ class RunningSnapshots:
     """The tasks of a backend that have not ended (Flink: ``CloseableRegistry``)."""
 
     def __init__(self) -> None:
-        self._tasks: set[SnapshotTask[Any]] = set()
+        self._tasks: set[SnapshotTask[object]] = set()
         self._closed = False
         self._lock = threading.Lock()
 
@@ -270,7 +270,7 @@ def _united(cuts: Any) -> Changes:
     return united
 
 
-def _union(mine: Any, later: Any) -> Any:
+def _union(mine: Any, later: Any) -> object:
     """Return the union; in an ordered set, an element of both has the later place."""
     if isinstance(mine, set):
         return mine | later

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from pyflinkstate.api import JsonObject, ReportedMetric, ReportedMetric as Sample
 from pyflinkstate.monitor.jobs import Jobs
@@ -70,7 +71,9 @@ def operators(story: JobStory) -> list[JsonObject]:
     ]
 
 
-def _operator(story: JobStory, vertex: JsonObject, rates: dict[str, float], shares: JsonObject) -> JsonObject:
+def _operator(
+    story: JobStory, vertex: dict[str, Any], rates: dict[str, float], shares: dict[str, Any]
+) -> JsonObject:
     """Return an operator; what is known of each of its subtasks is a list, empty if it has no slots."""
     name, measured = vertex["name"], story.measured
     received, slots = measured.received.get(vertex["id"], []), measured.slots.get(vertex["id"], {})
@@ -119,7 +122,7 @@ def skew(parts: list[int]) -> float | None:
     return max(parts) * len(parts) / total if total else None
 
 
-def checkpoints(story: JobStory, _: bool) -> JsonObject:
+def checkpoints(story: JobStory, _: bool) -> dict[str, Any]:
     """Return the last checkpoints and savepoints, the oldest first."""
     return {"counts": dict(story.checkpoints.counts), "checkpoints": list(story.checkpoints.recent)}
 
@@ -260,7 +263,7 @@ class _Scopes:
         name = self._names.get(operator_id, operator_id)
         return self._scope(operator_id, name, operator_id, name)
 
-    def of_function(self, metric: JsonObject) -> tuple[str, _Labels]:
+    def of_function(self, metric: dict[str, Any]) -> tuple[str, _Labels]:
         """Return the name that a function gave its metric, and the labels of its subtask."""
         full = str(metric["name"])
         known = (one for one in self._operators if full.startswith(f"{one}."))
@@ -318,7 +321,7 @@ def _of_epoch(story: JobStory, labels: _Labels) -> Iterator[Sample]:
         yield Sample(f"{_OWN}epoch_phase_ms", lasted_ms, where, "Where the time of the last epoch went.")
 
 
-def _of_operator(operator: JsonObject, where: _Labels) -> Iterator[Sample]:
+def _of_operator(operator: dict[str, Any], where: _Labels) -> Iterator[Sample]:
     for field, (name, about) in {**_COUNTERS, **_RATES}.items():
         if operator[field] is not None:
             kind = "counter" if field in _COUNTERS else "gauge"
@@ -333,7 +336,7 @@ def _of_operator(operator: JsonObject, where: _Labels) -> Iterator[Sample]:
     yield from _of_subtasks(operator, where)
 
 
-def _of_subtasks(operator: JsonObject, where: _Labels) -> Iterator[Sample]:
+def _of_subtasks(operator: dict[str, Any], where: _Labels) -> Iterator[Sample]:
     for prefix, named in ((_TASK, _TIMES), (_OWN, _SLOTS)):
         for field, (name, about) in named.items():
             for number, value in enumerate(operator[field]):
@@ -349,7 +352,7 @@ def _state_sizes(story: JobStory, scopes: _Scopes) -> Iterator[Sample]:
             yield Sample(f"{_OWN}state_bytes", size, where, about)
 
 
-def _of_user(metric: JsonObject, scopes: _Scopes) -> Iterator[Sample]:
+def _of_user(metric: dict[str, Any], scopes: _Scopes) -> Iterator[Sample]:
     name, where = scopes.of_function(metric)
     for suffix, field in _USER_FIELDS.get(metric["kind"], ()):
         yield Sample(_OPERATOR + _ODD.sub("_", name) + suffix, metric.get(field, 0), where)

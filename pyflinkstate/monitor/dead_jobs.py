@@ -13,7 +13,7 @@ import posixpath
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from pyarrow import fs
@@ -257,7 +257,7 @@ def _events_without_journal(directory: str, folder: str, metadata: CheckpointMet
     return [started, epoch, committed, *checkpoints]
 
 
-def _history(folder: str) -> list[JsonObject]:
+def _history(folder: str) -> list[dict[str, Any]]:
     """Return the checkpoints of ``checkpoints.json``, the oldest first."""
     file_system, path = _history_file(folder)
     try:
@@ -270,7 +270,7 @@ def _history(folder: str) -> list[JsonObject]:
         return []
 
 
-def _checkpoint(one: JsonObject) -> JsonObject:
+def _checkpoint(one: dict[str, Any]) -> JsonObject:
     stats = CheckpointStats(**{name: one[name] for name in _STATISTICS & one.keys()})
     ended = int(stats.triggered_ms) + int(stats.duration_ms)
     return {"event": "checkpoint", "at": ended, "stats": attrs.asdict(stats), "subtasks": [], "states": {}}

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile, zip_longest
+from typing import Any
 
 import attrs
 
@@ -37,15 +38,15 @@ JOB = "job"
 class EpochHistory:
     """The last epochs, the oldest first, and the number of the last one whose output is visible."""
 
-    recent: deque[JsonObject] = attrs.Factory(partial(deque, maxlen=MOST_EPOCHS))
+    recent: deque[dict[str, Any]] = attrs.Factory(partial(deque, maxlen=MOST_EPOCHS))
     committed: int = 0
 
-    def take(self, event: JsonObject) -> None:
+    def take(self, event: dict[str, Any]) -> None:
         """Take in an epoch that has run."""
         kept = ("epoch", "at", "records", "duration_ms", "attempt", "phases_ms", "counts")
         self.recent.append({name: event[name] for name in kept} | {"commit_ms": None})
 
-    def commit(self, event: JsonObject) -> None:
+    def commit(self, event: dict[str, Any]) -> None:
         """Take in a commit, which may be that of several epochs."""
         self.committed = int(event["epoch"])
         for epoch in reversed(self.recent):
@@ -71,11 +72,11 @@ class EpochHistory:
 class CheckpointHistory:
     """The last checkpoints, the oldest first, their counts, and the sizes of state in the newest one."""
 
-    recent: deque[JsonObject] = attrs.Factory(partial(deque, maxlen=MOST_CHECKPOINTS))
+    recent: deque[dict[str, Any]] = attrs.Factory(partial(deque, maxlen=MOST_CHECKPOINTS))
     counts: Counter[str] = attrs.Factory(Counter)
-    states: JsonObject = attrs.Factory(dict)
+    states: dict[str, Any] = attrs.Factory(dict)
 
-    def take(self, event: JsonObject) -> None:
+    def take(self, event: dict[str, Any]) -> None:
         """Take in a checkpoint that has completed or failed."""
         stats = event["stats"]
         self.recent.append({**stats, "subtasks": event["subtasks"], "at": event["at"]})
@@ -85,7 +86,7 @@ class CheckpointHistory:
         if stats["failure"] is None:
             self.states = event["states"]
 
-    def last(self) -> JsonObject | None:
+    def last(self) -> dict[str, Any] | None:
         """Return the newest checkpoint or savepoint that completed."""
         done = (checkpoint for checkpoint in reversed(self.recent) if checkpoint["failure"] is None)
         return next(done, None)
@@ -102,18 +103,18 @@ class Measured:
 
     totals: dict[str, int] = attrs.Factory(dict)
     watermarks: dict[str, int] = attrs.Factory(dict)
-    metrics: list[JsonObject] = attrs.Factory(list)
+    metrics: list[dict[str, Any]] = attrs.Factory(list)
     received: dict[str, list[int]] = attrs.Factory(dict)
-    slots: JsonObject = attrs.Factory(dict)
+    slots: dict[str, Any] = attrs.Factory(dict)
     #: Where the time of the slots went in the last moments.
-    _times: deque[tuple[int, JsonObject]] = attrs.Factory(partial(deque, maxlen=MOST_TIMES))
+    _times: deque[tuple[int, dict[str, Any]]] = attrs.Factory(partial(deque, maxlen=MOST_TIMES))
 
     def begin(self) -> None:
         """Forget the slots of the run before."""
         self.received, self.slots = {}, {}
         self._times.clear()
 
-    def take(self, event: JsonObject) -> None:
+    def take(self, event: dict[str, Any]) -> None:
         """Take in an epoch; a subtask without records in an epoch was not asked then."""
         self.totals, self.watermarks, self.metrics = (
             event[name] for name in ("totals", "watermarks", "metrics")
@@ -142,7 +143,13 @@ class JobStory:
     """One job, as its events describe it."""
 
     def __init__(self) -> None:
-        self.job: JsonObject = {"job_id": "", "name": "", "vertices": [], "edges": [], "restored_from": None}
+        self.job: dict[str, Any] = {
+            "job_id": "",
+            "name": "",
+            "vertices": [],
+            "edges": [],
+            "restored_from": None,
+        }
         self.directory: str | None = None
         self.status = RUNNING
         self.started_ms: int | None = None
@@ -154,13 +161,13 @@ class JobStory:
         self.left_out = 0
         self.epochs = EpochHistory()
         self.checkpoints = CheckpointHistory()
-        self.failures: deque[JsonObject] = deque(maxlen=MOST_FAILURES)
+        self.failures: deque[dict[str, Any]] = deque(maxlen=MOST_FAILURES)
         self.measured = Measured()
         #: A few records of each stream that somebody looked at, with their epoch.
         self.samples: JsonObject = {}
         self.logs = LogTail()
 
-    def take(self, event: JsonObject) -> None:
+    def take(self, event: dict[str, Any]) -> None:
         """Process an event.
 
         Raises:
@@ -189,7 +196,7 @@ class JobStory:
         """Whether the job has told of its end."""
         return self.ended_ms is not None
 
-    def _started(self, event: JsonObject) -> None:
+    def _started(self, event: dict[str, Any]) -> None:
         self.job = event["job"]
         self.directory = event.get("directory")
         self.status, self.started_ms, self.ended_ms = RUNNING, int(event["at"]), None
@@ -197,36 +204,36 @@ class JobStory:
         self.restarts = 0
         self.measured.begin()
 
-    def _job(self, event: JsonObject) -> None:
+    def _job(self, event: dict[str, Any]) -> None:
         self.job = event["job"]
         self.directory = event.get("directory")
         self.started_ms = int(event["started_ms"])
         self.runs, self.restarts = int(event["runs"]), int(event["restarts"])
 
-    def _epoch(self, event: JsonObject) -> None:
+    def _epoch(self, event: dict[str, Any]) -> None:
         self.status = RUNNING
         self.measured.take(event)
         self.epochs.take(event)
 
-    def _sampled(self, event: JsonObject) -> None:
+    def _sampled(self, event: dict[str, Any]) -> None:
         told = {
             stream: {"epoch": event["epoch"], "at": event["at"], "records": records}
             for stream, records in event["records"].items()
         }
         self.samples = {**self.samples, **told}
 
-    def _restarted(self, event: JsonObject) -> None:
+    def _restarted(self, event: dict[str, Any]) -> None:
         self.status = RESTARTING
         self.restarts = int(event["attempt"])
         self._failed(event)
 
-    def _failed(self, event: JsonObject) -> None:
+    def _failed(self, event: dict[str, Any]) -> None:
         self.failures.append({**event["failure"], "at": event["at"], "restarts": event.get("attempt")})
 
-    def _ended(self, event: JsonObject) -> None:
+    def _ended(self, event: dict[str, Any]) -> None:
         self.status, self.ended_ms = str(event["status"]), int(event["at"])
 
-    def _left_out(self, event: JsonObject) -> None:
+    def _left_out(self, event: dict[str, Any]) -> None:
         self.left_out += int(event["count"])
 
 
@@ -242,13 +249,13 @@ def _shares(sums: dict[str, Counter[int]]) -> JsonObject:
     }
 
 
-def _kind_of(stats: JsonObject) -> str:
+def _kind_of(stats: dict[str, Any]) -> str:
     if stats["failure"] is not None:
         return "failed"
     return "savepoints" if stats["is_savepoint"] else "completed"
 
 
-_APPLY: dict[str, Callable[[JobStory, JsonObject], None]] = {
+_APPLY: dict[str, Callable[[JobStory, dict[str, Any]], None]] = {
     "started": JobStory._started,
     JOB: JobStory._job,
     "epoch": JobStory._epoch,

@@ -20,7 +20,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api import ArrowObject, PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.format import (
     STATE_FILE_MAGIC,
     KeyGroupsStateHandle,
@@ -311,7 +311,7 @@ def _cast(column: pa.Array, arrow: pa.DataType) -> pa.Array:
     return column if column.type == arrow else column.cast(arrow)
 
 
-def _removed(piece: pa.RecordBatch) -> ArrowObject:
+def _removed(piece: pa.RecordBatch) -> object:
     if "removed" not in piece.schema.names:
         return np.zeros(piece.num_rows, np.bool_)
     return piece.column("removed").to_numpy(zero_copy_only=False).astype(np.bool_)

@@ -251,7 +251,7 @@ class KeyFilter:
     written: pa.Array
     key_groups: frozenset[int]
 
-    def mask(self, keys: pa.Array) -> ArrowObject:
+    def mask(self, keys: pa.Array) -> object:
         """Return which rows of a column of keys have one of the wanted keys."""
         return self.space.mask(keys, self.written)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import ArrowObject, JsonObject, Key, Namespace, TypedValue, check_list
+from pyflinkstate.api import ArrowObject, Key, Namespace, check_list
 from pyflinkstate.backends.types import sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
 from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion
@@ -39,7 +40,7 @@ def query(
 
 def query_value(
     queries: StateQueries, uid: str, state: str, key: Key, namespace: Namespace | None, timeout_s: float
-) -> TypedValue:
+) -> Any:
     """Return the value that a key has after an epoch, or None; see ``JobClient.query_value``."""
     entries = queries.ask(_question(queries, uid, state, [key], namespace), timeout_s)
     batches = list(entries.batches())
@@ -156,15 +157,15 @@ class LiveTable:
         """Return all rows as a pandas ``DataFrame``; whole numbers with gaps stay whole numbers."""
         return self._table.to_pandas()
 
-    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+    def to_duckdb(self, connection: object, name: str | None = None) -> ArrowObject:
         """Return a DuckDB relation of all rows; see :meth:`StateTable.to_duckdb`."""
         return self._table.to_duckdb(connection, name)
 
-    def rows(self) -> Iterator[JsonObject]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values, as the program knows them."""
         return attrs.evolve(self._table, allow_pickle=True).rows()
 
-    def __iter__(self) -> Iterator[JsonObject]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the same rows as :meth:`rows`."""
         return self.rows()
 

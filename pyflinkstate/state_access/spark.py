@@ -8,7 +8,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from pyflinkstate.api import ArrowObject, Key, PickledBytesTypeInfo, TypedValue
+from pyflinkstate.api import Key, PickledBytesTypeInfo, TypedValue
 from pyflinkstate.backends.types import arrow_type, decode_column
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, StateTableError
 from pyflinkstate.state_access.columns import common_schema, has_pickles
@@ -35,7 +35,7 @@ __all__ = ["CheckpointDataSource", "register"]
 _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-def register(spark: ArrowObject) -> None:
+def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("pyflinkstate")`` known to a session.
 
     It also enables the push-down of filters to Python data sources, which is off by default.
@@ -197,7 +197,7 @@ def _put_together(path: Path, arrow: pa.DataType, values: dict[Path, list[TypedV
     return {field.name: _put_together((*path, field.name), field.type, values) for field in arrow}
 
 
-def dataframe(spark: ArrowObject, parts: Sequence[StateTable]) -> DataFrame:
+def dataframe(spark: SparkSession, parts: Sequence[StateTable]) -> DataFrame:
     """Return the rows of all parts, a partition for each.
 
     Raises:

@@ -141,10 +141,10 @@ def _uid(checkpoint: Checkpoint, uid: str | None) -> str:
     return uid
 
 
-def _arguments(given: Mapping[str, str], what: str) -> dict[str, Any]:
+def _arguments(given: Mapping[str, str], what: str) -> dict[str, object]:
     if what == "entries" and "state" not in given:
         raise ConfigurationError("what='entries' needs option 'state'", option="state")
-    parsers: dict[str, Callable[[str], Any]] = {
+    parsers: dict[str, Callable[[str], object]] = {
         "state": str,
         "states": _names,
         "with_expired": _flag,

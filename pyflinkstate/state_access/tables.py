@@ -7,12 +7,12 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import ArrowObject, JsonObject, Offset, TypeInformation, short_repr
+from pyflinkstate.api import ArrowObject, Offset, TypeInformation, short_repr
 from pyflinkstate.backends.format import (
     OPERATOR_FILE_MAGIC,
     OperatorState,
@@ -254,7 +254,7 @@ class StateTable:
             return [self]
         return [attrs.evolve(self, read=read, split=None) for read in self.split(number)]
 
-    def to_spark(self, spark: ArrowObject, partitions: int | None = None) -> ArrowObject:
+    def to_spark(self, spark: object, partitions: int | None = None) -> ArrowObject:
         """Return all rows as a Spark ``DataFrame``, with a partition for each range of key groups.
 
         Executors read the checkpoint when the ``DataFrame`` is evaluated; nothing is collected in the
@@ -273,7 +273,7 @@ class StateTable:
         room = importlib.import_module("pyflinkstate.state_access.spark")
         return room.dataframe(spark, self.parts(partitions))
 
-    def rows(self) -> Iterator[JsonObject]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values, as the program that wrote them knows them.
 
         Pickles are bytes unless they may be loaded.
@@ -281,13 +281,13 @@ class StateTable:
         for batch in self.read():
             yield from self.rows_of(batch)
 
-    def rows_of(self, batch: pa.RecordBatch) -> Iterator[JsonObject]:
+    def rows_of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         """Yield the rows of a batch that :attr:`read` gave, as :meth:`rows` does."""
         values = [self._decoded(column, batch.column(column.name)) for column in self.columns]
         names = [column.name for column in self.columns]
         yield from (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
 
-    def _decoded(self, column: Column, array: pa.Array) -> ArrowObject:
+    def _decoded(self, column: Column, array: pa.Array) -> object:
         if column.type_info is None:
             return array.to_pylist()
         type_info = column.type_info if self.allow_pickle else sealed(column.type_info)

@@ -35,7 +35,7 @@ class FirstOrders(KeyedProcessFunction):
         descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(24)).build())
         self.first = runtime_context.get_state(descriptor)
 
-    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterator[Record]:
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Record]:
         """Pass on the first order; others go to a side output."""
         _, order = value
         if self.first.value() is not None:
@@ -50,7 +50,7 @@ class FirstOrders(KeyedProcessFunction):
         yield f"remind {ctx.get_current_key()} of {self.first.value()}"
 
 
-def _harness(**options: Any) -> KeyedOneInputOperatorHarness:
+def _harness(**options: object) -> KeyedOneInputOperatorHarness:
     return KeyedOneInputOperatorHarness(FirstOrders(), lambda pair: pair[0], Types.STRING(), **options)
 
 

@@ -48,7 +48,7 @@ class StreamRecord:
         timestamp: its event time in ms since 1970, or None.
     """
 
-    value: Record
+    value: Any
     timestamp: int | None = None
 
 
@@ -240,7 +240,7 @@ class Harness(ABC):
         """Return all results and watermarks of the main output so far, in order."""
         return list(self._main)
 
-    def extract_output_values(self) -> list[Record]:
+    def extract_output_values(self) -> list[Any]:
         """Return the values of all results of the main output so far."""
         return [item.value for item in self._main if isinstance(item, StreamRecord)]
 
@@ -256,6 +256,6 @@ class Harness(ABC):
             for record in self._side.get(output_tag.tag_id, ())
         ]
 
-    def extract_side_output_values(self, output_tag: OutputTag) -> list[Record]:
+    def extract_side_output_values(self, output_tag: OutputTag) -> list[Any]:
         """Return the values of all results of a side output so far."""
         return [record.value for record in self.get_side_output(output_tag)]

@@ -105,7 +105,7 @@ class OneInputOperatorHarness(Harness):
             close_after_error(self._chain.close)
             raise
 
-    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Any]:
         """Process one record; return the values of its results in the main output.
 
         After a ``WatermarkStrategy`` the watermark advances with each record; in a job it advances less
@@ -121,7 +121,7 @@ class OneInputOperatorHarness(Harness):
         self._chain.source_time.timestamp = timestamp
         return self._run([isolated(value)])
 
-    def process_watermark(self, timestamp: int) -> list[Record]:
+    def process_watermark(self, timestamp: int) -> list[Any]:
         """Advance the watermark before the operators; it never goes back. These operators have no timers."""
         time = self._chain.source_time
         time.watermark = max(time.watermark, timestamp)
@@ -208,7 +208,7 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
         _check(function, KeyedProcessFunction)
         super().__init__(function, (keyed_input(key_selector, key_type),), **options)
 
-    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Any]:
         """Process one record; return the values of its results in the main output.
 
         Args:
@@ -235,19 +235,19 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
 class _TwoInputs(OperatorHarness):
     """An operator with two inputs, each with a watermark of its own."""
 
-    def process_element1(self, value: Record, timestamp: int | None = None) -> list[Record]:
+    def process_element1(self, value: Record, timestamp: int | None = None) -> list[Any]:
         """Process one record of the first input; return the values of its results in the main output."""
         return self._process(0, value, timestamp)
 
-    def process_element2(self, value: Record, timestamp: int | None = None) -> list[Record]:
+    def process_element2(self, value: Record, timestamp: int | None = None) -> list[Any]:
         """Process one record of the second input; return the values of its results in the main output."""
         return self._process(1, value, timestamp)
 
-    def process_watermark1(self, timestamp: int) -> list[Record]:
+    def process_watermark1(self, timestamp: int) -> list[Any]:
         """Advance the watermark of the first input; the operator's watermark is the lesser of the two."""
         return self._advance(0, timestamp)
 
-    def process_watermark2(self, timestamp: int) -> list[Record]:
+    def process_watermark2(self, timestamp: int) -> list[Any]:
         """Advance the watermark of the second input; the operator's watermark is the lesser of the two."""
         return self._advance(1, timestamp)
 
@@ -309,7 +309,7 @@ class CheckpointedOperatorHarness(OperatorHarness):
         operator = OneInputOperator(kinds[0], function) if kinds else function
         super().__init__(operator, (Input(_NOWHERE, Partitioning.FORWARD),), **options)
 
-    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Any]:
         """Process one record; return the values of its results in the main output."""
         return self._process(0, value, timestamp)
 
@@ -341,11 +341,11 @@ class BroadcastOperatorHarness(OperatorHarness):
             operator = BroadcastOperator(function, tuple(broadcast_state_descriptors), is_keyed)
         super().__init__(operator, (first, Input(_NOWHERE, Partitioning.BROADCAST)), **options)
 
-    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Any]:
         """Process one record of the stream that is not broadcast; return the values of its results."""
         return self._process(0, value, timestamp)
 
-    def process_broadcast_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
+    def process_broadcast_element(self, value: Record, timestamp: int | None = None) -> list[Any]:
         """Process one broadcast record; return the values of its results."""
         return self._process(1, value, timestamp)
 
@@ -445,7 +445,7 @@ def _check_first(node: Node) -> None:
         )
 
 
-def _stateful(node: StatefulNode, options: dict[str, Any]) -> Any:
+def _stateful(node: StatefulNode, options: dict[str, object]) -> object:
     inputs = node.inputs()
     for one in inputs:
         _check_first(one.parent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import attrs
 
@@ -203,7 +204,7 @@ class OperatorHarness(Harness):
 
     # --- records and time ------------------------------------------------------------------------------
 
-    def process_watermark(self, timestamp: int) -> list[Record]:
+    def process_watermark(self, timestamp: int) -> list[Any]:
         """Advance the watermark of every input; return the values of the results.
 
         A watermark that is not later than the last one changes nothing, as watermarks never go back.
@@ -211,7 +212,7 @@ class OperatorHarness(Harness):
         results = [self._advance(number, timestamp) for number in range(len(self._split))]
         return [value for values in results for value in values]
 
-    def set_processing_time(self, now_ms: int) -> list[Record]:
+    def set_processing_time(self, now_ms: int) -> list[Any]:
         """Set the clock, in ms since 1970, and fire the timers that are due; return their results."""
         self.clock.now_ms = now_ms
         return self._fire_timers()

@@ -19,6 +19,9 @@ from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.program.job_client import run_to_end
 
+# A shell's background programs ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Endless:
     job_id = "1a2b"
     def __init__(self):

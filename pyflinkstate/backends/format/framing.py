@@ -54,7 +54,7 @@ def head_size(prefix: bytes, magic: bytes, what: str) -> int:
     return PREFIX_SIZE + int(length) + _CHECKSUM.size
 
 
-def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> JsonObject:
+def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> dict[str, Any]:
     """Return the content of a whole head.
 
     Raises:
@@ -115,7 +115,7 @@ def making_sense(what: str) -> Iterator[None]:
         ) from error
 
 
-def as_name(name: Any) -> str:
+def as_name(name: object) -> str:
     """Return the name of a state in a head; raise ``TypeError`` if it is not a text."""
     if not isinstance(name, str):
         raise TypeError(f"{str(name)[:50]} is not the name of a state")

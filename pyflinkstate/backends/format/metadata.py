@@ -145,7 +145,7 @@ def _whole(value: Json, name: str, least: int = 0, most: int = 2**63 - 1) -> int
     return value
 
 
-def _operator_state_from_json(content: JsonObject) -> OperatorState:
+def _operator_state_from_json(content: dict[str, Any]) -> OperatorState:
     max_parallelism = _whole(content["max_parallelism"], "max_parallelism", 1, UPPER_BOUND_MAX_PARALLELISM)
     state = OperatorState(
         content["operator_id"],
@@ -163,7 +163,7 @@ def _subtask_to_json(state: OperatorSubtaskState) -> JsonObject:
     return {kind: _KINDS[kind][0](handle) for kind, handle in handles.items() if handle is not None}
 
 
-def _subtasks_from_json(content: JsonObject) -> tuple[OperatorSubtaskState, ...]:
+def _subtasks_from_json(content: dict[str, Any]) -> tuple[OperatorSubtaskState, ...]:
     if "handles" in content:  # version 1 had only managed keyed state
         return tuple(OperatorSubtaskState(_keyed_from_json(handle)) for handle in content["handles"])
     return tuple(
@@ -190,7 +190,7 @@ def _keyed_to_json(handle: KeyGroupsStateHandle) -> JsonObject:
     return content
 
 
-def _keyed_from_json(content: JsonObject) -> KeyGroupsStateHandle:
+def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
     checkpoint_id, key_hash = content.get("checkpoint_id"), content.get("key_hash", FIRST_KEY_HASH)
     if _whole(key_hash, "key_hash", FIRST_KEY_HASH) > KEY_HASH_VERSION:
         raise IncompatibleCheckpointError(
@@ -242,7 +242,7 @@ def _operator_to_json(handle: OperatorStateHandle) -> JsonObject:
     }
 
 
-def _operator_from_json(content: JsonObject) -> OperatorStateHandle:
+def _operator_from_json(content: dict[str, Any]) -> OperatorStateHandle:
     states = {
         name: OperatorStateEntry(
             OperatorStateMode(entry["mode"]),
@@ -261,13 +261,13 @@ def _raw_operator_to_json(handle: RawOperatorStateHandle) -> JsonObject:
     }
 
 
-def _raw_operator_from_json(content: JsonObject) -> RawOperatorStateHandle:
+def _raw_operator_from_json(content: dict[str, Any]) -> RawOperatorStateHandle:
     partitions = tuple(map(_section_from_json, content["partitions"]))
     return RawOperatorStateHandle(_stream_from_json(content["stream"]), partitions)
 
 
 #: How each kind of state becomes JSON, and back.
-_KINDS: dict[str, tuple[Callable[[Any], JsonObject], Callable[[Json], Json]]] = {
+_KINDS: dict[str, tuple[Callable[[Any], JsonObject], Callable[[Any], Any]]] = {
     "managed_keyed": (_keyed_to_json, _keyed_from_json),
     "raw_keyed": (_keyed_to_json, _keyed_from_json),
     "managed_operator": (_operator_to_json, _operator_from_json),
@@ -281,7 +281,7 @@ def _stream_to_json(stream: StreamStateHandle) -> JsonObject:
     return {"path": stream.path, "size_bytes": stream.size_bytes}
 
 
-def _stream_from_json(content: JsonObject) -> StreamStateHandle:
+def _stream_from_json(content: dict[str, Any]) -> StreamStateHandle:
     if "inline" in content:
         return ByteStreamStateHandle(base64.b64decode(content["inline"], validate=True))
     path = content["path"]

@@ -70,9 +70,9 @@ class HeapKeyedStateBackend:
         self.snapshots = RunningSnapshots()
         self._tracks_changes = False
         self._hasher = KeyHasher(key_type)
-        self._states: dict[str, AnyState] = {}
+        self._states: dict[str, object] = {}
         #: The wrappers around the states that expire.
-        self._ttl_states: dict[str, AnyState] = {}
+        self._ttl_states: dict[str, object] = {}
 
     # --- the current key -------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class HeapKeyedStateBackend:
         namespace_type: TypeInformation,
         loads_pickles: bool,
         ttl_ms: int | None,
-    ) -> AnyState:
+    ) -> object:
         meta = RegisteredStateMeta(
             descriptor.name, descriptor.kind, descriptor.stored_type, namespace_type, ttl_ms
         )
@@ -277,7 +277,7 @@ class HeapKeyedStateBackend:
         namespace: Hashable,
         namespace_type: TypeInformation,
         descriptor: StateDescriptor,
-        function: Callable[[Hashable, AnyState], None],
+        function: Callable[[Hashable, object], None],
     ) -> None:
         """Call ``function(key, state)`` for every key that has an entry of the state in ``namespace``.
 

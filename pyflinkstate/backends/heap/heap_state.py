@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api import Stored, safe_repr
 from pyflinkstate.backends.bound_state import BoundState, KeyContext
@@ -56,7 +56,7 @@ class HeapState(BoundState):
     def clear(self) -> None:
         self._map().remove(self._entry_key())
 
-    def get_internal(self) -> Stored:
+    def get_internal(self) -> Any:
         """Return what is stored under the current key and namespace, or None."""
         return self._map().get(self._entry_key())
 

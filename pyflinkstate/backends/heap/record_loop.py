@@ -24,10 +24,10 @@ class RecordLoop:
 
     def run(
         self,
-        records: tuple[list[int], Sequence[Any], Sequence[Any]],
-        process: Callable[[Any, Any], Iterable[Any] | None],
-        context: Any,
-        results: list[Any],
+        records: tuple[list[int], Sequence[object], Sequence[object]],
+        process: Callable[[object, object], Iterable[object] | None],
+        context: object,
+        results: list[object],
     ) -> None:
         """Process records.
 
@@ -51,10 +51,10 @@ class RecordLoop:
 
     def run_timed(
         self,
-        records: tuple[list[int], Sequence[Any], Sequence[Any], Sequence[Timestamp]],
-        process: Callable[[Any, Any], Iterable[Any] | None],
+        records: tuple[list[int], Sequence[object], Sequence[object], Sequence[Timestamp]],
+        process: Callable[[object, object], Iterable[object] | None],
         context: Any,
-        results: list[Any],
+        results: list[object],
         timestamps: list[Any],
     ) -> None:
         """Process records that have timestamps, as :meth:`run` does.
@@ -85,9 +85,9 @@ class RecordLoop:
         self,
         queue: TimerQueue,
         until_ms: Timestamp,
-        on_timer: Callable[[Any, Any], Iterable[Any] | None],
+        on_timer: Callable[[object, object], Iterable[object] | None],
         context: Any,
-        results: list[Any],
+        results: list[object],
         timestamps: list[Any],
         by_event_time: bool,
     ) -> None:
@@ -115,7 +115,7 @@ class RecordLoop:
                 while len(timestamps) < len(results):
                     timestamps.append(timestamp)
 
-    def under_way(self, *columns: Sequence[Any]) -> list[Any]:
+    def under_way(self, *columns: Sequence[object]) -> list[object]:
         """Return each column's entry for the record that ``run`` was processing; None before the first."""
         at = self._position
         return [column[at] if at >= 0 else None for column in columns]

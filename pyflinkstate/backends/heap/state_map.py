@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from pyflinkstate.api import Key, Stored
 from pyflinkstate.errors import ConcurrentModificationError
@@ -38,15 +38,15 @@ class StateMap(ABC):
         """Return the number of entries."""
 
     @abstractmethod
-    def get(self, key: Hashable) -> Stored:
+    def get(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None; a changeable value is safe to change."""
 
     @abstractmethod
-    def peek(self, key: Hashable) -> Stored:
+    def peek(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None; the caller must not change it."""
 
     @abstractmethod
-    def owned(self, key: Hashable) -> Stored:
+    def owned(self, key: Hashable) -> Any:
         """Return the value of ``key`` if it can change and no snapshot shares it, else None."""
 
     @abstractmethod
@@ -62,7 +62,7 @@ class StateMap(ABC):
         """Remove ``key`` if it is present."""
 
     @abstractmethod
-    def remove_and_get_old(self, key: Hashable) -> Stored:
+    def remove_and_get_old(self, key: Hashable) -> Any:
         """Remove ``key`` and return its value, or None."""
 
     @abstractmethod

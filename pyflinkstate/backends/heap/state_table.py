@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
-from pyflinkstate.api import Key, Namespace, Stored, TypedValue, safe_repr
+from pyflinkstate.api import Key, Namespace, Stored, safe_repr
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_map import (
@@ -235,7 +236,7 @@ def _misfit(meta: RegisteredStateMeta, entry_key: Hashable, error: ValueError) -
     )
 
 
-def _split(entry_keys: list[TypedValue], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
+def _split(entry_keys: list[Any], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
     """Return the keys and namespaces of entry keys; the namespaces are None if there is only the void one."""
     if not meta.is_namespaced:
         return entry_keys, None

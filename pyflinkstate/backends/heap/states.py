@@ -8,13 +8,12 @@ of ``HeapState``, for the runtime and for time to live.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api import (
     AggregateFunction,
     AggregatingState,
     AggregatingStateDescriptor,
-    AnyState,
     ListState,
     ListStateDescriptor,
     MapState,
@@ -336,7 +335,7 @@ for _interface, _view in (
 ):
     _interface.register(_view)
 
-HEAP_STATES: dict[StateKind, Callable[[StateValue, KeyContext, StateValue], AnyState]] = {
+HEAP_STATES: dict[StateKind, Callable[[Any, KeyContext, Any], object]] = {
     StateKind.VALUE: HeapValueState,
     StateKind.LIST: HeapListState,
     StateKind.MAP: HeapMapState,

@@ -83,7 +83,7 @@ class Timer:
     def __hash__(self) -> int:
         return hash((self.timestamp_ms, self.key, self.namespace))
 
-    def __reduce__(self) -> tuple[type[Timer], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[Timer], tuple[object, ...]]:
         return Timer, (self.timestamp_ms, self.key, self.namespace, self.map_index)
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ class TimerQueue:
             self._note(timestamp_ms, key, namespace, map_index)
         return True
 
-    def _is_only(self, only: _Only, key: Any, namespace: Any) -> bool:
+    def _is_only(self, only: _Only, key: object, namespace: object) -> bool:
         """Return whether an only timer has this key and namespace."""
         if only[0] is not key and only[0] != key:
             return False

@@ -38,7 +38,7 @@ def create_ttl_state(
     rules: TtlRules,
     inner: AnyState,
     on_key_selected: Callable[[Callable[[Key], None]], None],
-) -> AnyState:
+) -> object:
     """Return the state of ``descriptor``, which has time to live.
 
     Args:
@@ -58,7 +58,7 @@ def create_ttl_state(
     return _TTL_STATES[descriptor.kind](inner, rules, cleanup)
 
 
-_TTL_STATES: dict[StateKind, Callable[[AnyState, TtlRules, TtlIncrementalCleanup | None], AnyState]] = {
+_TTL_STATES: dict[StateKind, Callable[[object, TtlRules, TtlIncrementalCleanup | None], object]] = {
     StateKind.LIST: TtlListState,
     StateKind.MAP: TtlMapState,
     StateKind.REDUCING: TtlReducingState,
@@ -86,7 +86,7 @@ def _incremental_cleanup(
     kind: StateKind,
     config: StateTtlConfig,
     rules: TtlRules,
-    inner: AnyState,
+    inner: object,
     on_key_selected: Callable[[Callable[[Key], None]], None],
 ) -> TtlIncrementalCleanup | None:
     """Return the clean-up that each access to the state must run, if any."""

@@ -65,7 +65,7 @@ class TtlRules:
         return now - self.ttl_ms
 
     def combined(
-        self, left: TtlValue, right: TtlValue, combine: Callable[[StateValue, StateValue], StateValue]
+        self, left: TtlValue, right: TtlValue, combine: Callable[[object, object], StateValue]
     ) -> StateValue:
         """Return the unexpired values of the two, combined and stamped, or ``left`` if both have expired.
 
@@ -93,7 +93,7 @@ def rules_of(config: StateTtlConfig, clock: Callable[[], int]) -> TtlRules:
     )
 
 
-Filter = Callable[[Stored, int], Stored]
+Filter = Callable[[Any, int], Any]
 
 #: A timestamp and the user's value. The length is left open: mypyc would take pairs apart and rebuild them.
 _Stamped = tuple[Any, ...]
@@ -113,7 +113,7 @@ def filter_list(stored: list[_Stamped], expired_until: int) -> list[_Stamped] | 
     return stored if len(kept) == len(stored) else kept or None
 
 
-def filter_map(stored: dict[Any, _Stamped], expired_until: int) -> dict[Any, _Stamped] | None:
+def filter_map(stored: dict[object, _Stamped], expired_until: int) -> dict[object, _Stamped] | None:
     """The filter of maps, whose entries expire one by one."""
     kept = {key: entry for key, entry in stored.items() if entry[0] > expired_until}
     return stored if len(kept) == len(stored) else kept or None
@@ -127,7 +127,7 @@ def oldest_in_list(stored: list[_Stamped]) -> int:
     return oldest
 
 
-def oldest_in_map(stored: dict[Any, _Stamped]) -> int:
+def oldest_in_map(stored: dict[object, _Stamped]) -> int:
     """Return the oldest timestamp of a map."""
     oldest: int = NEVER
     for entry in stored.values():
@@ -136,7 +136,7 @@ def oldest_in_map(stored: dict[Any, _Stamped]) -> int:
 
 
 _FILTERS: dict[StateKind, Filter] = {StateKind.LIST: filter_list, StateKind.MAP: filter_map}
-_OLDEST: dict[StateKind, Callable[[Stored], int]] = {
+_OLDEST: dict[StateKind, Callable[[Any], int]] = {
     StateKind.LIST: oldest_in_list,
     StateKind.MAP: oldest_in_map,
 }
@@ -168,7 +168,7 @@ class TtlIncrementalCleanup:
         self._cleanup_size = cleanup_size
         self._filter: Filter = _FILTERS.get(kind, filter_single)
         #: Finds the oldest timestamp of a list or map; None for what expires as a whole.
-        self._oldest_in: Callable[[Stored], int] | None = _OLDEST.get(kind)
+        self._oldest_in: Callable[[object], int] | None = _OLDEST.get(kind)
         #: What was fetched from the last place, and the index of the next entry to check.
         self._keys: list[Hashable] = []
         self._values: list[Any] = []

@@ -108,7 +108,7 @@ class TtlValueState(TtlState):
 
     def __init__(
         self,
-        inner: AnyState,
+        inner: object,
         rules: TtlRules,
         cleanup: TtlIncrementalCleanup | None,
         value_type: TypeInformation,
@@ -168,7 +168,7 @@ class TtlAggregatingState(TtlMergingState):
 
     def __init__(
         self,
-        inner: AnyState,
+        inner: object,
         rules: TtlRules,
         cleanup: TtlIncrementalCleanup | None,
         function: AggregateFunction,
@@ -190,7 +190,7 @@ class TtlListState(TtlMergingState):
 
     def get(self) -> Iterable[StateValue]:
         now = self._begin_access()
-        elements: list[Any] | None = self._inner.get_internal()
+        elements: list[object] | None = self._inner.get_internal()
         if elements is None:
             return ()
         if self._rules.refreshes_on_read:
@@ -350,7 +350,7 @@ class TtlMapState(TtlState):
 class TtlMapView:
     """The entries, keys or values of a map state with time to live."""
 
-    def __init__(self, pairs: StateValue, rules: TtlRules, part: int) -> None:
+    def __init__(self, pairs: Any, rules: TtlRules, part: int) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -366,7 +366,7 @@ class TtlMapView:
 class TtlMapIterator:
     """Skips and removes entries that have expired; refreshes the others if reading prolongs life."""
 
-    def __init__(self, pairs: StateValue, rules: TtlRules, part: int) -> None:
+    def __init__(self, pairs: Any, rules: TtlRules, part: int) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part

@@ -8,7 +8,7 @@ results for each part, and :func:`walk` is the only place that goes from a type 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -19,19 +19,19 @@ from pyflinkstate.backends.values import own_copy
 R = TypeVar("R")
 
 #: Turns a value into another one.
-Convert = Callable[[TypedValue], TypedValue]
+Convert = Callable[[Any], Any]
 #: Turns a value into one that Arrow takes; None if Arrow takes it as it is.
 ToArrow = Convert | None
 #: Returns the values of a column; the result for a null is ignored.
-FromArrow = Callable[[pa.Array], list[TypedValue]]
+FromArrow = Callable[[pa.Array], list[Any]]
 #: Makes an independent copy of a value; None means that it cannot change in place.
 Copy = Convert | None
 #: Checks a value that is to replace a stored one, or None; raises ``ValueError``.
-Recheck = Callable[[TypedValue, TypedValue], TypedValue]
+Recheck = Callable[[Any, Any], object]
 #: Returns the Java hash code of a key; None if values cannot be keys.
-JavaHash = Callable[[TypedValue], int]
+JavaHash = Callable[[Any], int]
 #: Returns the text of a value that is not None.
-Show = Callable[[TypedValue], str]
+Show = Callable[[Any], str]
 
 
 def unchanged(value: TypedValue) -> TypedValue:
@@ -39,7 +39,7 @@ def unchanged(value: TypedValue) -> TypedValue:
     return value
 
 
-def in_order(was: TypedValue, now: TypedValue) -> list[int | None]:
+def in_order(was: TypeInformation, now: TypeInformation) -> list[int | None]:
     """Match the parts of two types by their places; raise ``ValueError`` if their numbers differ."""
     before, after = len(was.parts()), len(now.parts())
     if before != after:
@@ -57,7 +57,7 @@ def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]],
     return visit(type_info, [walk(part, visit) for part in type_info.parts()])
 
 
-def column_values(array: pa.Array) -> list[TypedValue]:
+def column_values(array: pa.Array) -> list[Any]:
     """Return the same as ``to_pylist``, several times as fast for the most frequent types."""
     arrow = array.type
     numeric = pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
@@ -66,7 +66,7 @@ def column_values(array: pa.Array) -> list[TypedValue]:
         or pa.types.is_large_string(arrow)
         or pa.types.is_large_binary(arrow)
     ):
-        values: list[TypedValue] = array.to_numpy(zero_copy_only=False).tolist()
+        values: list[object] = array.to_numpy(zero_copy_only=False).tolist()
         return values
     values = array.to_pylist()
     return values  # noqa: RET504 - mypy wants its type
@@ -124,26 +124,24 @@ class Codec:
     """
 
     name: str
-    arrow: Callable[[TypedValue, Sequence[pa.DataType]], pa.DataType]
-    to_arrow: Callable[[TypedValue, Sequence[ToArrow]], ToArrow] = lambda _, parts: None
-    from_arrow: Callable[[TypedValue, Sequence[FromArrow]], FromArrow] = lambda _, parts: column_values
+    arrow: Callable[[Any, Sequence[pa.DataType]], pa.DataType]
+    to_arrow: Callable[[Any, Sequence[ToArrow]], ToArrow] = lambda _, parts: None
+    from_arrow: Callable[[Any, Sequence[FromArrow]], FromArrow] = lambda _, parts: column_values
     copier: Callable[[Sequence[Copy]], Copy] = lambda parts: own_copy
     makes_new: bool = True
-    recheck: Callable[[TypedValue, Sequence[Recheck | None], bool, bool], Recheck | None] = (
-        lambda _, parts, *how: None
+    recheck: Callable[[Any, Sequence[Recheck | None], bool, bool], Recheck | None] = lambda _, parts, *how: (
+        None
     )
-    java_hash: Callable[[TypedValue, Sequence[JavaHash | None]], JavaHash | None] = lambda _, parts: None
+    java_hash: Callable[[Any, Sequence[JavaHash | None]], JavaHash | None] = lambda _, parts: None
     hash_version: int = 1
-    text: Callable[[TypedValue, Sequence[Show]], Show] = lambda _, parts: str
+    text: Callable[[Any, Sequence[Show]], Show] = lambda _, parts: str
     is_composite: bool = False
-    details: Callable[[TypedValue], tuple[TypedValue, ...]] = lambda _: ()
+    details: Callable[[Any], tuple[TypedValue, ...]] = lambda _: ()
     detail_count: int = 0
     make: Callable[..., TypeInformation] | None = None
     may_become: frozenset[str] = frozenset()
-    places: Callable[[TypedValue, TypedValue], list[int | None]] = in_order
-    converted: Callable[[TypedValue, TypedValue, Sequence[int | None], Sequence[Convert]], Convert] | None = (
-        None
-    )
+    places: Callable[[Any, Any], list[int | None]] = in_order
+    converted: Callable[[Any, Any, Sequence[int | None], Sequence[Convert]], Convert] | None = None
     key_parts: int = 0
     may_be_nan: bool = False
     written: WrittenForm | None = None

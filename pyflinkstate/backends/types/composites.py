@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from pyflinkstate.api import (
     Row,
     RowKind,
     RowTypeInfo,
+    T,
     TupleTypeInfo,
     TypedValue,
     TypeInformation,
@@ -73,12 +75,12 @@ def _hashes_of_parts(type_info: TypeInformation, parts: Sequence[JavaHash | None
     return [found for found in parts if found is not None]
 
 
-def _elements(value: TypedValue) -> Iterable[TypedValue]:
+def _elements(value: Any) -> Iterable[TypedValue]:
     """Iterate over a list, but not by a method of its own, which may record what it hands out."""
     return list.__iter__(value) if isinstance(value, list) else value
 
 
-def _items(value: TypedValue) -> Iterable[tuple[TypedValue, TypedValue]]:
+def _items(value: Any) -> Iterable[tuple[TypedValue, TypedValue]]:
     """Do the same with a dict."""
     return dict.items(value) if isinstance(value, dict) else value.items()
 
@@ -127,7 +129,7 @@ def _list_recheck(
     (part,) = parts
     kind, noted_from = CheckedList if is_flat else WatchedList, _noted_from(part)
 
-    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
+    def recheck(value: object, stored: Any) -> TypedValue:
         if value is not stored:
             return type_info.check(value)
         if len(value) < noted_from:
@@ -147,7 +149,7 @@ def _noted_from(part: Recheck | None) -> int:
     return NOTED_FROM if part is None else 1
 
 
-def _as_short(value: TypedValue, checked: TypedValue, is_rebuilt: bool) -> TypedValue:
+def _as_short(value: Any, checked: Any, is_rebuilt: bool) -> TypedValue:
     """Return a short list or dict of the state's own as it was checked, the same object if parts are kept."""
     if is_rebuilt:
         return checked
@@ -174,7 +176,7 @@ def _check_elements(
 def _sequence(
     name: str,
     make: Callable[[TypeInformation], TypeInformation],
-    to_arrow: Callable[[TypedValue, Sequence[ToArrow]], ToArrow] = _array_to_arrow,
+    to_arrow: Callable[[Any, Sequence[ToArrow]], ToArrow] = _array_to_arrow,
     may_become: frozenset[str] = frozenset(),
 ) -> Codec:
     return Codec(
@@ -243,7 +245,7 @@ def _map_recheck(
     kind, noted_from = CheckedDict if is_flat else WatchedDict, _noted_from(parts[1])
     item_recheck = _recheck_of_part(type_info.value_type_info, parts[1])
 
-    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
+    def recheck(value: object, stored: Any) -> TypedValue:
         if value is not stored:
             return type_info.check(value)
         if len(value) < noted_from:
@@ -271,7 +273,7 @@ def _tuple_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> Convert:
     return lambda value: tuple([field(item) for field, item in zip(fields, value, strict=True)])
 
 
-def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[TypedValue]:
+def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[Any]:
     if not parts:
         return [()] * len(array)
     # Flattened, so that the fields of a null struct are null too, not whatever Arrow put there.
@@ -282,7 +284,7 @@ def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], *_
     """Check each field against the stored one: the tuple is new, but its fields may be the stored objects."""
     fields = [_recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
 
-    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
+    def recheck(value: object, stored: object) -> TypedValue:
         if (
             type(value) is not tuple
             or type(stored) is not tuple
@@ -307,7 +309,7 @@ def _row_recheck(type_info: RowTypeInfo, parts: Sequence[Recheck | None], *_: bo
     names = type_info.field_names
     fields = [_recheck_of_field(*field) for field in zip(names, type_info.field_types, parts, strict=True)]
 
-    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
+    def recheck(value: Any, stored: Any) -> TypedValue:
         if not (_has_fields(value, names) and _has_fields(stored, names)):
             return type_info.check(value)
         checked = [field(item, was) for field, item, was in zip(fields, value, stored, strict=True)]
@@ -446,7 +448,7 @@ def _converted_row(
 # --- around another type ---------------------------------------------------------------------------
 
 
-def _only(_: TypeInformation, parts: Sequence[TypedValue]) -> TypedValue:
+def _only(_: TypeInformation, parts: Sequence[T]) -> T:
     """Return the result for the one part, which holds for the type as well."""
     (part,) = parts
     return part

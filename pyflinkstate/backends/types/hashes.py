@@ -19,6 +19,7 @@ import numbers
 import struct
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -205,7 +206,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 # --- without a declared type -------------------------------------------------------------------
 
 
-def _hash_number(value: TypedValue) -> int:
+def _hash_number(value: Any) -> int:
     refuse_nan(value)
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
         raise ValueError("complex numbers have no stable hash")
@@ -266,7 +267,7 @@ def java_hash(value: TypedValue) -> int:
     )
 
 
-def _compared_fields(value: TypedValue) -> tuple[TypedValue, ...]:
+def _compared_fields(value: Any) -> tuple[TypedValue, ...]:
     """Return the fields by which records of a class are equal, in the form in which they are compared."""
     if attrs.has(type(value)):
         fields = [field for field in attrs.fields(type(value)) if field.eq]
@@ -277,7 +278,7 @@ def _compared_fields(value: TypedValue) -> tuple[TypedValue, ...]:
     )
 
 
-def _is_frozen_record(value: TypedValue) -> bool:
+def _is_frozen_record(value: object) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -76,7 +77,7 @@ def dump_pickle(value: TypedValue) -> bytes:
         ) from error
 
 
-def load_pickle(data: bytes | None) -> TypedValue:
+def load_pickle(data: bytes | None) -> Any:
     """Load a pickle of state without a declared type, from the user's own checkpoint.
 
     Raises:
@@ -195,7 +196,7 @@ class TtlTypeInfo(TypeInformation):
 
     value_type: TypeInformation
 
-    def check(self, value: StateValue) -> StateValue:
+    def check(self, value: Any) -> StateValue:
         timestamp_ms, user_value = value
         return timestamp_ms, None if user_value is None else self.value_type.check(user_value)
 

@@ -10,6 +10,7 @@ only from the user's own checkpoint, and values of a declared type are never pic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -132,7 +133,7 @@ def _to_json(type_info: TypeInformation, parts: list[Json]) -> Json:
     return [codec.name, *codec.details(type_info), *parts] if codec.is_composite else codec.name
 
 
-def type_from_json(spec: Json) -> TypeInformation:
+def type_from_json(spec: Any) -> TypeInformation:
     """Return the type that was passed to :func:`type_to_json`."""
     is_composite = isinstance(spec, list) and bool(spec)
     name, *rest = spec if is_composite else [spec]

@@ -141,7 +141,7 @@ class CheckedList(list[StateValue]):
     def clear(self) -> None:
         del self[:]
 
-    def sort(self, **options: StateValue) -> None:
+    def sort(self, **options: Any) -> None:
         try:
             super().sort(**options)
         finally:
@@ -185,7 +185,7 @@ class WatchedList(CheckedList):
         given, self._given = self._given, {}
         return given
 
-    def __getitem__(self, index: Any) -> StateValue:
+    def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
         if isinstance(index, slice):
             self._give_all()
@@ -217,11 +217,11 @@ class WatchedList(CheckedList):
         self._give_all()
         return list.copy(self)
 
-    def sort(self, **options: StateValue) -> None:
+    def sort(self, **options: object) -> None:
         self._give_all()
         super().sort(**options)
 
-    def __add__(self, other: list[StateValue]) -> list[StateValue]:
+    def __add__(self, other: list[Any]) -> list[object]:
         return self.copy() + other
 
     def __radd__(self, other: list[StateValue]) -> list[StateValue]:

@@ -23,7 +23,7 @@ import fractions
 import pickle
 import uuid
 from types import GeneratorType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -63,7 +63,7 @@ _TAG: Final = OutputTag
 _Memo = dict[int, StateValue]
 
 
-def is_immutable(value: StateValue) -> bool:
+def is_immutable(value: Any) -> bool:
     """Return whether neither ``value`` nor its parts can change in place; False if that is not known."""
     kind = type(value)
     if kind is str or kind is int:
@@ -75,7 +75,7 @@ def is_immutable(value: StateValue) -> bool:
     return _is_immutable(value, LOOK_DEPTH)
 
 
-def _is_immutable(value: StateValue, depth: int) -> bool:
+def _is_immutable(value: object, depth: int) -> bool:
     kind = type(value)
     if kind in IMMUTABLE_TYPES:
         return True
@@ -93,7 +93,7 @@ def _is_immutable(value: StateValue, depth: int) -> bool:
     return nature == _FROZEN and _has_immutable_attributes(value, depth - 1)
 
 
-def _are_immutable(parts: StateValue, depth: int) -> bool:
+def _are_immutable(parts: Any, depth: int) -> bool:
     return all(type(part) in IMMUTABLE_TYPES or _is_immutable(part, depth) for part in parts)
 
 
@@ -105,7 +105,7 @@ def _has_immutable_attributes(value: StateValue, depth: int) -> bool:
     return True
 
 
-def isolated(value: StateValue) -> StateValue:
+def isolated(value: Any) -> StateValue:
     """Return ``value`` if it is immutable, else a copy that shares nothing mutable with it.
 
     >>> pair, record = ("a", 1), ("a", [1])
@@ -176,7 +176,7 @@ def _is_flat_dict(value: dict[StateValue, StateValue]) -> bool:
     return True
 
 
-def take_isolated(taken: list[StateValue], values: StateValue, given_by: StateValue = None) -> None:
+def take_isolated(taken: list[StateValue], values: Any, given_by: object = None) -> None:
     """Append each of ``values``, isolated as soon as it is produced, before its producer goes on.
 
     Args:
@@ -242,7 +242,7 @@ def own_copy(value: StateValue) -> StateValue:
         return own
 
 
-def isolated_from(value: StateValue, stored: StateValue) -> StateValue:
+def isolated_from(value: Any, stored: StateValue) -> StateValue:
     """Return ``value`` as :func:`isolated` does, but keep the parts that are already stored.
 
     So a list that is read, appended to and stored again is not copied, alone or as a field of a tuple.
@@ -314,7 +314,7 @@ def _copy(value: StateValue, memo: _Memo) -> StateValue:
         return _through_pickle(value)
 
 
-def _copied(value: StateValue, memo: _Memo, depth: int) -> StateValue:
+def _copied(value: Any, memo: _Memo, depth: int) -> StateValue:
     kind = type(value)
     if kind in IMMUTABLE_TYPES:
         return value
@@ -332,9 +332,7 @@ def _copied(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     return _copied_object(value, memo, depth - 1)
 
 
-def _copied_dict(
-    value: dict[StateValue, StateValue], memo: _Memo, depth: int
-) -> dict[StateValue, StateValue]:
+def _copied_dict(value: dict[object, StateValue], memo: _Memo, depth: int) -> dict[object, StateValue]:
     copied: dict[StateValue, StateValue] = {}
     memo[id(value)] = copied
     for key, part in value.items():
@@ -361,14 +359,14 @@ def _copied_tuple(value: tuple[StateValue, ...], memo: _Memo, depth: int) -> Sta
     return memo.setdefault(id(value), value if is_same else tuple(parts))
 
 
-def _copied_parts(value: StateValue, memo: _Memo, depth: int) -> list[StateValue]:
-    parts: list[StateValue] = []
+def _copied_parts(value: Any, memo: _Memo, depth: int) -> list[Any]:
+    parts: list[object] = []
     for part in value:
         parts.append(part if type(part) in IMMUTABLE_TYPES else _copied(part, memo, depth))
     return parts
 
 
-def _copied_object(value: StateValue, memo: _Memo, depth: int) -> StateValue:
+def _copied_object(value: Any, memo: _Memo, depth: int) -> StateValue:
     kind = type(value)
     if kind in _CHECKED:
         return _copied_checked(value, memo, depth)
@@ -384,7 +382,7 @@ def _copied_object(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     return _copied_plain(value, memo, depth) if _is_plain(kind) else copy.deepcopy(value, memo)
 
 
-def _copied_checked(value: StateValue, memo: _Memo, depth: int) -> StateValue:
+def _copied_checked(value: Any, memo: _Memo, depth: int) -> StateValue:
     """Return a plain copy, or the value itself if it stands for an object that is kept."""
     stands_for = value.stands_for
     if stands_for is not None and memo.get(id(stands_for)) is stands_for:
@@ -394,7 +392,7 @@ def _copied_checked(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     return _copied_list(value, memo, depth) if is_list else _copied_dict(value, memo, depth)
 
 
-def _copied_plain(value: StateValue, memo: _Memo, depth: int) -> StateValue:
+def _copied_plain(value: Any, memo: _Memo, depth: int) -> StateValue:
     """Return the same as ``deepcopy`` for an object that consists only of its attributes."""
     copied = object.__new__(type(value))
     memo[id(value)] = copied

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api import StateValue
 from pyflinkstate.errors import ConcurrentModificationError
@@ -29,7 +29,7 @@ class ListIterator:
     def __iter__(self) -> ListIterator:
         return self
 
-    def __next__(self) -> StateValue:
+    def __next__(self) -> Any:
         elements, position = self._elements, self._next
         size: i64 = len(elements)
         if position == size:

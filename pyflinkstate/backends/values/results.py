@@ -44,7 +44,7 @@ _MAX_TYPES: Final = 1000
 _MAX_REPR: Final = 60
 
 
-def check_results(results: StateValue, given_by: UserFunction) -> None:
+def check_results(results: Any, given_by: UserFunction) -> None:
     """Check that ``results`` is an iterable of results.
 
     Args:
@@ -84,7 +84,7 @@ def _refused(results: StateValue) -> tuple[str, str] | None:
     return None
 
 
-def _is_old_iterable(results: StateValue) -> bool:
+def _is_old_iterable(results: Any) -> bool:
     """Return whether objects without ``__iter__`` can be iterated over; numpy's numbers have an index too."""
     try:
         iter(results)
@@ -114,7 +114,7 @@ def told_function(given_by: UserFunction) -> str:
     """
     adapter = getattr(given_by, "__self__", None)
     given_by = getattr(adapter, "__wrapped__", given_by)
-    function: Any = inspect.unwrap(given_by) if callable(given_by) else given_by
+    function: object = inspect.unwrap(given_by) if callable(given_by) else given_by
     called = _called(function, getattr(function, "__self__", getattr(given_by, "__self__", None)))
     code = getattr(function, "__code__", None)
     if code is None:
@@ -122,7 +122,7 @@ def told_function(given_by: UserFunction) -> str:
     return f"{called} ({PurePath(code.co_filename).name}, line {code.co_firstlineno})"
 
 
-def _called(function: Any, owner: object) -> str:
+def _called(function: object, owner: object) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     if name == "<lambda>":
         return "the lambda"

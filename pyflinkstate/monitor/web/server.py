@@ -16,7 +16,6 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
 
 import anyio
 import h11
@@ -58,7 +57,7 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Lengt
 _SILENT = logging.Logger("uvicorn", logging.CRITICAL + 1)
 
 #: An ASGI application; its arguments are dicts and functions of the protocol.
-App = Callable[[Any, Any, Any], Awaitable[None]]
+App = Callable[[object, object, object], Awaitable[None]]
 
 
 class PageServer:
@@ -126,7 +125,7 @@ class PageServer:
 class _Connection(H11Protocol):
     """A connection that is closed if its peer takes too long."""
 
-    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, object]) -> None:
         super().__init__(config, server_state, app_state)
         self.logger, self.access_log = _SILENT, False
 

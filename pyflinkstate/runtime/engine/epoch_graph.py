@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -44,7 +44,7 @@ from pyflinkstate.runtime.tasks import (
 #: The engine's own form of partitioned data.
 D = TypeVar("D")
 #: A function that is called with the number of a partition and an iterator over its contents.
-Task = Callable[[int, Iterable[Record]], Iterator[Record]]
+Task = Callable[[int, Iterable[Any]], Iterator[Record]]
 #: What is computed together: the results of a root of :class:`Regions` (None), those of one stage without
 #: state over the partitions of the root, or those of all such stages (the root again).
 Part = tuple[Stage, Stage | None]
@@ -94,7 +94,7 @@ class EpochGraph(ABC, Generic[D]):
     def partitions(self, data: D) -> int:
         """Return the number of partitions."""
 
-    def shipped(self, function: UserFunction) -> UserFunction:
+    def shipped(self, function: UserFunction) -> Any:
         """Return the object that is sent to a task in place of a user function."""
         return function
 
@@ -138,8 +138,9 @@ class EpochGraph(ABC, Generic[D]):
     def _parts_before(self, head: Head | SourceNode) -> Iterator[Part]:
         """Yield the parts that the branches to a head read."""
         for branch in () if isinstance(head, SourceNode) else self._plan.branches(head):
-            for root in self._plan.regions.roots_of(branch.stage):
-                yield self._part_of(branch.stage, root)
+            yield from (
+                self._part_of(branch.stage, root) for root in self._plan.regions.roots_of(branch.stage)
+            )
 
     def _part_of(self, stage: Stage, root: Stage) -> Part:
         if stage is root:
@@ -160,8 +161,9 @@ class EpochGraph(ABC, Generic[D]):
     def _build(self, stage: Stage) -> None:
         if not self.request.takes_part(stage) or self._is_within(stage):
             return
-        roots = self._plan.regions.roots_of(stage)
-        self._stages[stage] = self._all([self._over(root, stage) for root in roots])
+        self._stages[stage] = self._all(
+            [self._over(root, stage) for root in self._plan.regions.roots_of(stage)]
+        )
 
     def _is_within(self, stage: Stage) -> bool:
         """Return whether only other stages of its region read a stage."""
@@ -196,14 +198,18 @@ class EpochGraph(ABC, Generic[D]):
             return data
         read = epoch.read if isinstance(epoch, SplitEpoch) else None
         stream, batches = self._plan.vertex_id(node), _read_batches(epoch)
-        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches)
-        return self.transform(data, task, node.name)
+        return self.transform(
+            data, SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches), node.name
+        )
 
     def _shared(self, root: Stage, stage: Stage) -> D:
         data = self._stages[root]
         (branch,) = self._branches_over(root, stage)
-        task = StageTask(self._chain(branch, data), self._id_over(root, stage), self._plan.vertex_id(stage))
-        return self.transform(data, task, stage.name)
+        return self.transform(
+            data,
+            StageTask(self._chain(branch, data), self._id_over(root, stage), self._plan.vertex_id(stage)),
+            stage.name,
+        )
 
     def _region(self, root: Stage) -> D:
         """Return the results of all stages without state over the partitions of a root."""
@@ -221,8 +227,7 @@ class EpochGraph(ABC, Generic[D]):
             )
             for stage in stages
         )
-        is_source = isinstance(root, SourceNode)
-        task = RegionTask(self.request.link, made, not is_source, self._has_batches(root))
+        task = RegionTask(self.request.link, made, not isinstance(root, SourceNode), self._has_batches(root))
         return self.transform(data, task, ", ".join(stage.name for stage in stages))
 
     def _branches_over(self, root: Stage, stage: Stage) -> list[Branch]:
@@ -237,8 +242,11 @@ class EpochGraph(ABC, Generic[D]):
 
     def _exchanged(self, exchange: Exchange) -> D:
         watermarks = self.request.event_time.watermarks if self._plan.uses_event_time else None
-        task = MergeTask(self.request.link, exchange.operator_id, watermarks)
-        return self.transform(self._sent(exchange), task, exchange.name)
+        return self.transform(
+            self._sent(exchange),
+            MergeTask(self.request.link, exchange.operator_id, watermarks),
+            exchange.name,
+        )
 
     def _stateful(self, node: StatefulNode) -> D:
         operator = self._plan.operator_of(node)
@@ -286,8 +294,9 @@ class EpochGraph(ABC, Generic[D]):
             epoch=self.request.link.epoch,
             partitions=chain.parallelism,
         )
-        task = RouteTask(chain, operator.operator_id, router)
-        return self.transform(data, task, f"{branch.stage.name} -> {operator.name}")
+        return self.transform(
+            data, RouteTask(chain, operator.operator_id, router), f"{branch.stage.name} -> {operator.name}"
+        )
 
     def _chain(self, branch: Branch, data: D, is_framed: bool = False) -> ChainTask:
         return ChainTask(

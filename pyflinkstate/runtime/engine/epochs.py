@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.api import Reported, SparkObject, UserFunction
+from pyflinkstate.api import Reported, UserFunction
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage, functions_of
 from pyflinkstate.runtime.sources import Epoch, EpochSet, InitialRows, RddEpoch, SplitEpoch
@@ -40,7 +40,7 @@ class CodeBook:
             self.codes[digest] = data
             self._functions[id(function)] = function, digest
 
-    def shipped(self, function: UserFunction, codes: SparkObject) -> UserFunction:
+    def shipped(self, function: UserFunction, codes: object) -> UserFunction:
         """Return the object to send in place of ``function``: itself, if it is not part of the plan."""
         _, digest = self._functions.get(id(function), (None, None))
         return function if digest is None else ShippedFunction(digest, codes)
@@ -83,8 +83,11 @@ class EpochRequest:
         if not self.plan.uses_event_time:
             return None
         assigners = [operator.assigner_id for operator in branch.operators if operator.assigner_id]
-        is_idle = bool(assigners) and assigners[-1] in self.event_time.idle
-        return EventTimeSettings(self._ends(branch.stage), is_idle, self.event_time.watermarks)
+        return EventTimeSettings(
+            self._ends(branch.stage),
+            bool(assigners) and assigners[-1] in self.event_time.idle,
+            self.event_time.watermarks,
+        )
 
     def _ends(self, stage: Stage) -> bool:
         if self.is_final:

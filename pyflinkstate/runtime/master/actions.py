@@ -10,7 +10,6 @@ import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import attrs
 
@@ -154,7 +153,7 @@ class EngineRequests:
         slots: JobSlots,
         source: Input,
         reporter: JobReporter,
-        mailbox: queue.SimpleQueue[Any],
+        mailbox: queue.SimpleQueue[object],
     ) -> None:
         self.runner = runner
         self._plan = plan
@@ -168,8 +167,11 @@ class EngineRequests:
 
     def start_slots(self, instruction: StartSlots) -> None:
         """Let every slot restore its state."""
-        link = TaskLink(self._slots.link(), instruction.epoch.number)
-        request = SlotsRequest(link, self._slots.deployments.slots(), f"{self._name}: restore")
+        request = SlotsRequest(
+            TaskLink(self._slots.link(), instruction.epoch.number),
+            self._slots.deployments.slots(),
+            f"{self._name}: restore",
+        )
         self._start(instruction.epoch, partial(self.runner.start_slots, request))
 
     def run_epoch(self, instruction: RunEpoch) -> None:
@@ -187,8 +189,9 @@ class EngineRequests:
 
     def _request(self, number: int, read: sources.Epoch | None, what: str) -> EpochRequest:
         link = TaskLink(self._slots.link(), number, self._reporter.sampled_now())
-        description = f"{self._name}: {what}"
-        return EpochRequest(self._plan, link, read, None, {}, description, self._code, about=self._about)
+        return EpochRequest(
+            self._plan, link, read, None, {}, f"{self._name}: {what}", self._code, about=self._about
+        )
 
     def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
@@ -200,8 +203,10 @@ class EngineRequests:
         try:
             step = self._input.planner.ahead(number, instruction.newest.step)
             if step is not None:
-                request = self._request(number, step.epoch, f"ahead for epoch {number}")
-                self.runner.shuffle_ahead(request, partial(self._mailbox.put, ShuffledAhead(number)))
+                self.runner.shuffle_ahead(
+                    self._request(number, step.epoch, f"ahead for epoch {number}"),
+                    partial(self._mailbox.put, ShuffledAhead(number)),
+                )
         except PyFlinkStateError as error:
             self._reporter.log.not_ahead(number, error)
             return None
@@ -236,7 +241,7 @@ class JobParts:
     clock: Clock
     storage: CheckpointFolders | None = None
     restore: RestorePoint | None = None
-    mailbox: queue.SimpleQueue[Any] = attrs.Factory(queue.SimpleQueue)
+    mailbox: queue.SimpleQueue[object] = attrs.Factory(queue.SimpleQueue)
     job_id: str = attrs.field(init=False)
 
     @job_id.default
@@ -334,8 +339,7 @@ class Actions:
 
     def _begin(self, restore: RestorePoint | None, is_final: bool) -> Epoch:
         number, step = self.input.begin(restore, is_final)
-        counters = {} if restore is None else restore.metadata.counters
-        self.reporter.accumulators.reset(number, counters)
+        self.reporter.accumulators.reset(number, {} if restore is None else restore.metadata.counters)
         self.slots.deployments.begin_attempt(self.slots.registry.attempt, number, restore)
         return Epoch(number, step=step)
 
@@ -352,8 +356,7 @@ class Actions:
         return Claim(epoch, restore is not None and bool(self.slots.deployments.slots()))
 
     def _check_fits(self, newest: RestorePoint) -> None:
-        plan = self._fitted(self.plan, newest)
-        if [op.max_parallelism for op in plan.operators] != [
+        if [op.max_parallelism for op in self._fitted(self.plan, newest).operators] != [
             op.max_parallelism for op in self.plan.operators
         ]:
             raise IncompatibleCheckpointError(
@@ -376,8 +379,7 @@ class Actions:
         restored = None if self.restore is None else self.restore.metadata.epoch
         self.sinks.open(self._line, restored, instruction.epoch)
         if self._plans is not None and restored is not None:
-            planned = self.input.source.planned(self._plans.planned(restored))
-            self.input.planner.remember(planned)
+            self.input.planner.remember(self.input.source.planned(self._plans.planned(restored)))
 
     # --- an epoch ----------------------------------------------------------------------------------
 
@@ -391,9 +393,12 @@ class Actions:
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
             self._clock.monotonic_ms()
         )
-        is_over = self.input.planner.is_over
         return Found(
-            None, is_over, self.has_pending(), is_due, self.input.timers.are_due(self._clock.now_ms())
+            None,
+            self.input.planner.is_over,
+            self.has_pending(),
+            is_due,
+            self.input.timers.are_due(self._clock.now_ms()),
         )
 
     def set_barrier(self, instruction: SetBarrier) -> list[Outcome]:
@@ -406,8 +411,11 @@ class Actions:
             outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
         if checkpoints is None or outcomes or epoch.trigger is not None:
             return outcomes
-        is_due = checkpoints.coordinator.is_due(now_ms + self._last_duration_ms)
-        return checkpoints.trigger(epoch, now_ms) if instruction.is_needed or is_due else []
+        return (
+            checkpoints.trigger(epoch, now_ms)
+            if instruction.is_needed or checkpoints.coordinator.is_due(now_ms + self._last_duration_ms)
+            else []
+        )
 
     def count(self, instruction: CountReport) -> None:
         """Add the counts that a task has reported."""
@@ -421,14 +429,16 @@ class Actions:
         self.sinks.prepare(number, epoch.results)
         epoch.watermarks = self.input.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
-        attempt = self.slots.registry.attempt
-        self.reporter.epoch_prepared(number, self._last_duration_ms, attempt, epoch.watermarks)
+        self.reporter.epoch_prepared(
+            number, self._last_duration_ms, self.slots.registry.attempt, epoch.watermarks
+        )
 
     def align(self, instruction: AlignBarrier) -> list[Outcome]:
         """Tell the checkpoints that every subtask has reached a barrier, and what is counted until then."""
         assert self.checkpoints is not None
-        counters = self.reporter.accumulators.total(instruction.epoch.number)
-        return self.checkpoints.barrier_aligned(instruction.epoch, counters)
+        return self.checkpoints.barrier_aligned(
+            instruction.epoch, self.reporter.accumulators.total(instruction.epoch.number)
+        )
 
     def commit(self, instruction: CommitOutput) -> None:
         """Let the sinks commit."""

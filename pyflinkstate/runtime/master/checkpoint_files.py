@@ -39,7 +39,6 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any
 
 import attrs
 
@@ -208,8 +207,9 @@ class SharedStateRegistry:
         full = self._materialized.get(ack.slot)
         if full is None or not _written(base) < _written(full) <= ack.checkpoint_id:
             return attrs.evolve(base, increments=increments)
-        newer = (handle for handle in increments if _written(handle) > _written(full))
-        return attrs.evolve(full, increments=tuple(newer))
+        return attrs.evolve(
+            full, increments=tuple(handle for handle in increments if _written(handle) > _written(full))
+        )
 
     def register(self, checkpoint_id: int, states: dict[SlotId, OperatorSubtaskState]) -> None:
         """Register a completed checkpoint of this attempt."""
@@ -242,8 +242,9 @@ class SharedStateRegistry:
 
     def needed(self) -> set[str]:
         """Return the shared files that must stay."""
-        on_the_way = shared_files(map(OperatorSubtaskState, self._materialized.values()))
-        return on_the_way.union(self._superseded, *self._files.values())
+        return shared_files(map(OperatorSubtaskState, self._materialized.values())).union(
+            self._superseded, *self._files.values()
+        )
 
 
 def _files_of(metadata: CheckpointMetadata) -> set[str]:
@@ -346,9 +347,11 @@ class CheckpointFiles:
 
         While there is a checkpoint that could not be read, it may need any that an earlier run has written.
         """
-        if not self.unreadable:
-            return paths
-        return {path for path in paths if written_at(path) > self.last_id_before_run}
+        return (
+            {path for path in paths if written_at(path) > self.last_id_before_run}
+            if self.unreadable
+            else paths
+        )
 
     def discard_shared(self, paths: set[str]) -> None:
         """Delete files that no checkpoint needs."""
@@ -407,13 +410,13 @@ class CheckpointFiles:
 
     # --- where epochs end, for sinks that rely on their numbers ------------------------------------
 
-    def planned(self, restored: int) -> dict[int, Any]:
+    def planned(self, restored: int) -> dict[int, object]:
         """Return the planned ends of epochs after ``restored``, which an earlier run may not have completed.
 
         An epoch after a gap belongs to a run with another history and is left out.
         """
         found = self.storage.read_planned(self.job_id)
-        kept: dict[int, Any] = {}
+        kept: dict[int, object] = {}
         while restored + 1 in found:
             restored += 1
             kept[restored] = found.pop(restored)

@@ -180,8 +180,11 @@ class Checkpoints:
             return []
         outcomes = self.trigger(epoch, now_ms)
         if epoch.trigger is None:
-            why = f"the checkpoint that the savepoint comes with failed: {self.history[-1].failure}"
-            request.fail(CheckpointStorageError(why))
+            request.fail(
+                CheckpointStorageError(
+                    f"the checkpoint that the savepoint comes with failed: {self.history[-1].failure}"
+                )
+            )
             self._files.quietly(lambda: self._files.storage.discard(uri))
             return outcomes
         savepoint = self._savepoint(request, uri, epoch, now_ms, epoch.trigger.checkpoint_id)
@@ -206,8 +209,9 @@ class Checkpoints:
         for trigger in reversed(triggers):  # a savepoint waits for its checkpoint
             if trigger.checkpoint_id in self._begun:
                 self._begun[trigger.checkpoint_id].counters = counters
-            now_ms = self._clock.monotonic_ms()
-            outcomes += self._carry_out(self.coordinator.aligned(trigger.checkpoint_id, now_ms))
+            outcomes += self._carry_out(
+                self.coordinator.aligned(trigger.checkpoint_id, self._clock.monotonic_ms())
+            )
         return outcomes
 
     # --- messages ----------------------------------------------------------------------------------
@@ -257,9 +261,11 @@ class Checkpoints:
                 case DiscardCheckpoint(checkpoint_id):
                     self._files.discard(checkpoint_id)
                 case DiscardState(ack):
-                    own = self._files.uri_of(ack.checkpoint_id)
-                    uri = self._failed_savepoints.get(ack.checkpoint_id, own)
-                    self._files.give_up(ack.checkpoint_id, uri, [ack])
+                    self._files.give_up(
+                        ack.checkpoint_id,
+                        self._failed_savepoints.get(ack.checkpoint_id, self._files.uri_of(ack.checkpoint_id)),
+                        [ack],
+                    )
                 case NotifyComplete(checkpoint_id):
                     self._slots.tell_all(NotifyCheckpointComplete(checkpoint_id))
                 case FailJob(error):
@@ -284,8 +290,9 @@ class Checkpoints:
             return self._carry_out(self.coordinator.failed(checkpoint_id, error))
         files.tried.discard(checkpoint_id)
         del self._begun[checkpoint_id]
-        follows = self.coordinator.published(checkpoint_id, self._clock.monotonic_ms())
-        self._unconfirmed[checkpoint_id] = _Unconfirmed(pending, states, begun, follows)
+        self._unconfirmed[checkpoint_id] = _Unconfirmed(
+            pending, states, begun, self.coordinator.published(checkpoint_id, self._clock.monotonic_ms())
+        )
         if begun.request is None:
             files.registry.register(checkpoint_id, states)
         elif begun.request.stops_job:

@@ -196,8 +196,7 @@ class CheckpointCoordinator:
             barrier_ms - self._last_completion_ms >= settings.min_pause_ms
         )
         interval_ms = max(settings.interval_ms, settings.min_pause_ms)
-        rested = self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms
-        return paused and rested
+        return paused and (self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms)
 
     def trigger(
         self,
@@ -231,8 +230,11 @@ class CheckpointCoordinator:
         """A subtask has written its part."""
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
-            known = ack.checkpoint_id in self._completed or ack.checkpoint_id in self._savepoints
-            return [] if known else [DiscardState(ack)]
+            return (
+                []
+                if ack.checkpoint_id in self._completed or ack.checkpoint_id in self._savepoints
+                else [DiscardState(ack)]
+            )
         if ack.slot in pending.missing:
             pending.missing.remove(ack.slot)
             pending.acks[ack.slot] = ack
@@ -245,11 +247,13 @@ class CheckpointCoordinator:
             if pending.aligned_ms is None or now_ms - pending.aligned_ms < self._settings.timeout_ms:
                 continue
             missing = ", ".join(sorted(map(str, pending.missing))) or "the checkpoint that is taken with it"
-            error = CheckpointStorageError(
-                f"checkpoint {pending.checkpoint_id} expired after {self._settings.timeout_ms} ms, "
-                f"waiting for {missing}"
+            instructions += self.failed(
+                pending.checkpoint_id,
+                CheckpointStorageError(
+                    f"checkpoint {pending.checkpoint_id} expired after {self._settings.timeout_ms} ms, "
+                    f"waiting for {missing}"
+                ),
             )
-            instructions += self.failed(pending.checkpoint_id, error)
         return instructions
 
     def published(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
@@ -325,10 +329,13 @@ class CheckpointCoordinator:
                 instructions.append(AbandonCheckpoint(other, error))
         self._failures += 1
         if self._failures > self._settings.tolerable_failures:
-            exceeded = CheckpointFailuresExceededError(
-                f"exceeded checkpoint tolerable failure threshold: {self._failures} in a row failed, "
-                f"tolerated are {self._settings.tolerable_failures}; the last one: {error}"
+            instructions.append(
+                FailJob(
+                    CheckpointFailuresExceededError(
+                        f"exceeded checkpoint tolerable failure threshold: {self._failures} in a row failed, "
+                        f"tolerated are {self._settings.tolerable_failures}; the last one: {error}"
+                    )
+                )
             )
-            instructions.append(FailJob(exceeded))
             self._failures = 0  # the restarted job counts from 0 again
         return instructions

@@ -176,7 +176,7 @@ class JobSlots:
         #: When to cut off the slots, if what the engine runs is being cancelled and they are still there.
         self._cut_off_at_ms: int | None = None
 
-    def open(self, mailbox: queue.SimpleQueue[Any]) -> None:
+    def open(self, mailbox: queue.SimpleQueue[object]) -> None:
         """Listen for tasks and slots, whose messages go to the mailbox."""
         self.control = self._make_control(self._secret, mailbox, self.deployments)
 
@@ -234,8 +234,9 @@ def fit(
             )
     for operator in plan.operators:
         _check_raw_state(operator, metadata, where)
-    operators = tuple(_with_max_parallelism(operator, metadata, where) for operator in plan.operators)
-    return attrs.evolve(plan, operators=operators)
+    return attrs.evolve(
+        plan, operators=tuple(_with_max_parallelism(operator, metadata, where) for operator in plan.operators)
+    )
 
 
 def _check_raw_state(operator: SettledOperator, metadata: CheckpointMetadata, where: str) -> None:

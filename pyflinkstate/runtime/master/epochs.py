@@ -17,7 +17,6 @@ from __future__ import annotations
 import enum
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any
 
 import attrs
 
@@ -26,7 +25,7 @@ from pyflinkstate.runtime.master.planner import Step
 from pyflinkstate.runtime.wire import CheckpointTrigger
 
 #: The results of an epoch: for each sink the results of its tasks.
-Results = list[list[Any]]
+Results = list[list[object]]
 
 
 @attrs.frozen
@@ -88,8 +87,9 @@ class Epoch:
     @property
     def is_final(self) -> bool:
         """Whether event time ends with it."""
-        is_drained = self.savepoint is not None and self.savepoint.stops_job and self.savepoint.drains
-        return self.step.is_last or is_drained
+        return self.step.is_last or (
+            self.savepoint is not None and self.savepoint.stops_job and self.savepoint.drains
+        )
 
     @property
     def ends_job(self) -> bool:

@@ -105,7 +105,7 @@ class Accumulators:
         self._base: Counter[str] = Counter()
         self._base_epoch = 0
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
-        self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
+        self._rejected: dict[tuple[int, str], tuple[object, ...]] = {}
         #: By slot: all its metrics so far. By Spark task: the sums over its runs.
         self._slot_metrics: dict[str, MetricValues] = {}
         self._task_metrics: dict[str, MetricValues] = {}
@@ -215,8 +215,9 @@ class JobReporter:
     def started(self, restore: RestorePoint | None) -> None:
         """Tell observers what the job consists of."""
         if self._observers:
-            restored = None if restore is None else restore.uri
-            described = describe(self._plan, self._job_id, self._name, restored)
+            described = describe(
+                self._plan, self._job_id, self._name, None if restore is None else restore.uri
+            )
             tell_each(self._observers, lambda one: one.on_start(described))
 
     def restarts(self, attempt: int, error: PyFlinkStateError, restore: RestorePoint | None) -> None:
@@ -260,8 +261,9 @@ class JobReporter:
 
     def epoch_prepared(self, epoch: int, duration_ms: int, restarts: int, watermarks: dict[str, int]) -> None:
         """Tell of an epoch whose output is prepared."""
-        records = sum(self.accumulators.of_epoch(epoch, name) for name in self._read)
-        stats = EpochStats(epoch, records, duration_ms, restarts)
+        stats = EpochStats(
+            epoch, sum(self.accumulators.of_epoch(epoch, name) for name in self._read), duration_ms, restarts
+        )
         self.log.epoch_ended(epoch)
         tell_each(self._listeners, lambda one: one.on_epoch(stats))
         if self._observers:

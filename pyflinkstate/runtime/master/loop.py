@@ -74,7 +74,7 @@ class Inbox:
     """
 
     def __init__(
-        self, mailbox: queue.SimpleQueue[Any], machine: JobMachine, actions: Actions, clock: Clock
+        self, mailbox: queue.SimpleQueue[object], machine: JobMachine, actions: Actions, clock: Clock
     ) -> None:
         self._mailbox = mailbox
         self._machine = machine
@@ -117,9 +117,11 @@ class Inbox:
         """Return whether nothing more is to come in a phase but what is in the mailbox."""
         if phase in (Phase.DRAINING, Phase.COMMITTING):
             return not self._actions.has_pending()
-        if phase is Phase.STOPPING:
-            return not self._machine.flight.is_busy
-        return phase not in (Phase.RESTORING, Phase.RUNNING)
+        return (
+            not self._machine.flight.is_busy
+            if phase is Phase.STOPPING
+            else phase not in (Phase.RESTORING, Phase.RUNNING)
+        )
 
     def _receive(self, timeout_s: float) -> None:
         """Look whether all is well, and wait for a message."""
@@ -254,8 +256,11 @@ class Job:
     def result(self) -> JobExecutionResult:
         """Return what is known about the job so far."""
         checkpoints = self._actions.checkpoints
-        history = () if checkpoints is None else tuple(checkpoints.history)
-        return self._reporter.result(self._machine.epoch, self._machine.attempt, history)
+        return self._reporter.result(
+            self._machine.epoch,
+            self._machine.attempt,
+            () if checkpoints is None else tuple(checkpoints.history),
+        )
 
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
@@ -382,7 +387,7 @@ class Job:
             takeover.end()
 
 
-def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], Any]]:
+def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], object]]:
     """Return what carries out each instruction, but for ``Announce``."""
     return {
         AlignBarrier: actions.align,

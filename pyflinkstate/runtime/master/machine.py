@@ -329,8 +329,9 @@ class JobMachine:
         """Close the user functions, and end the job; its results are already committed."""
         self.course.enter(Phase.CLOSING)
         # A job that is cancelled in the middle of an epoch loses its slots, which is no error.
-        is_cancelled = isinstance(error, JobCancelledError)
-        expected = (JobCancelledError, RuntimeFailure) if is_cancelled else JobCancelledError
+        expected = (
+            (JobCancelledError, RuntimeFailure) if isinstance(error, JobCancelledError) else JobCancelledError
+        )
         yield CloseSlots()
         while late := (yield from failure_until(self, lambda late: not isinstance(late, expected))):
             yield LogLateFailure(late)
@@ -428,8 +429,7 @@ class Attempt:
             job.course.enter(Phase.DRAINING)
             yield from until(job)
         savepoint = job.savepoints[0] if job.savepoints else None
-        is_needed = epoch.step.is_last or job.facts.commits_every_epoch
-        outcomes = yield SetBarrier(epoch, savepoint, is_needed)
+        outcomes = yield SetBarrier(epoch, savepoint, epoch.step.is_last or job.facts.commits_every_epoch)
         del job.savepoints[:1]  # not before: if this fails, the next attempt takes it
         yield from take_all(job, outcomes)
 

@@ -37,7 +37,7 @@ class _Unbreakable:
         with suppress(OSError, ValueError):
             self._stream.flush()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
 
@@ -113,8 +113,11 @@ class ProgressLine(JobListener):
 
 
 def _stream_handlers() -> list[logging.StreamHandler[Any]]:
-    handlers = [*logging.root.handlers, *logging.getLogger(__name__.split(".")[0]).handlers]
-    return [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
+    return [
+        handler
+        for handler in [*logging.root.handlers, *logging.getLogger(__name__.split(".")[0]).handlers]
+        if isinstance(handler, logging.StreamHandler)
+    ]
 
 
 def _size(size: float) -> str:

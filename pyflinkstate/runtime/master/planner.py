@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from pyflinkstate.api import Offset
+from pyflinkstate.api import Position
 from pyflinkstate.runtime.master.deployment import RestorePoint
 from pyflinkstate.runtime.plan import AlignedSource, JobPlan
 from pyflinkstate.runtime.sources import Available, Epoch, GuardedSource, Source, SourceSet
@@ -83,8 +83,10 @@ class EventTimeTracker:
     def progress(self) -> EventTimeProgress:
         """Return what the tasks of the next epoch must know about event time."""
         now_ms = self._now_ms()
-        idle = frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms))
-        return EventTimeProgress(self._at, idle)
+        return EventTimeProgress(
+            self._at,
+            frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms)),
+        )
 
     def report(self, report: TaskReport) -> None:
         """Record the watermarks at the end of a task."""
@@ -103,8 +105,11 @@ class EventTimeTracker:
             self._at[name] = max(min(found), self._at.get(name, min(found)))
             if name in self._last_record_ms:
                 self._last_record_ms[name] = self._now_ms()
-        known = self._at.items()
-        return {name: watermark for name, watermark in known if NO_WATERMARK < watermark < MAX_WATERMARK}
+        return {
+            name: watermark
+            for name, watermark in self._at.items()
+            if NO_WATERMARK < watermark < MAX_WATERMARK
+        }
 
 
 @attrs.frozen
@@ -120,7 +125,7 @@ class Step:
 
     epoch: Epoch | None
     is_last: bool
-    end: Offset = None
+    end: Position = None
     is_full: bool = False
 
 
@@ -134,21 +139,21 @@ class EpochPlanner:
     """
 
     def __init__(
-        self, source: Source, log: Callable[[int, Offset], None] | None, whole: bool = False
+        self, source: Source, log: Callable[[int, Position], None] | None, whole: bool = False
     ) -> None:
         self._source = source
         self._log = log
         self._whole = whole
         #: Where epochs end that have run or begun to, in this attempt or an earlier one.
-        self._planned: dict[int, Offset] = {}
+        self._planned: dict[int, Position] = {}
         #: Whether the source had ended when it was last asked.
         self.is_over = False
 
-    def remember(self, planned: Mapping[int, Offset]) -> None:
+    def remember(self, planned: Mapping[int, Position]) -> None:
         """Take over the ends of epochs that an earlier run planned and may not have completed."""
         self._planned = dict(planned)
 
-    def next(self, number: int, start: Offset) -> Step | None:
+    def next(self, number: int, start: Position) -> Step | None:
         """Return the input of epoch ``number``, or None if there is none (``is_over``: ever again)."""
         found, end = self._find(number, start)
         if end != start:
@@ -167,11 +172,11 @@ class EpochPlanner:
         is_settled = found.is_settled or number in self._planned
         return self._step(found, before.end, end) if is_settled and end != before.end else None
 
-    def _find(self, number: int, start: Offset) -> tuple[Available, Offset]:
+    def _find(self, number: int, start: Position) -> tuple[Available, Position]:
         found = self._source.latest_offset(start, self._whole)
         return found, self._planned.get(number, found.end)
 
-    def _step(self, found: Available, start: Offset, end: Offset) -> Step:
+    def _step(self, found: Available, start: Position, end: Position) -> Step:
         is_own = end == found.end
         return Step(self._source.plan(start, end), found.is_last and is_own, end, found.is_full or not is_own)
 
@@ -181,7 +186,7 @@ class EpochPlanner:
             self._log(number, step.end)
         self._planned[number] = step.end
 
-    def commit(self, number: int, end: Offset) -> None:
+    def commit(self, number: int, end: Position) -> None:
         """Forget the ends of epochs up to ``number``, which are final."""
         self._source.commit(end)
         self._planned = {n: end for n, end in self._planned.items() if n > number}
@@ -234,7 +239,7 @@ class Input:
         may_drop: bool,
         whole: bool,
         clock: Clock,
-        log: Callable[[int, Offset], None] | None,
+        log: Callable[[int, Position], None] | None,
     ) -> None:
         self.source = source
         self.planner = EpochPlanner(source, log, whole)
@@ -247,7 +252,7 @@ class Input:
         self._plan = plan
         self._may_drop = may_drop
         #: Asked for once, so that a restart without a checkpoint begins there again.
-        self._initial: Offset | None = None
+        self._initial: Position | None = None
 
     def begin(self, restore: RestorePoint | None, is_final: bool) -> tuple[int, Step]:
         """Go to a checkpoint, or to the beginning; return the number of its epoch, and where that ends.
@@ -279,7 +284,7 @@ class Input:
             self.source.check_restored(position)
             self.source.commit(position)
 
-    def _restored(self, restore: RestorePoint | None) -> Offset | None:
+    def _restored(self, restore: RestorePoint | None) -> Position | None:
         """Return where the sources go on; None if there is no checkpoint, or one that was seeded."""
         position = None if restore is None else restore.metadata.source_position
         return None if position is None else self.source.restored(position, self._may_drop)

@@ -64,9 +64,11 @@ class Takeover:
                 f"when this driver began, and is gone: another driver has ended the job, or goes on from an "
                 f"older checkpoint. Find out what that driver did before you start the program again"
             )
-        if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
-            return restore
-        return RestorePoint(metadata, self.files.uri_of(metadata.checkpoint_id), True)
+        return (
+            restore
+            if metadata.checkpoint_id <= restore.metadata.checkpoint_id
+            else RestorePoint(metadata, self.files.uri_of(metadata.checkpoint_id), True)
+        )
 
     def _find_checkpoints(self, restore: RestorePoint) -> None:
         """Find the existing checkpoints.
@@ -77,8 +79,7 @@ class Takeover:
         last_id = max(restored, known, *self._storage.ids_in_use(self._job_id))
         before = [done for done in self._storage.completed(self._job_id) if self._is_kept(done, restored)]
         self.files.last_id_before_run = last_id
-        settings = self.checkpoints.settings
-        self.checkpoints.coordinator = CheckpointCoordinator(settings, last_id, before)
+        self.checkpoints.coordinator = CheckpointCoordinator(self.checkpoints.settings, last_id, before)
 
     def _is_kept(self, checkpoint_id: int, restored: int) -> bool:
         """Return whether a checkpoint belongs to the history of the restored one; record its shared files.

@@ -154,11 +154,11 @@ class _UnderKey(Awaitable[T]):
     keys: KeyContext
     key: Key
     map_index: int
-    coroutine: Coroutine[Any, Any, T]
+    coroutine: Coroutine[object, object, T]
 
-    def __await__(self) -> Generator[Any, Any, T]:
-        step: Callable[[Any], Any] = self.coroutine.send
-        argument: Any = None
+    def __await__(self) -> Generator[object, object, T]:
+        step: Callable[[Any], object] = self.coroutine.send
+        argument: object = None
         while True:
             self.keys.select(self.key, self.map_index)
             try:

@@ -14,7 +14,6 @@ import attrs
 from pyflinkstate.api import (
     AggregatingState,
     AggregatingStateDescriptor,
-    AnyState,
     Function,
     KeyedStateStore,
     ListState,
@@ -58,7 +57,7 @@ class CheckedStateStore(KeyedStateStore, ABC):
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:
         return cast(AggregatingState, self._state(state_descriptor, AggregatingStateDescriptor))
 
-    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> AnyState:
+    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> object:
         if not isinstance(descriptor, expected):
             raise StateRegistrationError(
                 f"{self._place()}: a {expected.__name__} is needed here, not {descriptor!r}"
@@ -70,7 +69,7 @@ class CheckedStateStore(KeyedStateStore, ABC):
         """Return the beginning of an error message, which says where it happened."""
 
     @abstractmethod
-    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
+    def _state_of(self, descriptor: StateDescriptor) -> object:
         """Return the state of a descriptor of the right kind."""
 
 
@@ -132,7 +131,7 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
             )
         return self.backend
 
-    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
+    def _state_of(self, descriptor: StateDescriptor) -> object:
         return self.keyed_backend(descriptor).get_partitioned_state(descriptor)
 
 

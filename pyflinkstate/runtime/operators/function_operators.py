@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import cast
+from typing import Any, cast
 
 import attrs
 
@@ -47,7 +47,7 @@ from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, Stat
 #: Flink's name for the timer service of user functions.
 USER_TIMERS = "user-timers"
 #: The method of a function that is called with a record and a context.
-Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
+Process = Callable[[Any, Any], Iterable[Record] | None]
 #: The kinds of functions with one input, by the names of their operators in a plan.
 KINDS: dict[str, type] = {
     "map": MapFunction,
@@ -109,7 +109,7 @@ class FunctionOperator(StatefulOperator):
     timers: InternalTimerService
     fires_one_by_one: bool = False
 
-    def __init__(self, function: UserFunction, is_keyed: bool = True) -> None:
+    def __init__(self, function: Any, is_keyed: bool = True) -> None:
         self.function = function
         self.is_keyed = is_keyed
 
@@ -120,10 +120,10 @@ class FunctionOperator(StatefulOperator):
         self._first: Process = self._process_first()
         self.on_timer: Process = getattr(self.function, "on_timer", _ignore)
 
-    def _make_context(self, setup: OperatorSetup) -> FunctionContext:
+    def _make_context(self, setup: OperatorSetup) -> Any:
         return KeyedContext(setup, self.timers)
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         """Return the function that processes the records of the first input, a :data:`Process`."""
         return self.function.process_element
 
@@ -162,7 +162,7 @@ def _ignore(timestamp: int, context: FunctionContext) -> None:
     """Stand for the ``on_timer`` of a function that has none."""
 
 
-def called(kind: str, function: UserFunction) -> UserFunction:
+def called(kind: str, function: Any) -> Any:
     """Return the callable that an operator calls: a method of the function, or the plain callable itself."""
     if kind == "process":
         return function.process_element
@@ -183,16 +183,16 @@ class OneInputOperator(FunctionOperator):
         is_keyed: whether its records have keys; without them keyed state and timers are refused.
     """
 
-    def __init__(self, kind: str, function: UserFunction, is_keyed: bool = False) -> None:
+    def __init__(self, kind: str, function: Any, is_keyed: bool = False) -> None:
         super().__init__(function, is_keyed)
         self._kind = kind
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         call = called(self._kind, self.function)
         return call if self._kind == "process" else wraps(call)(_PROCESSES[self._kind](call))
 
 
-_PROCESSES: dict[str, Callable[[UserFunction], Process]] = {
+_PROCESSES: dict[str, Callable[[Any], Process]] = {
     "map": lambda call: lambda value, _: (call(value),),
     "flat_map": lambda call: lambda value, _: call(value),
     "filter": lambda call: lambda value, _: (value,) if call(value) else None,
@@ -202,7 +202,7 @@ _PROCESSES: dict[str, Callable[[UserFunction], Process]] = {
 class TwoInputOperator(FunctionOperator):
     """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``, ``CoProcessOperator``)."""
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         self._second: Process = _with_context(self.function, 2)
         return _with_context(self.function, 1)
 
@@ -210,7 +210,7 @@ class TwoInputOperator(FunctionOperator):
         return self._second if number else self._first
 
 
-def _with_context(function: UserFunction, number: int) -> UserFunction:
+def _with_context(function: Any, number: int) -> Any:
     """Return the method that processes a record of input ``number``, 1 or 2."""
     if isinstance(function, CoMapFunction):
         return _mapping(getattr(function, f"map{number}"))
@@ -289,8 +289,9 @@ class _WritableContext(_BroadcastContext, KeyedBroadcastProcessFunction.Context)
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor, function: Callable[[Key, AnyState], None]
     ) -> None:
-        backend = self._runtime_context.keyed_backend(state_descriptor)
-        backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function)
+        self._runtime_context.keyed_backend(state_descriptor).apply_to_all_keys(
+            VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function
+        )
 
 
 class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerContext):

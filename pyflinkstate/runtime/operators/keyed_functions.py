@@ -6,6 +6,7 @@ import copy
 import decimal
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from pyflinkstate.api import (
     Record,
     ReduceFunction,
     StateValue,
-    UserFunction,
     ValueState,
     ValueStateDescriptor,
     safe_repr,
@@ -46,7 +46,7 @@ class RollingReduce(FunctionOperator):
         super().open(setup)
         self._state = setup.context.get_state(ValueStateDescriptor(STATE_NAME))
 
-    def _process_first(self) -> UserFunction:
+    def _process_first(self) -> Any:
         self._reduce = self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
         return self._combine
 
@@ -122,7 +122,7 @@ class _FieldFunction(ReduceFunction):
         ConfigurationError: ``position`` is neither.
     """
 
-    def __init__(self, position: int | str, combine: Callable[[Record, Record], Record]) -> None:
+    def __init__(self, position: int | str, combine: Callable[[Any, Any], object]) -> None:
         if isinstance(position, bool) or not isinstance(position, (int, str)):
             raise ConfigurationError(
                 f"min, max, min_by, max_by and sum take the index (an int) or the name (a str) of a field, "
@@ -131,7 +131,7 @@ class _FieldFunction(ReduceFunction):
         self._position = position
         self._combine = combine
 
-    def _field(self, record: Record) -> Record:
+    def _field(self, record: Any) -> Record:
         if has_fields(record):
             return record[self._position]
         if self._position != 0:
@@ -144,11 +144,12 @@ class _FieldFunction(ReduceFunction):
 class FieldReduce(_FieldFunction):
     """Replaces the field by what ``combine`` returns; the other fields are those of the first record."""
 
-    def reduce(self, value1: Record, value2: Record) -> Record:
+    def reduce(self, value1: Any, value2: Any) -> Record:
         if not has_fields(value1):
             return self._combine(self._field(value1), value2)
-        combined = self._combine(value1[self._position], value2[self._position])
-        return _replaced(value1, self._position, combined)
+        return _replaced(
+            value1, self._position, self._combine(value1[self._position], value2[self._position])
+        )
 
 
 class RecordChoice(_FieldFunction):
@@ -166,7 +167,7 @@ def has_fields(record: Record) -> bool:
     return hasattr(record, "__getitem__")
 
 
-def _replaced(record: Record, position: int | str, value: Record) -> Record:
+def _replaced(record: Any, position: int | str, value: object) -> Record:
     if isinstance(record, tuple) and isinstance(position, int):
         fields = list(record)
         fields[position] = value
@@ -183,7 +184,7 @@ class Projection:
     def __init__(self, indexes: tuple[int, ...]) -> None:
         self.indexes = indexes
 
-    def __call__(self, record: Record) -> tuple[Record, ...]:
+    def __call__(self, record: Any) -> tuple[object, ...]:
         return tuple(record[index] for index in self.indexes)
 
 
@@ -197,7 +198,7 @@ class KeyState:
         """Return whether there is a value: it was set, and has not been cleared and has not expired."""
         return self._state.value() is not None
 
-    def get(self, default: StateValue = None) -> StateValue:
+    def get(self, default: StateValue = None) -> Any:
         """Return the value, or ``default`` if there is none."""
         value = self._state.value()
         return default if value is None else value
@@ -212,7 +213,7 @@ class KeyState:
 
 
 #: Called with a key, its rows of the epoch, and its state.
-MapKey = Callable[[Key, Iterator[Record], KeyState], Iterable[Record] | None]
+MapKey = Callable[[Any, Iterator[Any], KeyState], Iterable[Record] | None]
 
 
 class KeyedMap(StatefulOperator):
@@ -239,7 +240,7 @@ class KeyedMap(StatefulOperator):
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         self._rows.setdefault(self._backend.key_context.key, []).append(value)
 
-    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
+    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
         """Take a row of the initial state.
 
         Raises:

@@ -73,13 +73,8 @@ class StreamOperatorState:
         """Load the state that was assigned to the subtask; see the restore operations for errors."""
         HeapRestoreOperation(self.keyed, reader).restore(assignment.managed_keyed)
         OperatorStateRestoreOperation(self.operator, reader).restore(assignment.managed_operator)
-        owned = self.keyed.key_group_range
-        self.raw_keyed = tuple(read_raw_keyed_state(assignment.raw_keyed, owned, reader))
+        self.raw_keyed = tuple(read_raw_keyed_state(assignment.raw_keyed, self.keyed.key_group_range, reader))
         self.raw_operator = tuple(read_raw_operator_state(assignment.raw_operator, reader))
-
-    def forget_raw_state(self) -> None:
-        """Drop restored raw state, which the function can no longer read."""
-        self.raw_keyed = self.raw_operator = ()
 
     def raw_outputs(self) -> RawOutputs:
         """Return new, empty outputs for one snapshot."""

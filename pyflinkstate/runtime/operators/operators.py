@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -111,7 +111,7 @@ class StatefulOperator(ABC):
     """
 
     #: The object that may be a ``CheckpointedFunction`` or a ``CheckpointListener``.
-    function: UserFunction = None
+    function: Any = None
     #: Whether records of several keys can be in flight: frames then go to :meth:`process_overlapping`.
     overlaps: bool = False
     #: Takes whole frames whose records have timestamps, if there is a faster way than a call for each record.

@@ -6,7 +6,7 @@ It does not deal with processes and sockets: a state slot drives it, and so can 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import numpy as np
@@ -18,7 +18,6 @@ from pyflinkstate.api import (
     CoMapFunction,
     CoProcessFunction,
     Function,
-    FunctionContext,
     Key,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -114,7 +113,7 @@ class KeyedSubtask:
         if isinstance(self._function, CheckpointedFunction):
             with failures_of(self._name, "in initialize_state()"):
                 self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
-        self.state.forget_raw_state()
+        self.state.raw_keyed = self.state.raw_operator = ()  # the function can no longer read it
         setup = OperatorSetup(
             self._runtime_context, self.backend, self._time, self.state.operator, self._new_event_loop
         )
@@ -158,9 +157,7 @@ class KeyedSubtask:
             self._process_one_by_one(frame, output)
         self.backend.clear_current_key()
 
-    def _process_in_loop(
-        self, process: Process, context: FunctionContext, frame: InputFrame, output: Output
-    ) -> None:
+    def _process_in_loop(self, process: Process, context: Any, frame: InputFrame, output: Output) -> None:
         """Process records of the most frequent kinds in as few steps as possible."""
         keys, indexes = self._keys_of(frame)
         columns = indexes, keys, frame.values
@@ -213,8 +210,9 @@ class KeyedSubtask:
         except GeneratorExit:
             raise
         except BaseException as error:
-            key = self.backend.key_context.key
-            raise user_failure(error, self._name, NoRecord("at the end of an epoch"), key) from error
+            raise user_failure(
+                error, self._name, NoRecord("at the end of an epoch"), self.backend.key_context.key
+            ) from error
         self.backend.clear_current_key()
 
     def fire_timers(self, output: Output) -> None:
@@ -237,8 +235,9 @@ class KeyedSubtask:
         elif domain is TimeDomain.EVENT_TIME:
             self._fire_one_by_one(operator.take_event_time, until_ms, operator.on_event_time, output)
         else:
-            take = operator.take_processing_time
-            self._fire_one_by_one(take, until_ms, operator.on_processing_time, output)
+            self._fire_one_by_one(
+                operator.take_processing_time, until_ms, operator.on_processing_time, output
+            )
         self.backend.clear_current_key()
 
     def _fire_in_loop(
@@ -312,8 +311,9 @@ class KeyedSubtask:
         futures = self.state.snapshot(outputs, streams, shared, changes)
         if changes is None:
             return SubtaskSnapshot(futures)
-        full = self.state.full_snapshot(shared) if checkpoint.materialize else None
-        return SubtaskSnapshot(futures, checkpoint.base_id, full)
+        return SubtaskSnapshot(
+            futures, checkpoint.base_id, self.state.full_snapshot(shared) if checkpoint.materialize else None
+        )
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
         """Notify the function if it is a ``CheckpointListener``."""

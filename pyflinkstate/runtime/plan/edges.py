@@ -81,13 +81,10 @@ class Edges:
 
         If several partitioners follow each other, the last one counts.
         """
-        for edge in in_order([Edge(parent)], self._unknown_within):
+        for edge in in_order([Edge(parent)], lambda edge: [] if edge in self._known else _within(edge)):
             if edge not in self._known:
                 self._known[edge] = self._merged(edge)
         return self._known[Edge(parent)]
-
-    def _unknown_within(self, edge: Edge) -> list[Edge]:
-        return [] if edge in self._known else _within(edge)
 
     def _merged(self, edge: Edge) -> dict[Edge, int]:
         if not isinstance(edge.node, (UnionNode, PartitionNode)):
@@ -113,9 +110,7 @@ def _within(edge: Edge) -> list[Edge]:
     node = edge.node
     if isinstance(node, PartitionNode):
         return [Edge(node.parent, node if edge.partition is None else edge.partition)]
-    if isinstance(node, UnionNode):
-        return [Edge(parent, edge.partition) for parent in node.parents]
-    return []
+    return [Edge(parent, edge.partition) for parent in node.parents] if isinstance(node, UnionNode) else []
 
 
 @attrs.frozen
@@ -215,8 +210,7 @@ class Exchanges:
     def _partitioning(self, edge: Edge, parallelism: int) -> Partitioning:
         if edge.partition is not None:
             return edge.partition.partitioning
-        has_as_many = self._partitions[edge.node] == parallelism
-        return Partitioning.FORWARD if has_as_many else Partitioning.REBALANCE
+        return Partitioning.FORWARD if self._partitions[edge.node] == parallelism else Partitioning.REBALANCE
 
     def _before(self, node: Node) -> int | None:
         """Return the number of partitions of a node's input, or of a source."""
@@ -239,8 +233,7 @@ class Exchanges:
         """Yield what is read without key and partitioner, and has another number of partitions."""
         for one in node.inputs():
             for edge in self._edges.of(one.parent) if one.partitioning is Partitioning.FORWARD else ():
-                before = self._partitions[edge.node]
-                if edge.partition is None and before not in (None, self._keyed[node]):
+                if edge.partition is None and self._partitions[edge.node] not in (None, self._keyed[node]):
                     yield edge
 
     def _forwarded(self, node: Node) -> Iterator[Edge]:

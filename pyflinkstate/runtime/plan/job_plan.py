@@ -8,7 +8,7 @@ from functools import cached_property
 
 import attrs
 
-from pyflinkstate.api import KeyedProcessFunction, Offset, UserFunction
+from pyflinkstate.api import KeyedProcessFunction, Position, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import StatefulOperator
@@ -132,7 +132,7 @@ class JobPlan:
             if isinstance(stage, SourceNode) and operator.function.alignment is not None
         }
 
-    def watermarks_of(self, watermarks: Mapping[str, int], position: Offset) -> dict[str, int]:
+    def watermarks_of(self, watermarks: Mapping[str, int], position: Position) -> dict[str, int]:
         """Return a checkpoint's watermarks by the ids that the assigners have now.
 
         A source that has got a uid goes on where it was, and so do its assigners; an only source goes on
@@ -142,8 +142,11 @@ class JobPlan:
             watermarks: the watermarks in the checkpoint.
             position: the position of the source in it.
         """
-        nodes = upstream_of(*self.sinks)
-        assigners = [node.assigner for node in nodes if isinstance(node, ChainNode) and node.assigner]
+        assigners = [
+            node.assigner
+            for node in upstream_of(*self.sinks)
+            if isinstance(node, ChainNode) and node.assigner
+        ]
         found, ids = dict(watermarks), {assigner.id for assigner in assigners}
         for assigner in assigners:
             earlier = [one for one in self._earlier_ids(assigner, watermarks, position) if one not in ids]
@@ -152,7 +155,9 @@ class JobPlan:
                 found[assigner.id] = found.pop(known)
         return found
 
-    def _earlier_ids(self, assigner: Assigner, watermarks: Iterable[str], position: Offset) -> Iterable[str]:
+    def _earlier_ids(
+        self, assigner: Assigner, watermarks: Iterable[str], position: Position
+    ) -> Iterable[str]:
         """Return under which ids a checkpoint may have an assigner, other than its own."""
         source = self.source.source
         if not isinstance(source, SourceSet):
@@ -212,8 +217,10 @@ class JobPlan:
         """Yield the branches of one edge to an input; a user's partitioner is the last operator."""
         is_custom = one.partitioning is Partitioning.CUSTOM and edge.partition is not None
         last = edge.partition.operators(parallelism) if is_custom else []  # type: ignore[union-attr]
-        for branch in self._ways(edge.node, (*copying(copies), *last)):
-            yield attrs.evolve(branch, input=one, input_number=number)
+        yield from (
+            attrs.evolve(branch, input=one, input_number=number)
+            for branch in self._ways(edge.node, (*copying(copies), *last))
+        )
 
     def _read(
         self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
@@ -222,8 +229,9 @@ class JobPlan:
         exchange = self._exchange_before.get(node)
         if exchange is not None:
             return [(exchange, after)]
-        edges = self._edges.of(node.parent).items()
-        return [(edge.node, (*copying(copies), *after)) for edge, copies in edges]
+        return [
+            (edge.node, (*copying(copies), *after)) for edge, copies in self._edges.of(node.parent).items()
+        ]
 
     def _ways(self, node: Node | Exchange, after: tuple[ChainedOperator, ...]) -> Iterator[Branch]:
         """Yield the branches from stages through ``node`` and then ``after``."""
@@ -259,8 +267,7 @@ class JobPlan:
     def stages(self) -> list[Stage]:
         """Return all stages, each after the stages that it reads."""
         heads: list[Stage | SinkNode] = [*self.sinks]
-        found = in_order(heads, self._stages_before)
-        return [stage for stage in found if not isinstance(stage, SinkNode)]
+        return [stage for stage in in_order(heads, self._stages_before) if not isinstance(stage, SinkNode)]
 
     @cached_property
     def regions(self) -> Regions[Stage]:
@@ -348,13 +355,12 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     exchanges = Exchanges(keyed_parallelism, edges, parallelism, max_parallelism)
     for node in nodes:
         exchanges.settle(node)
-    shared = _shared(nodes, edges)
     return JobPlan(
         _all_sources(sources),
         tuple(sinks),
         operators,
         sources,
-        shared,
+        _shared(nodes, edges),
         tuple(exchanges.made),
         frozenset(exchanges.rebalanced),
     )
@@ -423,8 +429,9 @@ def _settle(
     chosen_max = node.max_parallelism or max_parallelism
     own_max = chosen_max or default_max_parallelism(own_parallelism)
     check_parallelism(own_parallelism, own_max)
-    operator_id = node.uid or f"{node.name}-{number}"
-    return SettledOperator(operator_id, node.name, node, own_parallelism, own_max, chosen_max is not None)
+    return SettledOperator(
+        node.uid or f"{node.name}-{number}", node.name, node, own_parallelism, own_max, chosen_max is not None
+    )
 
 
 def _check_unique(what: str, ids: list[str]) -> None:

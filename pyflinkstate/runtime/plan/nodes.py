@@ -6,6 +6,7 @@ A chain runs an operator without state as a :class:`ChainedOperator`.
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import attrs
 
@@ -69,7 +70,7 @@ class ChainedOperator:
 
     kind: str
     name: str
-    function: UserFunction
+    function: Any
     has_side_outputs: bool = False
     assigner_id: str = ""
     isolates: bool = True
@@ -83,7 +84,7 @@ class OutputCheck:
     output_type: TypeInformation
     misfit: str = RESULT_MISFIT
 
-    def __call__(self, value: Record) -> Record:
+    def __call__(self, value: Any) -> Record:
         try:
             return self.output_type.check(value)
         except ValueError as error:
@@ -96,7 +97,7 @@ class OutputCheck:
 class KeptTimestamp(TimestampAssigner):
     """Takes each timestamp from a pair of a record and its timestamp, which is None if there is none."""
 
-    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         return value[1]  # type: ignore[no-any-return]
 
 
@@ -139,9 +140,11 @@ class Assigner:
     @property
     def id(self) -> str:
         """Its id in checkpoints, which stays if a source with a uid changes its place in the program."""
-        if self.source is None or self.source.uid is None:
-            return self.place
-        return self._of_source + self.source.uid
+        return (
+            self.place
+            if self.source is None or self.source.uid is None
+            else self._of_source + self.source.uid
+        )
 
     @property
     def place(self) -> str:
@@ -163,7 +166,7 @@ class ChainNode:
 
     parent: Node
     kind: str
-    function: UserFunction
+    function: Any
     name: str
     output_type: TypeInformation | None = None
     #: Whether, and as which one, it assigns watermarks.
@@ -181,8 +184,10 @@ class ChainNode:
         check = output_check(self)
         isolates = not check or self.output_type is None or not rebuilds(self.output_type)
         assigner_id = "" if self.assigner is None else self.assigner.id
-        own = ChainedOperator(self.kind, self.name, self.function, has_side_outputs, assigner_id, isolates)
-        return [own, *check]
+        return [
+            ChainedOperator(self.kind, self.name, self.function, has_side_outputs, assigner_id, isolates),
+            *check,
+        ]
 
 
 @attrs.define(eq=False)
@@ -205,8 +210,8 @@ class PartitionNode:
     partitioning: Partitioning
     name: str
     #: The partitioner of ``partition_custom``; see :class:`CustomPartition`.
-    partitioner: UserFunction = None
-    key_selector: UserFunction = None
+    partitioner: Any = None
+    key_selector: Any = None
 
     def operators(self, parallelism: int) -> list[ChainedOperator]:
         """Return the operators that a chain runs last, before records go to that many subtasks."""
@@ -339,6 +344,4 @@ def parents_of(node: Node) -> tuple[Node, ...]:
         return ()
     if isinstance(node, UnionNode):
         return node.parents
-    if isinstance(node, StatefulNode):
-        return tuple(one.parent for one in node.inputs())
-    return (node.parent,)
+    return tuple(one.parent for one in node.inputs()) if isinstance(node, StatefulNode) else (node.parent,)

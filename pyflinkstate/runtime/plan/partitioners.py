@@ -11,6 +11,7 @@ import operator
 import random
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
+from typing import Any
 
 import attrs
 
@@ -20,7 +21,6 @@ from pyflinkstate.api import (
     Partitioner,
     Record,
     RuntimeContext,
-    UserFunction,
     safe_repr,
 )
 from pyflinkstate.errors import BadRecordError
@@ -53,14 +53,14 @@ class Sender:
 
 def rebalance(sender: Sender) -> Spread:
     """Return all subtasks in turn (Flink's ``RebalancePartitioner``)."""
-    first = sender.epoch - 1 + sender.branch + sender.partition
-    return _in_turns(range(sender.parallelism), first)
+    return _in_turns(range(sender.parallelism), sender.epoch - 1 + sender.branch + sender.partition)
 
 
 def rescale(sender: Sender) -> Spread:
     """Return in turn the subtasks that belong to the partition (``RescalePartitioner``)."""
-    subtasks = rescale_targets(sender.partition, sender.partitions, sender.parallelism)
-    return _in_turns(subtasks, sender.epoch - 1)
+    return _in_turns(
+        rescale_targets(sender.partition, sender.partitions, sender.parallelism), sender.epoch - 1
+    )
 
 
 def shuffle(sender: Sender) -> Spread:
@@ -105,7 +105,7 @@ class CustomPartition(MapFunction):
         parallelism: the number of subtasks.
     """
 
-    def __init__(self, partitioner: UserFunction, key_selector: UserFunction, parallelism: int) -> None:
+    def __init__(self, partitioner: Any, key_selector: Any, parallelism: int) -> None:
         self._partitioner = partitioner
         self._key_selector = key_selector
         self._parallelism = parallelism

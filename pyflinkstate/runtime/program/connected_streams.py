@@ -121,8 +121,9 @@ class BroadcastConnectedStream(Generic[L, R]):
         Within an epoch the broadcast records come first; Flink promises no order.
         """
         stream = self.non_broadcast_stream
-        expected = KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction
-        _check(func, expected, "process")
+        _check(
+            func, KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction, "process"
+        )
         second = Input(self.broadcast_stream.input_stream.node, Partitioning.BROADCAST)
         operator = BroadcastOperator(func, self.broadcast_state_descriptors, stream.is_keyed)
         return stream.stateful((stream.as_input(), second), operator, type(func).__name__, output_type)

@@ -253,9 +253,11 @@ class DataStream(Generic[T_co]):
                 f"connected streams have them"
             )
         assert isinstance(self._node, (StatefulNode, ChainNode))
-        name = f"{self._node.name} {output_tag.tag_id}"
         return DataStream(
-            self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
+            self._env,
+            SideOutputNode(
+                self._node, output_tag.tag_id, f"{self._node.name} {output_tag.tag_id}", output_tag.type_info
+            ),
         )
 
     def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
@@ -494,8 +496,8 @@ class DataStream(Generic[T_co]):
                 f"{method}() needs an operator, and {made_by} adds none: call {method}() on the operator "
                 f"before {made_by}, or on the one after it, such as a map() or process() that follows"
             )
-        is_of_source = isinstance(self._node, ChainNode) and self._node.is_of_source
-        return self._node.parent if is_of_source else self._node  # type: ignore[union-attr]
+        node = self._node
+        return node.parent if isinstance(node, ChainNode) and node.is_of_source else node
 
     def _made_by(self) -> str | None:
         """Return the call that made the stream, if it added no operator."""
@@ -507,8 +509,11 @@ class DataStream(Generic[T_co]):
         """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
         if not isinstance(sink, Sink):
             raise ConfigurationError(f"sink_to() takes a sink, such as FileSink(directory), not {sink!r}")
-        parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
-        node = SinkNode(parent, sink, f"{type(sink).__name__}")
+        node = SinkNode(
+            self._as_text() if isinstance(sink, RowFormatFileSink) else self._node,
+            sink,
+            f"{type(sink).__name__}",
+        )
         self._env.jobs.add_sink_node(node)
         return DataStreamSink(node)
 
@@ -536,8 +541,7 @@ class DataStream(Generic[T_co]):
         without a declared type are printed as in Python, ``('a', True)``, rows as ``+I[a,True]``, and records
         of other types as in Java, ``(a,true)``.
         """
-        sink = PrintSink(sink_identifier, self._env.get_parallelism())
-        node = SinkNode(self._as_text(), sink, "print")
+        node = SinkNode(self._as_text(), PrintSink(sink_identifier, self._env.get_parallelism()), "print")
         self._env.jobs.add_sink_node(node)
         return DataStreamSink(node)
 
@@ -628,8 +632,9 @@ class CachedDataStream(DataStream[T_co]):
         has_time = any(
             isinstance(node, ChainNode) and node.kind == WATERMARKS for node in upstream_of(origin)
         )
-        kept = ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
-        self._source = env.jobs.cached_source(kept)
+        self._source = env.jobs.cached_source(
+            ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
+        )
         node: Node = SourceNode(self._source, name, None if has_time else type_info)
         if has_time:
             strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(KeptTimestamp())

@@ -557,8 +557,9 @@ class StreamExecutionEnvironment:
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
-        source = directory_source(directory, format, files_per_epoch, max_files, growing, options)
-        return self._stream(source, "files")
+        return self._stream(
+            directory_source(directory, format, files_per_epoch, max_files, growing, options), "files"
+        )
 
     def from_rate(self, rows_per_second: int, *, partitions: int = 1) -> DataStream:
         """Generate records at a fixed rate, without end: dicts of ``timestamp_ms`` and ``value``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -347,11 +347,11 @@ class ExecutionConfig:
         self._settings = settings
         self._idle = settings.idle
 
-    def _set(self, **values: Any) -> ExecutionConfig:
+    def _set(self, **values: object) -> ExecutionConfig:
         self._settings.put(**values)
         return self
 
-    def _keep(self, **values: Any) -> ExecutionConfig:
+    def _keep(self, **values: object) -> ExecutionConfig:
         self._idle.keep(**values)
         return self
 

@@ -81,8 +81,7 @@ def collection_source(
     check_type("type_info", type_info)
     if type_info is not None:
         records = converted_at_source(records, type_info, "collection")
-    is_fresh = type_info is not None and rebuilds(type_info)
-    return CollectionSource(records, most, is_fresh, is_cut)
+    return CollectionSource(records, most, type_info is not None and rebuilds(type_info), is_cut)
 
 
 def directory_source(
@@ -120,8 +119,9 @@ def query_source(
         )
 
     def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-        handle = streaming_queries.batch_handler(process_batch)
-        writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
+        writer = sdf.writeStream.foreachBatch(streaming_queries.batch_handler(process_batch)).option(
+            "checkpointLocation", location()
+        )
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def open_log() -> QueryLog:

@@ -19,12 +19,12 @@ from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from pyflinkstate import notebook
-from pyflinkstate.api import JobID, Key, Namespace, T, TypedValue
+from pyflinkstate.api import JobID, Key, Namespace, T
 from pyflinkstate.errors import CheckpointError, ConfigurationError, ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.master import Job, JobExecutionResult, SavepointRequest
 from pyflinkstate.runtime.queries import StateAnswer, state_reader
@@ -238,8 +238,10 @@ class JobClient:
             forget(self._job)
 
     def _repr_html_(self) -> str:
-        status = notebook.facts(f"job {self._job.name}", [("status", self._job.status.name)])
-        return status + self._job.result()._repr_html_()
+        return (
+            notebook.facts(f"job {self._job.name}", [("status", self._job.status.name)])
+            + self._job.result()._repr_html_()
+        )
 
     def get_job_id(self) -> JobID:
         """Return the job's id."""
@@ -317,7 +319,7 @@ class JobClient:
         namespace: Namespace | None = None,
         *,
         timeout_s: float = 60.0,
-    ) -> TypedValue:
+    ) -> Any:
         """Return the value that ``key`` has in a keyed state after an epoch, or None if it has none.
 
         The value of a list state is a list, that of a map state a dict. See :meth:`query`.

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from pyflinkstate.api import MetricReporter, Record, SparkObject, SparkSchema, check_text
+from pyflinkstate.api import MetricReporter, Record, SparkSchema, check_text
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
@@ -119,8 +119,9 @@ class StartPoints:
             return None
         if path == LATEST:
             metadata = storage.load_latest(job_name, self.settings.checkpoints.is_fall_back_enabled())
-            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
-            return RestorePoint(metadata, uri, is_latest=True)
+            return RestorePoint(
+                metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id), is_latest=True
+            )
         return RestorePoint(*load_checkpoint(path))
 
 
@@ -139,8 +140,9 @@ def restore_streaming(
             if path == LATEST:
                 storage.load_latest(job_name)  # raises an error that there is none
             return None
-        uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
-        return RestorePoint(metadata, uri, is_latest=metadata is newest)
+        return RestorePoint(
+            metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id), is_latest=metadata is newest
+        )
     named = RestorePoint(*load_checkpoint(path))
     source.choose([named.metadata])
     return named
@@ -187,9 +189,11 @@ class Monitoring:
         monitor, directory = self._started(), self.settings.checkpoints.checkpoint_directory()
         if monitor is None:
             return None
-        if directory is None or not self.settings.keeps_journal:
-            return monitor.observe(None)
-        return monitor.observe(directory.checkpoint_path)
+        return (
+            monitor.observe(None)
+            if directory is None or not self.settings.keeps_journal
+            else monitor.observe(directory.checkpoint_path)
+        )
 
     def attach(self, observer: JobObserver | None, job: Job) -> None:
         """Let the page steer the job of an observer."""
@@ -283,26 +287,25 @@ class Jobs:
         records: deque[Record] = deque()
         # It is the last sink, so a record appears when the others have committed its epoch.
         sink = DriverSink(lambda _, values: records.extend(values))
-        job = self.job_of_sinks(job_name, SinkNode(node, sink, "collect"))
-        return CloseableIterator(job, records)
+        return CloseableIterator(self.job_of_sinks(job_name, SinkNode(node, sink, "collect")), records)
 
     def foreach_epoch_sink(
         self, function: Callable[[DataFrame, int], None], schema: SparkSchema
     ) -> ForeachEpochSink:
         """Return a sink that calls ``function`` with each epoch's records as a DataFrame."""
 
-        def write(frames: SparkObject, epoch: int) -> None:
+        def write(frames: RDD[Any], epoch: int) -> None:
             function(self._dataframe(self._values_of([frames]), schema), epoch)
 
         return ForeachEpochSink(write)
 
-    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
+    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Any]:
         """Run a job up to ``node`` and return its records as an RDD; sinks that were added wait."""
         sink = RddSink()
         run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
         return self._values_of(sink.committed)
 
-    def _values_of(self, frames: list[SparkObject]) -> RDD[Record]:
+    def _values_of(self, frames: list[RDD[Any]]) -> RDD[Any]:
         return epoch_rdds.values_of(self._context, frames, self._python_files)
 
     def run_to_dataframes(
@@ -349,11 +352,13 @@ class Jobs:
             ConfigurationError: the schema is not valid.
         """
         wanted = row_schema.schema_of(schema)
-        if wanted is None:
-            return node
-        return ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
+        return (
+            node
+            if wanted is None
+            else ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
+        )
 
-    def _dataframe(self, rows: RDD[Record], schema: SparkSchema) -> DataFrame:
+    def _dataframe(self, rows: RDD[Any], schema: Any) -> DataFrame:
         """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""
         return self._spark.createDataFrame(rows, schema, verifySchema=row_schema.schema_of(schema) is None)
 
@@ -377,8 +382,7 @@ class Jobs:
             for frames in kept:
                 frames.unpersist()
 
-        records = epoch_rdds.rdd_source(self._values_of(kept), None, is_fresh=True)
-        return CachedRecords(records, release)
+        return CachedRecords(epoch_rdds.rdd_source(self._values_of(kept), None, is_fresh=True), release)
 
     def preview(self, job_name: str | None = None) -> tuple[JobPlan, str]:
         """Return the plan and the name of the job that :meth:`execute` would run; nothing is started.

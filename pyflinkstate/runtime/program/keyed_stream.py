@@ -168,9 +168,8 @@ class _Windows(Generic[T, K, W]):
             output_type: the type against which results are checked. Default: without a window function the
                 type of the records.
         """
-        keeps_type = window_function is None
         return self._append(
-            reduce_function, window_function, "window reduce", output_type, keeps_type=keeps_type
+            reduce_function, window_function, "window reduce", output_type, keeps_type=window_function is None
         )
 
     @overload
@@ -231,8 +230,9 @@ class _Windows(Generic[T, K, W]):
         output_type: OutputType[R] | None = None,
     ) -> DataStream[R]:
         """Call ``process_window_function`` with all records of a window when it fires."""
-        name = type(process_window_function).__name__
-        return self._append(list, process_window_function, name, output_type)
+        return self._append(
+            list, process_window_function, type(process_window_function).__name__, output_type
+        )
 
 
 class WindowedStream(_Windows[T, K, W], Generic[T, K, W]):
@@ -354,12 +354,15 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
         """Put every ``size`` records of a key into a window; one begins every ``slide`` records, if given."""
-        if slide == 0:
-            return WindowedStream(self, CountTumblingWindowAssigner(size))
-        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
+        return (
+            WindowedStream(self, CountTumblingWindowAssigner(size))
+            if slide == 0
+            else WindowedStream(self, CountSlidingWindowAssigner(size, slide))
+        )
 
     def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         check_callable(kind, func)
         function, keeps_type = OneInputOperator(kind, func, is_keyed=True), kind == "filter"
-        name = name_of(func, kind)
-        return self.stateful((self.as_input(),), function, name, output_type, keeps_type=keeps_type)
+        return self.stateful(
+            (self.as_input(),), function, name_of(func, kind), output_type, keeps_type=keeps_type
+        )

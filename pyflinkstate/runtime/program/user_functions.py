@@ -62,8 +62,9 @@ _CALLED: dict[type, tuple[str, ...]] = {
 
 def name_of(func: UserFunction, kind: str) -> str:
     """Return the default name of an operator."""
-    rich = (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction, KeyedProcessFunction)
-    if isinstance(func, rich):
+    if isinstance(
+        func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction, KeyedProcessFunction)
+    ):
         return type(func).__name__
     name = getattr(func, "__name__", kind)
     return kind if name == "<lambda>" else name
@@ -124,8 +125,9 @@ def _check_methods(method: str, func: UserFunction) -> None:
         if base.__module__.startswith(Function.__module__.rpartition(".")[0]):
             for name, declared in vars(base).items():
                 if inspect.isfunction(declared) and not name.startswith("_"):
-                    given = len(inspect.signature(declared).parameters) - 1
-                    _check_arguments(method, getattr(func, name), given)
+                    _check_arguments(
+                        method, getattr(func, name), len(inspect.signature(declared).parameters) - 1
+                    )
 
 
 def _check_arguments(method: str, func: Callable[..., object], given: int) -> None:
@@ -206,8 +208,7 @@ def _has_type_of(node: Node) -> Node | None:
     if isinstance(node, StatefulNode):
         return node.parent if node.keeps_type else None
     if isinstance(node, ChainNode):
-        keeps = node.kind in _KEEPS_TYPE or isinstance(node.function, Projection)
-        return node.parent if keeps else None
+        return node.parent if node.kind in _KEEPS_TYPE or isinstance(node.function, Projection) else None
     return None
 
 

@@ -22,12 +22,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import ArrowObject, JsonObject, Key, Namespace
+from pyflinkstate.api import ArrowObject, Key, Namespace
 from pyflinkstate.backends.format import StateCodec
 from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.backends.types import RegisteredStateMeta
@@ -172,13 +172,13 @@ class StateAnswer(Protocol):
     def to_pandas(self) -> ArrowObject:
         """Return all rows as a pandas ``DataFrame``."""
 
-    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+    def to_duckdb(self, connection: object, name: str | None = None) -> ArrowObject:
         """Return a DuckDB relation of all rows."""
 
-    def rows(self) -> Iterator[JsonObject]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
 
-    def __iter__(self) -> Iterator[JsonObject]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
 
     def close(self) -> None:
@@ -244,9 +244,11 @@ class StateQuestion:
 
     def subtasks(self, operator: SettledOperator) -> list[int]:
         """Return the subtasks whose state the question is about."""
-        if self.keys is None:
-            return list(range(operator.parallelism))
-        return sorted({_owner(operator, group) for group in self.keys})
+        return (
+            list(range(operator.parallelism))
+            if self.keys is None
+            else sorted({_owner(operator, group) for group in self.keys})
+        )
 
 
 def _owner(operator: SettledOperator, key_group: int) -> int:

@@ -115,7 +115,7 @@ class CheckpointConfig:
                 self._settings = attrs.evolve(self._settings, **{name: row.checked(self, value)})
         return self
 
-    def _keep(self, **values: Any) -> CheckpointConfig:
+    def _keep(self, **values: object) -> CheckpointConfig:
         self.idle.keep(**values)
         return self
 

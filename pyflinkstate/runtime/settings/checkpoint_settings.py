@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import Any
 
 import attrs
 
@@ -130,7 +129,7 @@ class IdleSettings(SettingsGroup):
 
     _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
-    def keep(self, **values: Any) -> None:
+    def keep(self, **values: object) -> None:
         """Set fields; log of each once that it changes nothing, if the value is not the default."""
         self.put(**values)
         for name in values:

@@ -60,7 +60,7 @@ class Reader:
     configuration: Configuration
     key: str
     given: Configuration
-    now: Any = None
+    now: object = None
 
     def is_set(self) -> bool:
         """Return whether this call or one before gives it."""
@@ -122,7 +122,7 @@ class Reader:
 #: Reads the value of a setting from a ``Configuration``.
 Read: TypeAlias = Callable[[Reader], Value]
 #: Returns the value to keep for the one that a program sets on an object, or raises ``ConfigurationError``.
-Takes: TypeAlias = Callable[[Any, Value], Value]
+Takes: TypeAlias = Callable[[Any, Any], Value]
 
 _ROW = "row of the table of settings"
 
@@ -163,7 +163,7 @@ class Setting:
     parts: Mapping[str, str | None] = attrs.field(factory=dict)
     drawn: tuple[Value, ...] | float = ()
 
-    def checked(self, owner: object, value: Value) -> Value:
+    def checked(self, owner: object, value: Value) -> Any:
         """Check the value that a program sets on ``owner``, and return the value to keep."""
         if self.least is not None:
             return at_least(self.named, value, self.least)
@@ -197,7 +197,7 @@ def rows_of(cls: type) -> dict[str, Setting]:
     return {field.name: field.metadata[_ROW] for field in attrs.fields(cls) if _ROW in field.metadata}
 
 
-def check_set(owner: object, field: attrs.Attribute[Any], value: Value) -> Value:
+def check_set(owner: object, field: attrs.Attribute[object], value: Value) -> Value:
     """Check a value that is assigned to a field; classes with settings pass this as ``on_setattr``."""
     row = field.metadata.get(_ROW)
     return value if row is None else row.checked(owner, value)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 import pyarrow as pa
@@ -136,12 +136,15 @@ class _ParquetEncoder(_Encoder):
             names = list(records[0])
         if not names:
             raise ValueError("records for Parquet must be dicts with fields, or the sink needs columns")
-        rows = [_fields(record, names) for record in records]
-        columns = [list(column) for column in zip(*rows, strict=True)]
+        columns = [
+            list(column) for column in zip(*[_fields(record, names) for record in records], strict=True)
+        ]
         if self._schema is None:
             return pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
-        arrays = [_lossless(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
-        return pa.table(arrays, schema=self._schema)
+        return pa.table(
+            [_lossless(values, field.type) for values, field in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        )
 
     def close(self) -> None:
         if self._writer is not None:
@@ -164,7 +167,7 @@ def _lossless(values: list[Record], wanted: pa.DataType) -> pa.Array:
     return found.cast(wanted)  # raises if a value does not fit
 
 
-def _parts(values: list[Record], wanted: pa.DataType) -> Iterator[tuple[list[Record], pa.DataType]]:
+def _parts(values: list[Any], wanted: pa.DataType) -> Iterator[tuple[list[Record], pa.DataType]]:
     """Yield the parts of nested values, each with the type that they must fit."""
     is_list = not (pa.types.is_struct(wanted) or pa.types.is_map(wanted))
     misfit = next((value for value in values if not (_is_list if is_list else _is_dict)(value)), None)

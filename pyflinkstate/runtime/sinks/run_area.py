@@ -113,8 +113,11 @@ class Note:
     def decode(data: bytes) -> Note:
         """Read it from JSON; raise ``ValueError``, ``KeyError`` or ``TypeError`` if it is damaged."""
         said = json.loads(data)
-        runs = tuple((str(run), int(began)) for run, began in said["runs"])
-        return Note(str(said["job_id"]), RunHistory(runs), tuple(map(str, said["aside"])))
+        return Note(
+            str(said["job_id"]),
+            RunHistory(tuple((str(run), int(began)) for run, began in said["runs"])),
+            tuple(map(str, said["aside"])),
+        )
 
 
 @attrs.frozen
@@ -172,8 +175,11 @@ class RunArea:
     def found(self) -> Owner | None:
         """Return the present owner of the folder."""
         infos = self._fs.get_file_info(fs.FileSelector(self._runs, allow_not_found=True))
-        owners = filter(None, (Owner.of(info.base_name) for info in infos))
-        return max(owners, key=lambda owner: owner.run, default=None)
+        return max(
+            filter(None, (Owner.of(info.base_name) for info in infos)),
+            key=lambda owner: owner.run,
+            default=None,
+        )
 
     def claim(self, job_id: str, run: str) -> None:
         """Take the folder for a run from its owner.
@@ -281,8 +287,10 @@ class RunArea:
 
     def epochs_in(self, folder: str) -> list[tuple[int, str]]:
         """Return the epochs in a folder, in order, each with the path of its file or folder."""
-        infos = self._fs.get_file_info(fs.FileSelector(folder))
-        found = ((epoch_of(info.base_name), f"{folder}/{info.base_name}") for info in infos)
+        found = (
+            (epoch_of(info.base_name), f"{folder}/{info.base_name}")
+            for info in self._fs.get_file_info(fs.FileSelector(folder))
+        )
         return sorted((epoch, path) for epoch, path in found if epoch is not None)
 
     def drop(self, path: str) -> None:
@@ -368,8 +376,11 @@ class RunArea:
 
     def runs_aside(self) -> list[str]:
         """Return the runs whose output is aside."""
-        infos = self._fs.get_file_info(fs.FileSelector(self.path("aside"), allow_not_found=True))
-        return sorted(info.base_name for info in infos if is_run_id(info.base_name))
+        return sorted(
+            info.base_name
+            for info in self._fs.get_file_info(fs.FileSelector(self.path("aside"), allow_not_found=True))
+            if is_run_id(info.base_name)
+        )
 
     def name_aside(self, run: str, name: str) -> str:
         """Return the path for output of a run that is moved aside.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -39,7 +39,7 @@ from pyflinkstate.runtime.wire import NoRecord, decode_values, frames_of, user_f
 class SinkWriter(Protocol):
     """The half of a sink that runs in tasks; it is pickled."""
 
-    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
+    def write(self, partition: int, records: Iterator[Any]) -> Iterator[Reported]:
         """Write one partition's records and yield the results for the sink's ``prepare``."""
 
 
@@ -175,16 +175,15 @@ class FrameWriter:
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`."""
-        for frame in frames_of(records, "sink"):
-            yield partition, frame
+        yield from ((partition, frame) for frame in frames_of(records, "sink"))
 
 
 class DriverSink:
     """Passes committed records to ``consume(partition, values)`` in the driver, in the order of epochs."""
 
-    def __init__(self, consume: Callable[[int, Iterable[Record]], None]) -> None:
+    def __init__(self, consume: Callable[[int, Iterable[Any]], None]) -> None:
         self._consume = consume
-        self._prepared: dict[int, list[Record]] = {}
+        self._prepared: dict[int, list[Any]] = {}
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """See :class:`Sink`."""

@@ -84,8 +84,9 @@ class BucketAssigner:
 
     def bucket_of(self, now_ms: int) -> str:
         """Return the folder for records that are written at ``now_ms``; empty for the base path."""
-        moment = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone(self._zone())
-        return moment.strftime(self.format)
+        return (
+            datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone(self._zone()).strftime(self.format)
+        )
 
     def _zone(self) -> tzinfo | None:
         try:
@@ -278,8 +279,10 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
         with self._area.guarded(f"prepare epoch {epoch}"):
             if results:
                 self._area.sync(self._area.path("pending", f"epoch={epoch}"), self._area.path("pending"))
-                name = f"epoch={epoch}-{uuid.uuid4().hex[:8]}"
-                self._area.write_file(self._area.path("prepared", name), json.dumps(sorted(results)).encode())
+                self._area.write_file(
+                    self._area.path("prepared", f"epoch={epoch}-{uuid.uuid4().hex[:8]}"),
+                    json.dumps(sorted(results)).encode(),
+                )
 
     def _area_of(self, job_id: str) -> RunArea:
         own = f"{self._root}/{OWN_FOLDER}/{job_id}"

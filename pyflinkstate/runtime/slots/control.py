@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
@@ -196,7 +196,8 @@ class SlotRegistry:
                 if last_s is not None and self._now_s() - last_s >= timeout_s:
                     silent.append(slot_id)
                 else:
-                    _try_send(slot.connection, Heartbeat())
+                    with contextlib.suppress(OSError):
+                        slot.connection.try_send(Heartbeat())
         return silent
 
     def cut_off(self, slot_id: SlotId) -> None:
@@ -266,11 +267,6 @@ def _send(connection: Channel, message: object) -> None:
         connection.send(message)
 
 
-def _try_send(connection: Channel, message: object) -> None:
-    with contextlib.suppress(OSError):
-        connection.try_send(message)
-
-
 class ControlServer:
     """Listens for tasks and slots, and puts events into ``events``.
 
@@ -282,7 +278,7 @@ class ControlServer:
         self,
         endpoint: Endpoint,
         secret: bytes,
-        events: queue.SimpleQueue[Any],
+        events: queue.SimpleQueue[object],
         deployments: Deploys,
         heartbeat: HeartbeatSettings | None = None,
     ) -> None:

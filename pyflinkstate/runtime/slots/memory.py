@@ -164,8 +164,11 @@ def _memory_of_process() -> tuple[int, int]:
 
 def available_room() -> Room | None:
     """Return the room of the host, or of a container or limit with less to spare; None if it is unknown."""
-    rooms = (*_of_containers(), _of_host(), _of_address_space())
-    return min((room for room in rooms if room is not None), key=Room.spare_bytes, default=None)
+    return min(
+        (room for room in (*_of_containers(), _of_host(), _of_address_space()) if room is not None),
+        key=Room.spare_bytes,
+        default=None,
+    )
 
 
 def _of_host() -> Room | None:
@@ -187,8 +190,9 @@ def _of_address_space() -> Room | None:
     space, memory = _memory_of_process()
     if limit == resource.RLIM_INFINITY or memory < limit * USED_SHARE:
         return None
-    limited = "address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
-    return Room(limit - space, limit, limited)
+    return Room(
+        limit - space, limit, "address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
+    )
 
 
 def lack_of_space(slot: SlotId) -> SlotMemoryError | None:

@@ -32,7 +32,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, TextIO
+from typing import TextIO
 
 #: Where a worker leaves the folders for the slots that it starts.
 _VARIABLE = "PYFLINKSTATE_PATH"
@@ -199,7 +199,7 @@ class _Tee(io.TextIOBase):
             self._stream.flush()
 
     @property
-    def buffer(self) -> Any:
+    def buffer(self) -> object:
         """The stream of bytes, which are not passed on as lines."""
         return self._stream.buffer
 

@@ -116,15 +116,13 @@ class FrozenState:
     def _of_group(self, snapshot: StateMapSnapshot, keys: tuple[Key, ...] | None) -> Iterator[Columns]:
         has_entry_keys = not self._is_namespaced or bool(self._namespace)
         if keys is not None and has_entry_keys and self._can_look_up:
-            yield _looked_up(snapshot, self._entry_keys(keys))
+            yield _looked_up(
+                snapshot, [(key, *self._namespace) for key in keys] if self._namespace else list(keys)
+            )
         elif keys is None and not self._namespace:
             yield from snapshot.parts()
         else:
-            for part in snapshot.parts():
-                yield _filtered(part, self._filter(keys))
-
-    def _entry_keys(self, keys: tuple[Key, ...]) -> list[Hashable]:
-        return [(key, *self._namespace) for key in keys] if self._namespace else list(keys)
+            yield from (_filtered(part, self._filter(keys)) for part in snapshot.parts())
 
     def _filter(self, keys: tuple[Key, ...] | None) -> Callable[[Hashable], bool]:
         """Return whether an entry key is wanted."""
@@ -163,9 +161,11 @@ def freeze(backend: HeapKeyedStateBackend, ask: AskState) -> FrozenState:
 
 
 def _snapshots(table: StateTable, ask: AskState) -> list[tuple[StateMapSnapshot, tuple[Key, ...] | None]]:
-    if ask.keys is None:
-        return [(state_map.snapshot(), None) for state_map in table.maps]
-    return [(table.map_of(key_group).snapshot(), keys) for key_group, keys in ask.keys.items()]
+    return (
+        [(state_map.snapshot(), None) for state_map in table.maps]
+        if ask.keys is None
+        else [(table.map_of(key_group).snapshot(), keys) for key_group, keys in ask.keys.items()]
+    )
 
 
 def _checked(table: StateTable, namespace: tuple[Namespace, ...]) -> tuple[Namespace, ...]:
@@ -217,8 +217,7 @@ class _Portions:
 
     def adapt(self, rows: int, size_bytes: int) -> None:
         """Let the next portion be as large as it should be, as one of ``rows`` had this size."""
-        fitting = BATCH_BYTES * rows // max(size_bytes, 1)
-        self._rows = max(1, min(fitting, _GROWTH * self._rows, MOST_ROWS))
+        self._rows = max(1, min(BATCH_BYTES * rows // max(size_bytes, 1), _GROWTH * self._rows, MOST_ROWS))
 
 
 class _Collected:

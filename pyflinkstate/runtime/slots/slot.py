@@ -109,8 +109,9 @@ class StateSlot:
         self._watchdog.feed(DEPLOYMENT_TIMEOUT_S * 1000)
         self._heartbeat_timeout_ms = DEPLOYMENT_TIMEOUT_S * 1000
         self._driver = connect(bootstrap.driver, DRIVER, bootstrap.secret)
-        host = SlotHost(self._driver.send, _in_a_thread, wall_clock_ms)
-        self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
+        self._service = SlotService(
+            bootstrap.slot, bootstrap.attempt, SlotHost(self._driver.send, _in_a_thread, wall_clock_ms)
+        )
         self._output = OutputForwarder(lambda lines: self._driver.send(SlotOutput(bootstrap.slot, lines)))
         self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._listening = threading.Thread(target=self._listen_to_driver, daemon=True)
@@ -124,8 +125,11 @@ class StateSlot:
             self._listening.start()
             self._output.install()
             gc.set_threshold(*GC_THRESHOLDS)
-            guard = MemoryGuard(f"slot {self._bootstrap.slot}", deployment.memory_bytes)
-            threading.Thread(target=self._watch_memory, args=(guard,), daemon=True).start()
+            threading.Thread(
+                target=self._watch_memory,
+                args=(MemoryGuard(f"slot {self._bootstrap.slot}", deployment.memory_bytes),),
+                daemon=True,
+            ).start()
             failure = self._service.deploy(deployment)
             if failure is not None:
                 self._output.flush()
@@ -136,7 +140,8 @@ class StateSlot:
                 server.start()
                 self._take_streams()
                 self._driver.send(SlotReady())
-                self._hear_until_asked_to_close()
+                while not isinstance(message := wait_for(next_of(self._mail), self._lost), CloseSlot):
+                    self._service.hear(message)
                 closed = self._service.close()
                 self._output.flush()
                 self._driver.send(closed)
@@ -147,10 +152,6 @@ class StateSlot:
             self._exit(1)
         finally:
             self._exit()
-
-    def _hear_until_asked_to_close(self) -> None:
-        while not isinstance(message := wait_for(next_of(self._mail), self._lost), CloseSlot):
-            self._service.hear(message)
 
     def _lost(self) -> EOFError | None:
         return None if self._listening.is_alive() else EOFError("nobody listens to the driver any more")
@@ -185,8 +186,9 @@ class StateSlot:
         address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
         slot, attempt = self._bootstrap.slot, self._bootstrap.attempt
         self._driver.send(RegisterSlot(attempt, slot, os.getpid(), address))
-        name = ServerName.of_slot(slot, attempt)
-        return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
+        return Server(
+            listeners, address, ServerName.of_slot(slot, attempt), self._bootstrap.secret, self._serve_task
+        )
 
     def _await_deployment(self) -> DeploySlot:
         """Return the function and state that the slot is to run.

@@ -151,8 +151,7 @@ class SlotService:
             deployment.restored_checkpoint_id,
         )
         if deployment.restore_uri is not None:
-            reader = self._host.open_folder(deployment.restore_uri)
-            state.restore(deployment.state, reader)
+            state.restore(deployment.state, self._host.open_folder(deployment.restore_uri))
         context = OperatorContext(
             deployment.name,
             self._slot.subtask,
@@ -201,16 +200,20 @@ class SlotService:
             return self._stale(begin, f"it processes epoch {self._epoch.epoch}")
         if self._epoch is not None:
             return EpochRefused(SlotBusyError(f"slot {self._slot}: another task is feeding it"))
-        if self._version != begin.epoch - 1:
-            return self._stale(begin, f"it is at version {self._version}", self._version == begin.epoch)
-        return None
+        return (
+            self._stale(begin, f"it is at version {self._version}", self._version == begin.epoch)
+            if self._version != begin.epoch - 1
+            else None
+        )
 
     def _stale(self, begin: BeginEpoch, reason: str, is_applied: bool = False) -> EpochRefused:
-        error = StaleSlotError(
-            f"slot {self._slot} cannot take epoch {begin.epoch}: {reason}; the job restarts "
-            f"from its last checkpoint"
+        return EpochRefused(
+            StaleSlotError(
+                f"slot {self._slot} cannot take epoch {begin.epoch}: {reason}; the job restarts "
+                f"from its last checkpoint"
+            ),
+            is_applied,
         )
-        return EpochRefused(error, is_applied)
 
     def process(self, data: bytes) -> Iterator[bytes]:
         """Process one frame and yield frames of its results, if there are any.
@@ -357,13 +360,13 @@ class SlotService:
         epoch = question.ask.epoch
         with self._lock:
             if epoch == self._next_version():
-                waiting = [one for one in self._questions if not one.has_left]
-                self._questions = [*waiting, question]
+                self._questions = [*[one for one in self._questions if not one.has_left], question]
                 return
         # No epoch begins before the state is frozen, and it is not changed by a function that is notified.
         with self._user_code, self._lock:
-            is_here = self._version == epoch
-            question.settle(partial(self._frozen, question.ask) if is_here else partial(self._late, epoch))
+            question.settle(
+                partial(self._frozen, question.ask) if self._version == epoch else partial(self._late, epoch)
+            )
 
     def _next_version(self) -> int | None:
         if self._epoch is not None:

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 from urllib.parse import quote
 
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api import Duration, Offset, Types, positive
+from pyflinkstate.api import Duration, Position, Types, positive
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, TextLines
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch, check_position
@@ -71,8 +72,9 @@ class SeenFiles:
 
     def encode(self) -> str:
         """Return a string for a position."""
-        entries = (digest + size.to_bytes(_SIZE_BYTES, "big") for digest, size in self.sizes.items())
-        return base64.b64encode(b"".join(entries)).decode("ascii")
+        return base64.b64encode(
+            b"".join(digest + size.to_bytes(_SIZE_BYTES, "big") for digest, size in self.sizes.items())
+        ).decode("ascii")
 
     @classmethod
     def decode(cls, text: str) -> SeenFiles:
@@ -91,8 +93,7 @@ class SeenFiles:
             raise IncompatibleCheckpointError(
                 f"the list of files in the source position is truncated; {_REMEDY}"
             )
-        starts = range(0, len(data), _ENTRY_BYTES)
-        entries = (data[start : start + _ENTRY_BYTES] for start in starts)
+        entries = (data[start : start + _ENTRY_BYTES] for start in range(0, len(data), _ENTRY_BYTES))
         return cls({entry[:_DIGEST_BYTES]: int.from_bytes(entry[_DIGEST_BYTES:], "big") for entry in entries})
 
 
@@ -124,15 +125,15 @@ class DirectorySource(Source):
     #: The files whose change was logged.
     _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return self._offset(0, {}, SeenFiles())
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         self._seen_at(position)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
         count, seen = self._seen_at(start)
         listing = self._listing()
@@ -147,16 +148,18 @@ class DirectorySource(Source):
         is_last = not self.growing and len(chosen) == len(new)
         return Available(end, is_last, is_full=len(chosen) == self.files_per_epoch)
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Position, end: Any) -> Epoch:
         """See :class:`Source`."""
         listing = self._listing()
         for name, size in end["files"]:
             self._check_unchanged(name, size, listing.get(name))
-        is_fresh = type(self.record_format) in FORMATS.values()
-        splits = [self._path_of(name) for name, _ in end["files"]]
-        return SplitEpoch(splits, self.record_format.read, is_fresh)
+        return SplitEpoch(
+            [self._path_of(name) for name, _ in end["files"]],
+            self.record_format.read,
+            type(self.record_format) in FORMATS.values(),
+        )
 
-    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Offset:
+    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Position:
         """Return an offset: the number of files read, those of the epoch that ends there, and all of them."""
         return {
             "format": self.record_format.name,
@@ -165,7 +168,7 @@ class DirectorySource(Source):
             "seen": seen.encode(),
         }
 
-    def _seen_at(self, position: Offset) -> tuple[int, SeenFiles]:
+    def _seen_at(self, position: Any) -> tuple[int, SeenFiles]:
         """Return how many files, and which, were read up to a position."""
         check_position(position, {"format": self.record_format.name}, "this directory")
         if self.max_files is not None and position["count"] > self.max_files:
@@ -216,8 +219,11 @@ class DirectorySource(Source):
         """Return the existing files in the order of their names, with their sizes in bytes."""
         with listing_errors(self.directory):
             file_system, path = open_file_system(self.directory)
-            infos = file_system.get_file_info(fs.FileSelector(path))
-            files = [(info.base_name, info.size) for info in infos if info.type == fs.FileType.File]
+            files = [
+                (info.base_name, info.size)
+                for info in file_system.get_file_info(fs.FileSelector(path))
+                if info.type == fs.FileType.File
+            ]
         return dict(sorted((name, size) for name, size in files if not name.startswith((".", "_"))))
 
 
@@ -252,7 +258,7 @@ class StreamFormat:
 class _FruitlessLook:
     """The last listing without a new file."""
 
-    start: Offset = None
+    start: Position = None
     holds_until_ms: int = 0
 
 
@@ -290,7 +296,7 @@ class FileSource(DirectorySource):
         """
         return FileSourceBuilder(stream_format, paths)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`. The folders are listed no more often than at the discovery interval."""
         look = self._last_look
         if start == look.start and self._now_ms() < look.holds_until_ms:
@@ -316,8 +322,11 @@ def _files_of(path: str) -> Iterator[tuple[str, int]]:
         if info.type == fs.FileType.File:
             yield path, info.size
             return
-        infos = file_system.get_file_info(fs.FileSelector(root, recursive=True))
-        files = [(found.path, found.size) for found in infos if found.type == fs.FileType.File]
+        files = [
+            (found.path, found.size)
+            for found in file_system.get_file_info(fs.FileSelector(root, recursive=True))
+            if found.type == fs.FileType.File
+        ]
     for name, size in files:
         below = name[len(root) :].strip("/")
         if not any(part.startswith((".", "_")) for part in below.split("/")):
@@ -366,7 +375,10 @@ class FileSourceBuilder:
         where, interval = ", ".join(self._paths), self._interval
         if interval is None:
             return FileSource(where, self._format, paths=self._paths)
-        interval_ms = interval.to_milliseconds()
         return FileSource(
-            where, self._format, growing=True, paths=self._paths, discovery_interval_ms=interval_ms
+            where,
+            self._format,
+            growing=True,
+            paths=self._paths,
+            discovery_interval_ms=interval.to_milliseconds(),
         )

@@ -180,8 +180,9 @@ class JsonFormat:
                         raise ValueError("not UTF-8")
                     record = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    rejected = RejectedRecord(path, number, line.rstrip("\n"), str(error))
-                    _refuse(self.on_malformed, rejected, reject)
+                    _refuse(
+                        self.on_malformed, RejectedRecord(path, number, line.rstrip("\n"), str(error)), reject
+                    )
                 else:
                     yield record
 
@@ -202,8 +203,7 @@ class TextLines:
     def read(self, path: str, _: Reject) -> Iterator[str]:
         """See :class:`RecordFormat`."""
         with _naming(path), _open_text(path, self.charset_name, "replace", None) as lines:
-            for line in lines:
-                yield line.removesuffix("\n")
+            yield from (line.removesuffix("\n") for line in lines)
 
 
 @attrs.frozen

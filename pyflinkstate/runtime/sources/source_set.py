@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from pyflinkstate.api import JsonObject, Offset, safe_repr
+from pyflinkstate.api import JsonObject, Position, safe_repr
 from pyflinkstate.errors import (
     FunctionResultError,
     IncompatibleCheckpointError,
@@ -44,12 +44,12 @@ class SourceSet(Source):
         self._places = {name: name for name in sources} if places is None else places
         #: Where sources begin that a checkpoint does not have; asked for once, as later attempts begin there
         #: too.
-        self._firsts: dict[str, Offset] = {}
+        self._firsts: dict[str, Position] = {}
         #: The position at which the job begins, or continues from a checkpoint.
-        self._start: dict[str, Offset] = {}
+        self._start: dict[str, Position] = {}
         self.poll_s = min(source.poll_s for source in sources.values())
         #: The last known offset of each source.
-        self._ends: dict[str, Offset] = {}
+        self._ends: dict[str, Position] = {}
         self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
 
     def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
@@ -67,12 +67,12 @@ class SourceSet(Source):
             for source in reversed(self._sources.values()):
                 closing.callback(source.close, error)
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         self._start = {name: source.initial_offset() for name, source in self._sources.items()}
         return self._start
 
-    def restored(self, position: Offset, may_drop: bool) -> Offset:
+    def restored(self, position: Position, may_drop: bool) -> Position:
         """Return where these sources continue from a checkpoint; one that it lacks begins as a new one.
 
         Args:
@@ -94,12 +94,11 @@ class SourceSet(Source):
         }
         return self._start
 
-    def had_no_uid(self, name: str, position: Offset) -> bool:
+    def had_no_uid(self, name: str, position: Position) -> bool:
         """Return whether a checkpoint has the position of a source that had no uid when it was taken."""
-        known = position if isinstance(position, dict) else {}
-        return _found_in(known, self._places).get(name, name) != name
+        return _found_in(position if isinstance(position, dict) else {}, self._places).get(name, name) != name
 
-    def planned(self, ends: Mapping[int, Offset]) -> dict[int, Offset]:
+    def planned(self, ends: Mapping[int, Position]) -> dict[int, Position]:
         """Return the ends of epochs that earlier runs, maybe with other sources, have planned.
 
         An epoch has nothing of a source that its run did not have.
@@ -107,19 +106,19 @@ class SourceSet(Source):
         Args:
             ends: the ends by the number of the epoch.
         """
-        planned: dict[int, Offset] = {}
+        planned: dict[int, Position] = {}
         at = self._start
         for number, end in sorted(ends.items()):
             at = planned[number] = self._moved(at, end)
         return planned
 
-    def _moved(self, start: Mapping[str, Offset], end: Offset) -> dict[str, Offset]:
+    def _moved(self, start: Mapping[str, Position], end: Position) -> dict[str, Position]:
         """Return the end of an epoch, and the start for each source of which that knows nothing."""
         known: JsonObject = end if isinstance(end, dict) else {}
         found = _found_in(known, self._places)
         return {name: known[found[name]] if name in found else at for name, at in start.items()}
 
-    def _first_of(self, name: str) -> Offset:
+    def _first_of(self, name: str) -> Position:
         if name not in self._firsts:
             _log.info("source %r is not in the checkpoint, so it is read from its beginning", name)
             self._firsts[name] = self._sources[name].initial_offset()
@@ -134,13 +133,13 @@ class SourceSet(Source):
             f"with allow_non_restored_state=True"
         )
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: JsonObject) -> None:
         """See :class:`Source`."""
         self._check(position)
         for name, source in self._sources.items():
             source.check_restored(position[name])
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: JsonObject, whole: bool) -> Available:
         """See :class:`Source`."""
         self._check(start)
         found = {name: source.latest_offset(start[name], whole) for name, source in self._sources.items()}
@@ -153,11 +152,11 @@ class SourceSet(Source):
         is_settled = all(available.is_settled for available in found.values())
         return Available(end, is_last, is_full=is_settled and not is_last)
 
-    def _check(self, position: Offset) -> None:
+    def _check(self, position: Position) -> None:
         if not isinstance(position, dict) or set(position) != set(self._sources):
             raise self._misfit(position)
 
-    def _misfit(self, position: Offset) -> IncompatibleCheckpointError:
+    def _misfit(self, position: Position) -> IncompatibleCheckpointError:
         names = ", ".join(name.removeprefix(UID) for name in self._sources)
         return IncompatibleCheckpointError(
             f"the checkpoint's source position {safe_repr(position)} does not fit the sources {names}: "
@@ -165,7 +164,7 @@ class SourceSet(Source):
             f"is added or removed"
         )
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: JsonObject, end: JsonObject) -> Epoch:
         """See :class:`Source`."""
         epochs: dict[str, SplitEpoch | RddEpoch | None] = {}
         for name, source in self._sources.items():
@@ -174,11 +173,11 @@ class SourceSet(Source):
             epochs[name] = epoch
         return EpochSet(epochs, self.ended(end))
 
-    def ended(self, end: Offset) -> frozenset[str]:
+    def ended(self, end: JsonObject) -> frozenset[str]:
         """Return the names of the sources that end at ``end`` or before."""
         return frozenset(name for name, last in self._ends.items() if last == end[name])
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: JsonObject) -> None:
         """See :class:`Source`."""
         self._check(end)
         for name, source in self._sources.items():
@@ -251,15 +250,15 @@ class InitialRows(Source):
     def __init__(self, read: Callable[[], SplitEpoch | RddEpoch]) -> None:
         self._read = read
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return 0
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
         return Available(1, is_last=True)
 
-    def plan(self, start: Offset, end: Offset) -> SplitEpoch | RddEpoch:
+    def plan(self, start: Position, end: Position) -> SplitEpoch | RddEpoch:
         """See :class:`Source`; raise ``SourceError`` if the rows cannot be read."""
         try:
             return self._read()
@@ -298,21 +297,23 @@ class SeededSource(Source):
         """See :class:`Source`."""
         self._rest.close(error)
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return {**self._rest.initial_offset(), UNREAD: True}
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: JsonObject) -> None:
         """See :class:`Source`."""
         self._rest.check_restored(_without_mark(position) if isinstance(position, dict) else position)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: JsonObject, whole: bool) -> Available:
         """See :class:`Source`."""
-        if UNREAD in start:
-            return Available(_without_mark(start), is_full=True)
-        return self._rest.latest_offset(start, whole)
+        return (
+            Available(_without_mark(start), is_full=True)
+            if UNREAD in start
+            else self._rest.latest_offset(start, whole)
+        )
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: JsonObject, end: JsonObject) -> Epoch:
         """See :class:`Source`."""
         if UNREAD in start:
             return EpochSet({self._rows_key: self._rows.plan(0, 1)})
@@ -320,7 +321,7 @@ class SeededSource(Source):
         assert not isinstance(epoch, EpochSet), "initial rows come before a single source"
         return EpochSet({self._rest_key: epoch})
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: JsonObject) -> None:
         """See :class:`Source`."""
         self._rest.commit(_without_mark(end))
 
@@ -358,45 +359,45 @@ class GuardedSource(Source):
         """See :class:`Source`. Errors are not converted, as the job cannot restart any more."""
         self._inner.close(error)
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         with self._errors("initial_offset"):
             return self._checked(self._inner.initial_offset(), "initial_offset")
 
-    def restored(self, position: Offset, may_drop: bool) -> Offset:
+    def restored(self, position: Position, may_drop: bool) -> Position:
         """Return where the source continues from a checkpoint; see :meth:`SourceSet.restored`."""
         if not isinstance(self._inner, SourceSet):
             return position
         with self._errors("initial_offset"):
             return self._checked(self._inner.restored(position, may_drop), "initial_offset")
 
-    def planned(self, ends: Mapping[int, Offset]) -> Mapping[int, Offset]:
+    def planned(self, ends: Mapping[int, Position]) -> Mapping[int, Position]:
         """Return the ends of epochs that earlier runs have planned; see :meth:`SourceSet.planned`."""
         return self._inner.planned(ends) if isinstance(self._inner, SourceSet) else ends
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         with self._errors("check_restored"):
             self._inner.check_restored(position)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
         with self._errors("latest_offset"):
             available = self._inner.latest_offset(start, whole)
             self._checked(available.end, "latest_offset")
             return available
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Position, end: Position) -> Epoch:
         """See :class:`Source`."""
         with self._errors("plan"):
             return self._inner.plan(start, end)
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: Position) -> None:
         """See :class:`Source`."""
         with self._errors("commit"):
             self._inner.commit(end)
 
-    def _checked(self, offset: Offset, method: str) -> Offset:
+    def _checked(self, offset: Position, method: str) -> Position:
         flaw = part_that_is_no_json(offset)
         if flaw is not None:
             raise FunctionResultError(
@@ -419,13 +420,13 @@ class GuardedSource(Source):
             ) from error
 
 
-def part_that_is_no_json(offset: Offset) -> str | None:
+def part_that_is_no_json(offset: Position) -> str | None:
     """Return the part of an offset that JSON cannot restore exactly, and why; None if there is none."""
     found = _find(offset)
     return None if found is None else f"offset{found[0]} {found[1]}"
 
 
-def _find(value: Offset) -> tuple[str, str] | None:
+def _find(value: Position) -> tuple[str, str] | None:
     """Return the place of the part, and the problem."""
     if isinstance(value, dict):
         return _find_in_dict(value)
@@ -442,7 +443,7 @@ def _find(value: Offset) -> tuple[str, str] | None:
     return "", f"is {safe_repr(value)}, of type {kind.__module__}.{kind.__qualname__}"
 
 
-def _find_in_dict(value: dict[Offset, Offset]) -> tuple[str, str] | None:
+def _find_in_dict(value: dict[Position, Position]) -> tuple[str, str] | None:
     for key, part in value.items():
         if not isinstance(key, str):
             return "", f"has the key {safe_repr(key)}, and the keys of JSON are strings: use str"

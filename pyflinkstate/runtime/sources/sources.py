@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from pyflinkstate.api import (
     Offset,
+    Position,
     Record,
     SparkObject,
     Split,
@@ -44,7 +46,7 @@ class SplitEpoch:
     """
 
     splits: Sequence[Split]
-    read: Callable[[Split, Reject], Iterable[Record]]
+    read: Callable[[Any, Reject], Iterable[Record]]
     is_fresh: bool = attrs.field(default=False, eq=False)
 
 
@@ -171,7 +173,7 @@ class Source(ABC):
         return
 
 
-def check_position(position: Offset, expected: dict[str, object], source: str) -> None:
+def check_position(position: Position, expected: dict[str, object], source: str) -> None:
     """Raise ``IncompatibleCheckpointError`` unless an offset has the expected entries."""
     found = {name: position.get(name) for name in expected} if isinstance(position, dict) else position
     if found != expected:
@@ -199,27 +201,26 @@ class CollectionSource(Source):
     is_bounded = True
     is_parallel = False
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return self._offset(0)
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         check_position(position, {"length": len(self.records)}, "this collection")
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Mapping[str, int], whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
         length = len(self.records)
-        is_whole = whole and not self.is_cut
-        end = length if is_whole else min(start["index"] + self.records_per_epoch, length)
+        end = length if whole and not self.is_cut else min(start["index"] + self.records_per_epoch, length)
         return Available(self._offset(end), end == length, is_full=end < length)
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> Epoch:
         """See :class:`Source`."""
         return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list, self.is_fresh)
 
-    def _offset(self, index: int) -> Offset:
+    def _offset(self, index: int) -> Position:
         return {"index": index, "length": len(self.records)}
 
 
@@ -241,27 +242,26 @@ class RddSource(Source):
     is_cut: bool = False
     is_bounded = True
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return self._offset(0)
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         check_position(position, {"partitions": self.partitions}, "this RDD")
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Mapping[str, int], whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
-        is_whole = whole and not self.is_cut
-        most = self.partitions if is_whole else self.partitions_per_epoch
+        most = self.partitions if whole and not self.is_cut else self.partitions_per_epoch
         end = min(start["partition"] + most, self.partitions)
         return Available(self._offset(end), end == self.partitions, is_full=end < self.partitions)
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> Epoch:
         """See :class:`Source`."""
         return RddEpoch(self.rdd, range(start["partition"], end["partition"]), self.is_fresh, self.read)
 
-    def _offset(self, partition: int) -> Offset:
+    def _offset(self, partition: int) -> Position:
         return {"partition": partition, "partitions": self.partitions}
 
 
@@ -278,22 +278,22 @@ class RateSource(Source):
     partitions: int = 1
     max_records_per_epoch: int = 1_000_000
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return {"start_ms": self.now_ms(), "index": 0, "rate": self.rows_per_second}
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         check_position(position, {"rate": self.rows_per_second}, "this rate source")
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Mapping[str, int], whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
         due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
         end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
         return Available({**start, "index": end}, is_full=end - start["index"] == self.max_records_per_epoch)
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> Epoch:
         """See :class:`Source`."""
         first, length = start["index"], end["index"] - start["index"]
         cuts = [first + length * part // self.partitions for part in range(self.partitions + 1)]
@@ -305,8 +305,9 @@ class RateSource(Source):
 
 def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
     start_ms, rate, begin, stop = split
-    for value in range(begin, stop):
-        yield {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
+    yield from (
+        {"timestamp_ms": start_ms + value * 1000 // rate, "value": value} for value in range(begin, stop)
+    )
 
 
 #: The default length of a sequence of numbers in one epoch.
@@ -348,15 +349,15 @@ class NumberSequenceSource(Source):
                 f"NumberSequenceSource: the end must not be less than the start: {self.start} to {self.end}"
             )
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return self._offset(self.start)
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         check_position(position, {"start": self.start, "end": self.end}, "this sequence")
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Mapping[str, int], whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
         stop = self.end + 1
@@ -364,11 +365,11 @@ class NumberSequenceSource(Source):
         next_stop = min(start["next"] + most, stop)
         return Available(self._offset(next_stop), next_stop == stop, is_full=next_stop < stop)
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> Epoch:
         """See :class:`Source`."""
         return SplitEpoch([(start["next"], end["next"])], _read_numbers, is_fresh=True)
 
-    def _offset(self, number: int) -> Offset:
+    def _offset(self, number: int) -> Position:
         return {"start": self.start, "end": self.end, "next": number}
 
 
@@ -418,18 +419,18 @@ class CachedSource(Source):
         assert self._records is not None, "it is filled before a job is made"
         return self._records.source
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return self._source().initial_offset()
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         self._source().check_restored(position)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Mapping[str, int], whole: bool) -> Available:
         """See :class:`Source`."""
         return self._source().latest_offset(start, whole)
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> Epoch:
         """See :class:`Source`."""
         return self._source().plan(start, end)

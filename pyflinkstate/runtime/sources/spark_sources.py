@@ -16,11 +16,11 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
-from pyflinkstate.api import JsonObject, Offset, SparkObject
+from pyflinkstate.api import JsonObject, Offset, Position, SparkObject
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -64,16 +64,16 @@ class BatchReaderSource(Source):
     epoch_of: EpochOfFrame = attrs.field(default=_rows_of, eq=False)
     poll_s = 1.0
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         return EARLIEST
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
         with _reader_errors("find its newest offsets"):
             return Available(self.latest(start))
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Position, end: Position) -> Epoch:
         """See :class:`Source`."""
         with _reader_errors(f"read from {start} to {end}"):
             return self.epoch_of(self.load(as_option(start), as_option(end)))
@@ -90,7 +90,7 @@ def _reader_errors(what: str) -> Iterator[None]:
         raise SourceError(f"the batch reader cannot {what}: {why}") from spark_cause(error)
 
 
-def as_option(offset: Offset) -> str:
+def as_option(offset: Position) -> str:
     """Return an offset as the reader's option: a word as it is, anything else as JSON."""
     return offset if isinstance(offset, str) else json.dumps(offset)
 
@@ -105,7 +105,7 @@ class PartitionOffsets:
     load: Callable[[str, str], SparkObject]
     max_records: int | None = None
 
-    def __call__(self, start: Offset) -> Offset:
+    def __call__(self, start: Any) -> Position:
         """Return ``{topic: {partition: offset}}``, with the first offset that does not exist yet."""
         partitions = self.load(as_option(start), LATEST).groupBy("topic", "partition")
         ends = partitions.agg({"offset": "max"}).collect()
@@ -153,7 +153,7 @@ class NextBatch:
 
     number: int
     identity: str | None = None
-    frame: SparkObject = attrs.field(default=None, eq=False)
+    frame: object = attrs.field(default=None, eq=False)
 
 
 class QueryLog:
@@ -230,7 +230,7 @@ class StreamingSource(Source):
 
     def __init__(
         self,
-        start_query: Callable[[Callable[[SparkObject, int], None]], SparkObject],
+        start_query: Callable[[Callable[[object, int], None]], object],
         open_log: Callable[[], QueryLog],
         epoch_of: EpochOfFrame = _rows_of,
         gone: Callable[[], PyFlinkStateError | None] = lambda: None,
@@ -248,14 +248,14 @@ class StreamingSource(Source):
         self._durable = NO_BATCH
         self._is_checked = False
         #: The position of the job, once it is known.
-        self._position: Offset = None
+        self._position: Position = None
         self._closed = False
         self._error: BaseException | None = None
         self._wake_up: Callable[[], None] = lambda: None
 
     # --- Spark's side ------------------------------------------------------------------------------
 
-    def process_batch(self, frame: SparkObject, batch_id: int) -> None:
+    def process_batch(self, frame: object, batch_id: int) -> None:
         """Pass a batch to the job, and return when it is durable. Spark calls this on a thread of its own.
 
         Raises:
@@ -320,14 +320,14 @@ class StreamingSource(Source):
         if self._query is not None and self._gone() is None and self._query.isActive:
             self._query.stop()
 
-    def initial_offset(self) -> Offset:
+    def initial_offset(self) -> Position:
         """See :class:`Source`."""
         with self._changed:
             self._position = position_of(NO_BATCH, self.query_id, None)
             self._accept_first(self._position)
             return self._position
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Position) -> None:
         """See :class:`Source`. The query may have gone on since its log was read to choose a checkpoint.
 
         Raises:
@@ -342,13 +342,13 @@ class StreamingSource(Source):
         if not self._fits(position, following):
             raise self._misfit(position, following)
 
-    def _fits(self, position: Offset, batch: NextBatch) -> bool:
+    def _fits(self, position: Position, batch: NextBatch) -> bool:
         """Return whether the query may go on with this batch if the state is that of ``position``."""
         if not isinstance(position, dict) or position.get("query") != self.query_id:
             return False
         return bool(batch.number == position["batch"] + 1) or _is_same(position, batch)
 
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`.
 
         Raises:
@@ -366,7 +366,7 @@ class StreamingSource(Source):
             return Available(start)  # the batch is not here yet, or was durable before the restart
         return Available(position_of(batch.number, self.query_id, batch.identity))
 
-    def _accept_first(self, start: Offset) -> None:
+    def _accept_first(self, start: Position) -> None:
         """Check that the first batch is the one that ``start`` expects, on the first thread that knows both.
 
         So Spark's thread does not wait for that of the job, which may itself be waiting for Spark.
@@ -378,7 +378,7 @@ class StreamingSource(Source):
             self._is_checked = True
             self._changed.notify_all()
 
-    def _misfit(self, start: Offset, batch: NextBatch) -> IncompatibleCheckpointError:
+    def _misfit(self, start: Position, batch: NextBatch) -> IncompatibleCheckpointError:
         return IncompatibleCheckpointError(
             f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
             f"state is that of {start!r}, although the query's log fitted when the job was started: does "
@@ -409,7 +409,7 @@ class StreamingSource(Source):
         if (gone := self._gone()) is not None:
             raise gone from None
 
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Position, end: Any) -> Epoch:
         """See :class:`Source`."""
         with self._changed:
             if self._batch is None or self._batch.number != end["batch"]:
@@ -419,7 +419,7 @@ class StreamingSource(Source):
                 )
             return self._epoch_of(self._batch.frame)
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: Any) -> None:
         """See :class:`Source`: Spark may go on to the next batch."""
         with self._changed:
             self._durable, self._position = end["batch"], end
@@ -427,7 +427,7 @@ class StreamingSource(Source):
             self._changed.notify_all()
 
 
-def _is_same(position: Offset, batch: NextBatch) -> bool:
+def _is_same(position: JsonObject, batch: NextBatch) -> bool:
     """Return whether a position is after this batch: the number and the time of planning are the same."""
     is_cut = batch.identity is not None
     return bool(position["batch"] == batch.number and is_cut and position.get("identity") == batch.identity)

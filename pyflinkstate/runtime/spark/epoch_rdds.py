@@ -17,7 +17,7 @@ import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 from py4j.java_collections import ListConverter, MapConverter
@@ -35,11 +35,11 @@ from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, Split
 from pyflinkstate.runtime.spark.python_files import PythonFiles
 from pyflinkstate.runtime.spark.worker_tasks import OfThisVersion, WorkerTask
 from pyflinkstate.runtime.tasks import SinkTask, SourceTask
-from pyflinkstate.runtime.wire import SlotId, decode_values
+from pyflinkstate.runtime.wire import FrameKey, SlotId, decode_values
 
 
 def rdd_source(
-    rdd: SparkObject,
+    rdd: RDD[Any],
     partitions_per_epoch: int | None,
     is_fresh: bool = False,
     read: ReadBatches | None = None,
@@ -88,7 +88,7 @@ class _FromPartition:
 
 
 def values_of(
-    context: SparkContext, frame_rdds: list[SparkObject], files: PythonFiles | None = None
+    context: SparkContext, frame_rdds: list[RDD[tuple[int, bytes]]], files: PythonFiles | None = None
 ) -> RDD[Record]:
     """Return the records of RDDs of ``(partition, frame)``; they are read where ``files`` are."""
     if not frame_rdds:
@@ -101,7 +101,7 @@ def values_of(
     return read
 
 
-def _decoded(_: int, frames: Iterable[Record]) -> Iterator[Record]:
+def _decoded(_: int, frames: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
     for _partition, frame in frames:
         yield from decode_values(frame)
 
@@ -194,7 +194,8 @@ class SparkGraph(EpochGraph["RDD[Record]"]):
 
     def shuffle(self, data: RDD[Record], parallelism: int) -> RDD[Record]:
         self._view.stage_name = self._names.get(data)
-        made = data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
+        pairs = cast("RDD[tuple[FrameKey, bytes]]", data)
+        made = pairs.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
         return self._known(made, parallelism)
 
     def keep(self, data: RDD[Record]) -> RDD[Record]:
@@ -385,6 +386,8 @@ def slots_rdd(context: SparkContext, slots: Sequence[SlotId]) -> RDD[Record]:
         locations = jvm.java.util.ArrayList()
         locations.add(executor.location())
         elements.add(jvm.scala.Tuple2(pickle.dumps(slot), to_seq(locations)))
-    class_tag = context._jsc.emptyRDD().classTag()
-    made = context._jsc.sc().makeRDD(to_seq(elements), class_tag)
-    return RDD(made.toJavaRDD(), context, context._unbatched_serializer)
+    return RDD(
+        context._jsc.sc().makeRDD(to_seq(elements), context._jsc.emptyRDD().classTag()).toJavaRDD(),
+        context,
+        context._unbatched_serializer,
+    )

@@ -154,9 +154,11 @@ class SparkRunner(EpochRunner):
             return None
         if (error := self._application.gone(self._description)) is not None:
             return error
-        if self._thread.is_alive():
-            return None
-        return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
+        return (
+            None
+            if self._thread.is_alive()
+            else SparkJobError(f"{self._description}: the thread that ran it ended without a result")
+        )
 
     def gone(self) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`: the JVM has ended, or the context was stopped."""
@@ -221,8 +223,7 @@ class SparkRunner(EpochRunner):
         if properties is not None:
             self._application.java.setLocalProperties(properties)
             self._application.enter()
-        shown = _shown_by_spark(description, about)
-        self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
+        self._context.setJobGroup(self._group, _shown_by_spark(description, about), interruptOnCancel=True)
 
     def _results(
         self, request: EpochRequest, ahead: Ahead | None, built: Callable[[], None]
@@ -250,8 +251,9 @@ class SparkRunner(EpochRunner):
         return []
 
     def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
-        task = self._files.prepared(StartSlotsTask(link))
-        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(WorkerTask(task)))
+        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(
+            OfThisVersion(WorkerTask(self._files.prepared(StartSlotsTask(link))))
+        )
         started.ctx = self._new_view()  # type: ignore[assignment]
         started.collect()
 
@@ -278,9 +280,7 @@ def _shown_by_spark(description: str, about: str) -> str:
 
 def _local_properties(java_context: SparkObject) -> SparkObject:
     """Return a copy of this thread's properties for Spark jobs; None if all threads share one JVM thread."""
-    if not has_pinned_threads():
-        return None
-    return java_context.getLocalProperties().clone()
+    return java_context.getLocalProperties().clone() if has_pinned_threads() else None
 
 
 # --- the stages of the next epoch ------------------------------------------------------------------
@@ -367,5 +367,4 @@ def _released(graph: Future[SparkGraph]) -> None:
 def shuffle_dependency(rdd: SparkObject) -> SparkObject:
     """Return the shuffle that an RDD of ``repartitionAndSortWithinPartitions`` reads."""
     values = rdd._prev_jrdd.rdd()  # sorted in Python; before that, the values of the shuffled pairs
-    shuffled = values.dependencies().head().rdd()
-    return shuffled.dependencies().head()
+    return values.dependencies().head().rdd().dependencies().head()

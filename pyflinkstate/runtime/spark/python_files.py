@@ -55,9 +55,11 @@ class WorkerPaths:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that a worker for these paths has; they are empty if there are no paths."""
-        if self == WorkerPaths():
-            return {}
-        return {"PYFLINKSTATE_FILES": hashlib.sha256(repr(self).encode()).hexdigest()}
+        return (
+            {}
+            if self == WorkerPaths()
+            else {"PYFLINKSTATE_FILES": hashlib.sha256(repr(self).encode()).hexdigest()}
+        )
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -122,9 +124,7 @@ class PythonFiles:
 
     def prepared(self, task: Task) -> Task:
         """Return ``task``, or what runs it where the files are."""
-        if self._paths == WorkerPaths():
-            return task
-        return PreparedTask(self._paths, task)
+        return task if self._paths == WorkerPaths() else PreparedTask(self._paths, task)
 
     def environment(self) -> dict[str, str]:
         """Return the variables that keep the Python workers of these files apart from all others."""
@@ -174,8 +174,7 @@ class PythonFiles:
         requirements = _existing("set_python_requirements", file_path)
         offline: list[str] = []
         if cache_dir is not None:
-            cache = _existing("set_python_requirements", cache_dir)
-            offline = ["--no-index", "--find-links", str(cache)]
+            offline = ["--no-index", "--find-links", str(_existing("set_python_requirements", cache_dir))]
         with TemporaryDirectory() as target, NamedTemporaryFile("w", suffix=".txt") as constraints:
             constraints.write("".join(f"{name}=={installed}\n" for name, installed in _installed()))
             constraints.flush()
@@ -201,7 +200,7 @@ class PythonFiles:
 
     def _shipped(self, archive: Path, name: str) -> str:
         """Have Spark unpack an archive, and return the name of the folder: another one for other content."""
-        target = f"{name}-{_digest(archive)}"
+        target = f"{name}-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
         copy = kept_folder() / f"{target}.zip"
         if not copy.exists():
             shutil.copy(archive, copy)
@@ -247,7 +246,3 @@ def _existing(method: str, path: AnyPath) -> Path:
     if not file.exists():
         raise ConfigurationError(f"{method}(): there is no {path}")
     return file
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

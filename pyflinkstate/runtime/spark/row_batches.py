@@ -26,7 +26,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql import Row, types as sql
+from pyspark.sql import DataFrame, Row, types as sql
 
 from pyflinkstate.api import Key, Record, SelectKey, SparkObject, TimestampAssigner
 from pyflinkstate.runtime.sources import RddEpoch, ReadBatches
@@ -64,8 +64,11 @@ class _RowReader:
 
     def read(self, batch: pa.RecordBatch) -> list[Record]:
         """Return the rows of a batch."""
-        columns = [read(column) for read, column in zip(self.readers, batch.columns, strict=True)]
-        return _rows(columns, batch.num_rows, self._make)
+        return _rows(
+            [read(column) for read, column in zip(self.readers, batch.columns, strict=True)],
+            batch.num_rows,
+            self._make,
+        )
 
 
 #: It is made once in a process.
@@ -82,7 +85,7 @@ class RowBatch(ColumnBatch):
     def __len__(self) -> int:
         return int(self._batch.num_rows)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return row_batch, (*attrs.astuple(self._kind), self._batch.serialize().to_pybytes())
 
     @property
@@ -111,8 +114,7 @@ class RowBatch(ColumnBatch):
         """See :class:`ColumnBatch`: the timestamp is a column of a type that counts it."""
         if not isinstance(assigner, ColumnTimestamps):
             return None
-        place = _reader_of_rows(self._kind).names.index(assigner.column)
-        return _milliseconds(self._batch.column(place))
+        return _milliseconds(self._batch.column(_reader_of_rows(self._kind).names.index(assigner.column)))
 
     def take(self, order: npt.NDArray[np.int64]) -> RowBatch:
         """See :class:`ColumnBatch`."""
@@ -137,7 +139,7 @@ class ColumnKey:
 
     columns: tuple[str, ...]
 
-    def __call__(self, row: Record) -> Key:
+    def __call__(self, row: Any) -> Key:
         """Return the key."""
         if len(self.columns) == 1:
             key: Key = row[self.columns[0]]
@@ -151,7 +153,7 @@ class ColumnTimestamps(TimestampAssigner):
 
     column: str
 
-    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         """See :class:`TimestampAssigner`."""
         found: int = as_milliseconds(value[self.column])
         return found
@@ -161,9 +163,11 @@ def as_milliseconds(value: Any) -> Any:
     """Return a moment or a day in milliseconds since 1970; what is neither, such as a number, as it is."""
     if isinstance(value, datetime.datetime):
         return math.floor(value.replace(microsecond=0).timestamp()) * 1000 + value.microsecond // 1000
-    if isinstance(value, datetime.date):
-        return as_milliseconds(datetime.datetime.combine(value, datetime.time()))
-    return value
+    return (
+        as_milliseconds(datetime.datetime.combine(value, datetime.time()))
+        if isinstance(value, datetime.date)
+        else value
+    )
 
 
 def _milliseconds(column: pa.Array) -> list[int] | None:
@@ -187,7 +191,7 @@ class _ReadRows:
         yield row_batch(self.kind.json, self.kind.is_large, data)
 
 
-def epoch_of(df: SparkObject) -> RddEpoch:
+def epoch_of(df: DataFrame) -> RddEpoch:
     """Return an epoch of the rows of a DataFrame."""
     rdd, read = rows_of(df)
     return RddEpoch(rdd, is_fresh=True, read=read)
@@ -282,8 +286,8 @@ def _numbers(array: pa.Array) -> list[Any]:
     return _objects(array)
 
 
-def _objects(array: pa.Array) -> list[Any]:
-    values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+def _objects(array: pa.Array) -> list[object]:
+    values: list[object] = array.to_numpy(zero_copy_only=False).tolist()
     return values
 
 
@@ -330,7 +334,7 @@ def _bounds(array: pa.Array) -> tuple[int, int, list[int]]:
 def _array_reader(kind: sql.ArrayType) -> _Read:
     read = reader_of(kind.elementType)
 
-    def read_lists(array: pa.Array) -> list[Any]:
+    def read_lists(array: pa.Array) -> list[object]:
         start, length, cuts = _bounds(array)
         elements = read(array.values.slice(start, length))
         return [elements[begin:end] for begin, end in pairwise(cuts)]
@@ -341,7 +345,7 @@ def _array_reader(kind: sql.ArrayType) -> _Read:
 def _map_reader(kind: sql.MapType) -> _Read:
     read_keys, read_items = reader_of(kind.keyType), reader_of(kind.valueType)
 
-    def read_maps(array: pa.Array) -> list[Any]:
+    def read_maps(array: pa.Array) -> list[object]:
         start, length, cuts = _bounds(array)
         keys, items = read_keys(array.keys.slice(start, length)), read_items(array.items.slice(start, length))
         return [dict(zip(keys[begin:end], items[begin:end], strict=True)) for begin, end in pairwise(cuts)]
@@ -354,8 +358,7 @@ def _struct_reader(kind: sql.StructType) -> _Read:
     make = row_maker(tuple(kind.names))
 
     def read_rows(array: pa.Array) -> list[Any]:
-        columns = [read(array.field(place)) for place, read in enumerate(readers)]
-        return _rows(columns, len(array), make)
+        return _rows([read(array.field(place)) for place, read in enumerate(readers)], len(array), make)
 
     return read_rows
 

@@ -164,7 +164,7 @@ class RowColumns:
             pass  # one of the rows does not fit: the check says which
         return self._checked_batch(rows)
 
-    def _plain_columns(self, rows: Sequence[Record]) -> list[Sequence[Any]] | None:
+    def _plain_columns(self, rows: Sequence[Any]) -> list[Sequence[object]] | None:
         """Return the columns of rows that are tuples of the right length, otherwise None."""
         if self.is_value:
             return [rows]
@@ -172,25 +172,25 @@ class RowColumns:
             return None
         return list(zip(*rows, strict=True))
 
-    def _made(self, columns: Iterable[Sequence[Any]]) -> pa.RecordBatch:
+    def _made(self, columns: Iterable[Sequence[object]]) -> pa.RecordBatch:
         arrays = [column.build(values) for column, values in zip(self._columns, columns, strict=True)]
         return pa.record_batch(arrays, schema=self.arrow)
 
     def _checked_batch(self, rows: Sequence[Record]) -> pa.RecordBatch:
         fitting = [self._fitting(row) for row in rows]
-        columns: list[Sequence[Any]] = [fitting] if self.is_value else list(zip(*fitting, strict=True))
+        columns: list[Sequence[object]] = [fitting] if self.is_value else list(zip(*fitting, strict=True))
         try:
             return self._made(columns or [()] * len(self._columns))
         except _ERRORS as error:
             raise self._misfit(rows, fitting, error) from error
 
-    def _fitting(self, row: Record) -> Record:
+    def _fitting(self, row: Record) -> object:
         try:
             return self._check(row)
         except Exception as error:
             raise user_failure(error, self.operator, row) from error
 
-    def _misfit(self, rows: Sequence[Record], fitting: Sequence[Record], error: Exception) -> Exception:
+    def _misfit(self, rows: Sequence[Record], fitting: Sequence[Any], error: Exception) -> Exception:
         """Return the error that names the first row and column that Arrow refuses after the check."""
         for row, fit in zip(rows, fitting, strict=True):
             for column, value in zip(self._columns, (fit,) if self.is_value else fit, strict=True):
@@ -200,7 +200,7 @@ class RowColumns:
                     return user_failure(column.misfit(reason), self.operator, row)
         return error
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return RowColumns, (self.schema, self.is_value, self.operator)
 
 
@@ -211,7 +211,7 @@ class _Column:
         self._exact = exact if exact is None or not field.nullable else exact | {type(None)}
         self.build = _builder_of(field.dataType)
 
-    def is_plain(self, values: Sequence[Any]) -> bool:
+    def is_plain(self, values: Sequence[object]) -> bool:
         """Return whether the values need no check by themselves."""
         return self._exact is not None and set(map(type, values)) <= self._exact
 
@@ -270,7 +270,7 @@ def _rounded(value: decimal.Decimal | None, unit: decimal.Decimal) -> decimal.De
 
 
 def _nested(
-    arrow: pa.DataType, values: Sequence[Any], offsets: pa.Buffer | None, children: list[pa.Array]
+    arrow: pa.DataType, values: Sequence[object], offsets: pa.Buffer | None, children: list[pa.Array]
 ) -> pa.Array:
     """Return a column of lists, maps or rows, which is null where a value is None."""
     is_there = [value is not None for value in values]
@@ -301,8 +301,7 @@ def _map_builder(kind: sql.MapType, arrow: pa.DataType) -> _Build:
         there = [value or {} for value in values]
         keys = build_keys(list(chain.from_iterable(there)))
         items = build_items(list(chain.from_iterable(value.values() for value in there)))
-        fields = [arrow.key_field, arrow.item_field]
-        entries = pa.StructArray.from_arrays([keys, items], fields=fields)
+        entries = pa.StructArray.from_arrays([keys, items], fields=[arrow.key_field, arrow.item_field])
         return _nested(arrow, values, _offsets(values), [entries])
 
     return maps
@@ -312,11 +311,12 @@ def _struct_builder(kind: sql.StructType, arrow: pa.DataType) -> _Build:
     builders = [_builder_of(field.dataType) for field in kind.fields]
     nothing = (None,) * len(builders)
 
-    def structs(values: Sequence[Any]) -> pa.Array:
+    def structs(values: Sequence[object]) -> pa.Array:
         rows = [nothing if value is None else value for value in values]
         columns = list(zip(*rows, strict=True)) or [()] * len(builders)
-        built = [build(column) for build, column in zip(builders, columns, strict=True)]
-        return _nested(arrow, values, None, built)
+        return _nested(
+            arrow, values, None, [build(column) for build, column in zip(builders, columns, strict=True)]
+        )
 
     return structs
 
@@ -348,8 +348,10 @@ class _Decode:
 
     def __call__(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = self.columns.arrow
-        for data in chain.from_iterable(frame.column(0) for frame in frames):
-            yield pa.ipc.read_record_batch(data.as_buffer(), schema)
+        yield from (
+            pa.ipc.read_record_batch(data.as_buffer(), schema)
+            for data in chain.from_iterable(frame.column(0) for frame in frames)
+        )
 
 
 def can_make_dataframes() -> bool:
@@ -365,8 +367,9 @@ def dataframe_of(spark: SparkSession, batches: list[SparkObject], columns: RowCo
     """Return the rows of RDDs of batches that :class:`ArrowWriter` wrote."""
     if not batches:
         return spark.createDataFrame([], columns.schema)
-    frames = spark.sparkContext.union(batches).map(_in_a_row)
-    packed = spark.createDataFrame(frames, "batch binary", verifySchema=False)
+    packed = spark.createDataFrame(
+        spark.sparkContext.union(batches).map(_in_a_row), "batch binary", verifySchema=False
+    )
     return packed.mapInArrow(_Decode(columns), columns.schema)
 
 

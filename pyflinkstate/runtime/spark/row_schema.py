@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -28,7 +28,7 @@ from pyflinkstate.api import FieldValue, Record, Reduced, Row, SparkSchema, name
 from pyflinkstate.errors import ConfigurationError, RowError
 
 #: Returns a value as its column takes it; raises ``_MisfitError``.
-_Fit: TypeAlias = Callable[[FieldValue], FieldValue]
+_Fit: TypeAlias = Callable[[Any], Any]
 
 #: Of each type of Spark's what Python type its values have.
 _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
@@ -187,7 +187,7 @@ def _fit_of_type(kind: sql.DataType) -> _Fit:
     return _fit_of_decimal(kind, fit) if isinstance(kind, sql.DecimalType) else fit
 
 
-def _plain(value: FieldValue) -> FieldValue:
+def _plain(value: FieldValue) -> Any:
     """Return a number of numpy's as Python's."""
     return value.item() if isinstance(value, np.generic) else value
 
@@ -202,7 +202,7 @@ def _is_int(value: FieldValue) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _converted(kind: type, value: FieldValue) -> FieldValue:
+def _converted(kind: type, value: Any) -> FieldValue:
     """Return a whole number in the type of its column, if that holds it exactly."""
     if not _is_int(value):
         return value
@@ -275,9 +275,7 @@ def _fit_of_integer(kind: sql.DataType) -> _Fit:
 
 def _as_whole(value: FieldValue) -> int | None:
     number = _plain(value)
-    if _is_int(number) or (isinstance(number, float) and number.is_integer()):
-        return int(number)
-    return None
+    return int(number) if _is_int(number) or (isinstance(number, float) and number.is_integer()) else None
 
 
 def _fit_of_array(kind: sql.ArrayType, for_spark: bool) -> _Fit:
@@ -344,7 +342,7 @@ def _parts(value: FieldValue, names: list[str]) -> Sequence[FieldValue] | None:
     return tuple(value) if isinstance(value, (Row, tuple, list)) else None
 
 
-def _by_name(value: FieldValue, names: list[str]) -> Mapping[FieldValue, FieldValue] | None:
+def _by_name(value: FieldValue, names: list[str]) -> Mapping[Any, FieldValue] | None:
     """Return the fields of what has them by name; None of what has them by position, or has none."""
     if isinstance(value, Row):
         return value.as_dict() if names_of(value) else None
@@ -368,7 +366,7 @@ def _of_spark(row: sql.Row, names: list[str]) -> Sequence[FieldValue]:
 
 def _attributes(value: FieldValue, names: list[str]) -> dict[str, FieldValue]:
     """Return the attributes of an object that match its columns, and near misses for the error message."""
-    kind: FieldValue = type(value)
+    kind: type = type(value)
     given = getattr(value, "__dict__", {})
     slots = _slots_of(kind)
     own = {name: given[name] for name in given if name in names or _is_public(kind, name)}
@@ -383,8 +381,7 @@ def _attributes(value: FieldValue, names: list[str]) -> dict[str, FieldValue]:
 
 
 def _is_public(kind: type, name: str) -> bool:
-    is_cached = isinstance(getattr(kind, name, None), cached_property)
-    return not (name.startswith("_") or is_cached)
+    return not (name.startswith("_") or isinstance(getattr(kind, name, None), cached_property))
 
 
 @lru_cache(_MAX_KINDS)

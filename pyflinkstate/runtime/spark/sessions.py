@@ -73,7 +73,7 @@ def _quiet_logging() -> str:
     return copy.as_uri()
 
 
-def context_of(session: SparkObject) -> SparkContext:
+def context_of(session: SparkSession) -> SparkContext:
     """Return the session's context.
 
     Raises:
@@ -116,8 +116,10 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
 
 def is_encrypted(conf: SparkConf) -> bool:
     """Return whether Spark encrypts what its processes send each other."""
-    names = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-    return any(str(conf.get(name, "false")).lower() == "true" for name in names)
+    return any(
+        str(conf.get(name, "false")).lower() == "true"
+        for name in ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+    )
 
 
 def gone(session: SparkSession) -> PyFlinkStateError | None:
@@ -265,8 +267,11 @@ def check_java(environment: Mapping[str, str] | None = None) -> None:
 
 def _has_script_of_its_own(environment: Mapping[str, str]) -> bool:
     """Return whether a ``spark-env.sh`` may say where Java is: then only Spark knows."""
-    folder = environment.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
-    return os.path.exists(os.path.join(folder, "spark-env.sh"))
+    return os.path.exists(
+        os.path.join(
+            environment.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf"), "spark-env.sh"
+        )
+    )
 
 
 def _fault(environment: Mapping[str, str]) -> str | None:

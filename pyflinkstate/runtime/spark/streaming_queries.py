@@ -29,13 +29,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 from weakref import WeakSet
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import QueryStartedEvent, StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pyflinkstate.api import SparkObject
 from pyflinkstate.errors import SourceError
@@ -46,8 +46,8 @@ from pyflinkstate.runtime.wire import spark_cause, told_by_spark
 
 
 def batch_handler(
-    process_batch: Callable[[SparkObject, int], None],
-) -> Callable[[SparkObject, int], None]:
+    process_batch: Callable[[DataFrame, int], None],
+) -> Callable[[DataFrame, int], None]:
     """Return what a query calls with each of its batches.
 
     That the job has ended is told where the job is; py4j would say it once more, with a traceback. And a
@@ -58,7 +58,7 @@ def batch_handler(
     for name in _CALLBACK_LOGGERS:
         logging.getLogger(name).addFilter(_is_news)  # one that is there already is not added again
 
-    def handle(frame: SparkObject, number: int) -> None:
+    def handle(frame: DataFrame, number: int) -> None:
         try:
             process_batch(frame, number)
         except SourceError as error:
@@ -105,7 +105,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 class SparkQueryFiles:
     """Reads a query's checkpoint location through Hadoop's file systems, like Spark itself."""
 
-    def __init__(self, session: SparkObject, location: str) -> None:
+    def __init__(self, session: SparkSession, location: str) -> None:
         self._jvm: SparkObject = session._jvm
         self._configuration = session._jsparkSession.sessionState().newHadoopConf()
         self._location = location
@@ -114,9 +114,11 @@ class SparkQueryFiles:
         """See :class:`~pyflinkstate.runtime.sources.spark_sources.QueryFiles`."""
         with self._errors(folder):
             file_system, path = self._open(folder)
-            if not file_system.exists(path):
-                return []
-            return [str(status.getPath().getName()) for status in file_system.listStatus(path)]
+            return (
+                [str(status.getPath().getName()) for status in file_system.listStatus(path)]
+                if file_system.exists(path)
+                else []
+            )
 
     def read(self, name: str) -> bytes | None:
         """See :class:`~pyflinkstate.runtime.sources.spark_sources.QueryFiles`."""
@@ -220,7 +222,7 @@ class ResultQueries(StreamingQueryListener):
 
     # --- the calls of a listener -------------------------------------------------------------------
 
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Spark calls this before the query reads anything."""
         with suppress(*_SESSION_ENDED):  # it is not there any more
             query = self._session.streams.get(str(event.id))
@@ -229,28 +231,28 @@ class ResultQueries(StreamingQueryListener):
             if query is not None and self._text is not None:
                 self._look_at(query)
 
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: object) -> None:
         """Do nothing."""
 
-    def onQueryIdle(self, event: Any) -> None:
+    def onQueryIdle(self, event: object) -> None:
         """Do nothing."""
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: object) -> None:
         """Do nothing."""
 
     # --- queries -----------------------------------------------------------------------------------
 
-    def _reads(self, query: SparkObject) -> bool:
+    def _reads(self, query: StreamingQuery) -> bool:
         return self._source in query._jsq.streamingQuery().analyzedPlan().toString()
 
-    def _wait_with(self, query: SparkObject) -> None:
+    def _wait_with(self, query: StreamingQuery) -> None:
         if self._is_released.is_set() or not _ends_by_itself(query) or not self._reads(query):
             return
         _log.warning("query %s waits %s", query.id, self._until)
         while not self._is_released.wait(_LOOK_S) and query.isActive:
             pass
 
-    def _look_at(self, query: SparkObject) -> None:
+    def _look_at(self, query: StreamingQuery) -> None:
         if not self._is_new(str(query.runId)) or not self._reads(query):
             return
         if _ends_by_itself(query):
@@ -264,7 +266,7 @@ class ResultQueries(StreamingQueryListener):
             self._seen.add(run_id)
             return is_new
 
-    def _end(self, query: SparkObject) -> None:
+    def _end(self, query: StreamingQuery) -> None:
         """Let a query read what is committed, and end it, unless it has ended for a reason of its own."""
         reading = threading.Thread(target=_read_all, args=(query,), name="failed job", daemon=True)
         reading.start()
@@ -278,7 +280,7 @@ class ResultQueries(StreamingQueryListener):
                 self._set_cause(query)
                 query.stop()
 
-    def _set_cause(self, query: SparkObject) -> None:
+    def _set_cause(self, query: StreamingQuery) -> None:
         assert self._text is not None
         stream = query._jsq.streamingQuery()
         try:
@@ -306,11 +308,11 @@ def _end_listening() -> None:
             session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_TOLD_TIMEOUT_MS)
 
 
-def _ends_by_itself(query: SparkObject) -> bool:
+def _ends_by_itself(query: StreamingQuery) -> bool:
     return str(query._jsq.streamingQuery().trigger().toString()).startswith(_ENDING_TRIGGERS)
 
 
-def _read_all(query: SparkObject) -> None:
+def _read_all(query: StreamingQuery) -> None:
     with suppress(*_SESSION_ENDED):
         query.processAllAvailable()
 

@@ -24,12 +24,11 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from pyflinkstate.api import Record
 from pyflinkstate.errors import PackageMismatchError, UnsupportedSessionError
 from pyflinkstate.runtime.spark.python_files import kept_folder
 from pyflinkstate.runtime.spark.sessions import context_of
@@ -109,8 +108,9 @@ def _is_own(python: str) -> bool:
 def _is_shipped(context: SparkContext) -> bool:
     """Return whether the session sends packages to its workers, which may well be these."""
     conf = context.getConf()
-    names = ("spark.submit.pyFiles", "spark.archives", "spark.yarn.dist.archives")
-    return bool(context._python_includes) or any(conf.get(name) for name in names)
+    return bool(context._python_includes) or any(
+        conf.get(name) for name in ("spark.submit.pyFiles", "spark.archives", "spark.yarn.dist.archives")
+    )
 
 
 def _asked(python: str, python_path: str) -> str:
@@ -232,14 +232,14 @@ def _reports(context: SparkContext) -> list[WorkerReport]:
     return reports
 
 
-def _question() -> Callable[[int, Iterable[int]], Iterator[Record]]:
+def _question() -> Callable[[int, Iterable[int]], Iterator[tuple[Any, ...]]]:
     """Return a function that yields the fields of the :class:`WorkerReport` of the worker that it runs in.
 
     The worker may lack this package. So the function is pickled by value, as it has no name in a module, and
     refers to nothing but Python itself.
     """
 
-    def reported(_partition: int, _items: Iterable[int]) -> Iterator[Record]:
+    def reported(_partition: int, _items: Iterable[int]) -> Iterator[tuple[object, ...]]:
         import importlib
         import importlib.util
         import os
@@ -247,8 +247,11 @@ def _question() -> Callable[[int, Iterable[int]], Iterator[Record]]:
         import sys
 
         importlib.invalidate_caches()  # a package may have come since the last time
-        needed = ("attrs", "cloudpickle", "numpy", "pyarrow")
-        missing = tuple(name for name in needed if importlib.util.find_spec(name) is None)
+        missing = tuple(
+            name
+            for name in ("attrs", "cloudpickle", "numpy", "pyarrow")
+            if importlib.util.find_spec(name) is None
+        )
         version = place = ""
         if importlib.util.find_spec("pyflinkstate") is not None:
             package = importlib.import_module("pyflinkstate")
@@ -310,5 +313,8 @@ def _file(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _byte_code(name: str, source: bytes) -> bytes:
     code = compile(source, name, "exec", dont_inherit=True)
-    head = importlib.util.MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little")
-    return head + importlib.util.source_hash(source) + marshal.dumps(code)
+    return (
+        (importlib.util.MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little"))
+        + importlib.util.source_hash(source)
+        + marshal.dumps(code)
+    )

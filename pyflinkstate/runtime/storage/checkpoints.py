@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from pyflinkstate.api import JsonObject, Offset
+from pyflinkstate.api import JsonObject, Position
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     CheckpointMetadata,
@@ -124,8 +124,7 @@ class CheckpointFolders:
     def begin_savepoint(self, directory: str, job_id: str) -> str:
         """Create a new folder for a savepoint below any ``directory``, and return its URI."""
         for _ in range(SAVEPOINT_NAME_ATTEMPTS):
-            name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
-            uri = child_uri(absolute(directory), name)
+            uri = child_uri(absolute(directory), f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}")
             file_system, path = self._locate(uri)
             if not _exists(file_system, path):
                 self._make_folder(uri)
@@ -196,8 +195,9 @@ class CheckpointFolders:
                     raise CorruptCheckpointError(
                         f"{path} is not a shared file of a job, so it is not deleted", file=path
                     )
-                file = f"{self._root}/{job_id}/{SHARED_FOLDER}/{path.removeprefix(SHARED_PREFIX)}"
-                self._fs.delete_file(file)
+                self._fs.delete_file(
+                    f"{self._root}/{job_id}/{SHARED_FOLDER}/{path.removeprefix(SHARED_PREFIX)}"
+                )
 
     def discard_written(self, uri: str, writer: str) -> None:
         """Delete the state files in a folder that ``writer`` has written, and the folder if it is empty then.
@@ -214,14 +214,17 @@ class CheckpointFolders:
 
     def shared_paths(self, job_id: str) -> set[str]:
         """Return the paths of all shared files of a job, as in their handles."""
-        found = self._list(f"{self._root}/{job_id}/{SHARED_FOLDER}")
-        return {f"{SHARED_PREFIX}{info.base_name}" for info in found if is_file_name(info.base_name)}
+        return {
+            f"{SHARED_PREFIX}{info.base_name}"
+            for info in self._list(f"{self._root}/{job_id}/{SHARED_FOLDER}")
+            if is_file_name(info.base_name)
+        }
 
     def write_history(self, job_id: str, history: list[JsonObject]) -> None:
         """Write the statistics of the job's checkpoints as JSON, for people and tools."""
         self._write_note(f"{self._root}/{job_id}", HISTORY, json.dumps(history, indent=1).encode())
 
-    def write_planned(self, job_id: str, epoch: int, end: Offset) -> None:
+    def write_planned(self, job_id: str, epoch: int, end: Position) -> None:
         """Write down where an epoch ends before it runs, so that it is cut the same way if it must run again.
 
         Once this returns, the note survives a power cut.
@@ -229,13 +232,13 @@ class CheckpointFolders:
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
         self._write_note(folder, str(epoch), json.dumps(end).encode() + _END_OF_PLAN, is_flushed=True)
 
-    def read_planned(self, job_id: str) -> dict[int, Offset]:
+    def read_planned(self, job_id: str) -> dict[int, Position]:
         """Return the ends of epochs that :meth:`write_planned` has written.
 
         A note that is empty or truncated is ignored: :meth:`write_planned` had not returned, so its epoch was
         never run.
         """
-        planned: dict[int, Offset] = {}
+        planned: dict[int, Position] = {}
         for epoch in self._planned_epochs(job_id):
             path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
             try:
@@ -252,8 +255,11 @@ class CheckpointFolders:
                     self._fs.delete_file(f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{number}")
 
     def _planned_epochs(self, job_id: str) -> list[int]:
-        found = self._list(f"{self._root}/{job_id}/{OFFSETS_FOLDER}")
-        return sorted(int(info.base_name) for info in found if info.base_name.isdecimal())
+        return sorted(
+            int(info.base_name)
+            for info in self._list(f"{self._root}/{job_id}/{OFFSETS_FOLDER}")
+            if info.base_name.isdecimal()
+        )
 
     def checkpoint_ids(self, job_id: str) -> list[int]:
         """Return the ids of all checkpoint folders of a job, completed or not, in order."""
@@ -391,8 +397,9 @@ class CheckpointFolders:
         """Return the metadata of the checkpoint at a URI, and the path of its file."""
         file_system, folder = self._locate(_folder_of(uri))
         path = f"{folder}/{METADATA}"
-        conclusion = ", so there is no completed checkpoint in that folder"
-        data = _bytes_of(file_system, path, conclusion, MOST_METADATA_BYTES)
+        data = _bytes_of(
+            file_system, path, ", so there is no completed checkpoint in that folder", MOST_METADATA_BYTES
+        )
         metadata = CheckpointMetadata.decode(data, path)
         if not all(is_run_id(run) for run, _ in metadata.runs):
             raise CorruptCheckpointError(
@@ -404,8 +411,11 @@ class CheckpointFolders:
 
     def runs(self, job_id: str) -> list[str]:
         """Return the ids of the runs that have claimed a job, in any order."""
-        found = self._list(f"{self._root}/{job_id}/{RUNS_FOLDER}")
-        return [info.base_name for info in found if is_run_id(info.base_name)]
+        return [
+            info.base_name
+            for info in self._list(f"{self._root}/{job_id}/{RUNS_FOLDER}")
+            if is_run_id(info.base_name)
+        ]
 
     def write_run(
         self, job_id: str, run: str, line: RunHistory | None = None, last_checkpoint_id: int = 0
@@ -469,16 +479,22 @@ class CheckpointFolders:
 
     def _copy_folder(self, source: str, target: str) -> None:
         """Copy the files of a checkpoint, ``_metadata`` last."""
-        infos = self._fs.get_file_info(fs.FileSelector(source))
-        files = [info.base_name for info in infos if info.type == fs.FileType.File]
+        files = [
+            info.base_name
+            for info in self._fs.get_file_info(fs.FileSelector(source))
+            if info.type == fs.FileType.File
+        ]
         self._fs.create_dir(target, recursive=True)
         for name in sorted(files, key=lambda name: name == METADATA):
             self._fs.copy_file(f"{source}/{name}", f"{target}/{name}")
 
     def superseded(self, job_id: str) -> list[str]:
         """Return the URIs of the checkpoints of a job that were set aside."""
-        names = self._names(f"{self._root}/{job_id}")
-        return [child_uri(self.uri, job_id, name) for name in names if _SUPERSEDED_FOLDER.fullmatch(name)]
+        return [
+            child_uri(self.uri, job_id, name)
+            for name in self._names(f"{self._root}/{job_id}")
+            if _SUPERSEDED_FOLDER.fullmatch(name)
+        ]
 
     # --- locations ------------------------------------------------------------------------------
 
@@ -560,7 +576,7 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         return None
 
 
-def _end_of_epoch(data: bytes) -> Offset:
+def _end_of_epoch(data: bytes) -> Position:
     """Return where an epoch ends; raise ``ValueError`` if the note is not complete."""
     end = json.loads(data)
     if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):

@@ -39,9 +39,11 @@ from pyflinkstate.api import ArrowObject
 
 def reason_of(error: BaseException) -> str:
     """Return the message of an error and, if it is about permissions, the refused user and host."""
-    if not isinstance(error, PermissionError):
-        return str(error)
-    return f"{error} (refused to user {_user()} on host {socket.gethostname()})"
+    return (
+        f"{error} (refused to user {_user()} on host {socket.gethostname()})"
+        if isinstance(error, PermissionError)
+        else str(error)
+    )
 
 
 def _user() -> str:
@@ -194,9 +196,11 @@ class ForeignFileError(OSError):
 
 def below(file_system: fs.FileSystem, root: str) -> fs.FileSystem:
     """Return a file system that follows no links below ``root`` if it is the local one; others have none."""
-    if isinstance(file_system, fs.LocalFileSystem):
-        return fs.PyFileSystem(OwnFolders(root.rstrip("/")))
-    return file_system
+    return (
+        fs.PyFileSystem(OwnFolders(root.rstrip("/")))
+        if isinstance(file_system, fs.LocalFileSystem)
+        else file_system
+    )
 
 
 def is_local(file_system: fs.FileSystem) -> bool:

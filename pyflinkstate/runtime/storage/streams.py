@@ -233,9 +233,11 @@ class CheckpointFolder:
 
     def describe(self, handle: StreamStateHandle) -> str:
         """Return the path, for messages."""
-        if isinstance(handle, ByteStreamStateHandle):
-            return f"{self.folder}/{METADATA}"
-        return self._path_of(handle.path)
+        return (
+            f"{self.folder}/{METADATA}"
+            if isinstance(handle, ByteStreamStateHandle)
+            else self._path_of(handle.path)
+        )
 
 
 class FsCheckpointStateOutputStream:
@@ -247,7 +249,7 @@ class FsCheckpointStateOutputStream:
 
     def __init__(
         self,
-        open_file: Callable[[], ArrowObject],
+        open_file: Callable[[], object],
         delete_file: Callable[[], None],
         name: str,
         inline_threshold_bytes: int,

@@ -17,6 +17,7 @@ import asyncio
 import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import attrs
 
@@ -72,8 +73,9 @@ class AsyncWait:
         self._after = after
         self._thread = thread
         self._ended: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        is_ordered = self._descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
-        self._in_flight = _InFlight(is_ordered)
+        self._in_flight = _InFlight(
+            self._descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
+        )
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the results for ``records``."""
@@ -167,7 +169,7 @@ class _Attempts:
         except Exception as error:  # noqa: BLE001 - a predicate says what becomes of it
             return None, error
 
-    def _is_reason(self, results: Record, error: Exception | None) -> bool:
+    def _is_reason(self, results: Any, error: Exception | None) -> bool:
         """Return whether the outcome is a reason to retry."""
         predicate = self._strategy.get_retry_predicate()
         if error is not None:

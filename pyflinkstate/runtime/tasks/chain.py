@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -47,6 +47,7 @@ from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
     TASK_ENDS,
+    ColumnBatch,
     OperatorMetrics,
     SystemClock,
     TaskTime,
@@ -136,8 +137,9 @@ class Chain:
         for operator in self._operators:
             link = _Link(self.time, self._counts, self)
             if operator.kind == WATERMARKS:
-                started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
-                self.time = link.time_after = TaskTime(None, started_at)
+                self.time = link.time_after = TaskTime(
+                    None, (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
+                )
             elif operator.kind == ASYNC:
                 link.time_after = TaskTime(None, self.time.watermark)
                 if self.time is self._times_of_source[-1]:
@@ -189,8 +191,7 @@ class Chain:
         """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
         parts = records.parts() if isinstance(records, FramedRecords) else (records,)
         with self.opened(number is None):
-            for part in parts:
-                yield self.through(part, number)
+            yield from (self.through(part, number) for part in parts)
 
     def run_timed(
         self, records: Records | BatchedRecords | FramedRecords, have_timestamps: bool
@@ -203,7 +204,8 @@ class Chain:
         """
         last = len(self._operators) - 1
         if isinstance(records, BatchedRecords):
-            return self._assigned(last, BatchedRecords(self.run(records.batches, last)))
+            batches = cast("Iterator[ColumnBatch]", self.run(records.batches, last))
+            return self._assigned(last, BatchedRecords(batches))
         if last < 0 or self._operators[last].kind != WATERMARKS:
             return FollowedRecords(self.run_parts(records), self.time)
         time = self._links[last].time
@@ -240,9 +242,11 @@ class Chain:
         With ``number``, only the first ``number`` operators process records.
         """
         steps = [*zip(self._opened[:number], self._links[:number], strict=True)]
-        if len(steps) <= MAX_NESTED:
-            return _nested(steps, records)
-        return _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
+        return (
+            _nested(steps, records)
+            if len(steps) <= MAX_NESTED
+            else _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
+        )
 
     def close(self) -> None:
         """Close the functions that were opened, in order. An error that it raises is ready to be reported."""
@@ -316,8 +320,7 @@ def _close(operator: ChainedOperator) -> None:
 
 
 def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    func = called("map", operator.function)
-    results = _run_function(operator, func, records)
+    results = _run_function(operator, called("map", operator.function), records)
     return map(isolated, results) if operator.isolates else results
 
 

@@ -230,8 +230,7 @@ class AssignedRecords:
         return max(self._greatest, latest - delay - 1)
 
     def _set_end(self) -> None:
-        is_over = self._before.watermark == MAX_WATERMARK
-        self._after.watermark = MAX_WATERMARK if is_over else self._greatest
+        self._after.watermark = MAX_WATERMARK if self._before.watermark == MAX_WATERMARK else self._greatest
         if self._end is not None and self.is_over:
             self._end(self._greatest if self._has_records else None)
             self._end = None

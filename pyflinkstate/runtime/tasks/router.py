@@ -19,7 +19,7 @@ from pyflinkstate.api import (
     PickledBytesTypeInfo,
     Record,
     SelectKey,
-    TypedValue,
+    T,
     TypeInformation,
 )
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, operator_index
@@ -120,9 +120,11 @@ class Router:
         """
         known = None if self.event_time is None else time or TaskTime()
         taken = FollowedRecords([records], known) if isinstance(records, Iterable) else records
-        if known is None:
-            return self._route_untimed(partition, taken)
-        return self._route_timed(partition, taken, known)
+        return (
+            self._route_untimed(partition, taken)
+            if known is None
+            else self._route_timed(partition, taken, known)
+        )
 
     def _route_untimed(self, partition: int, records: TimedRecords) -> Iterator[tuple[FrameKey, bytes]]:
         cutter = FrameCutter(max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism))
@@ -155,8 +157,11 @@ class Router:
         split, subtasks = self.splitter(partition), range(self.parallelism)
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
         silent, opening = self.event_time.is_idle, time.watermark
-        first = FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle)
-        yield from self._signal(partition, 0, first)
+        yield from self._signal(
+            partition,
+            0,
+            FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle),
+        )
         number, told = 0, opening
         while True:
             batch, timestamps = records.take(cutter)
@@ -176,15 +181,15 @@ class Router:
         end = MAX_WATERMARK if self.event_time.is_final else time.watermark
         event = ChannelEvent.CLOSE if number or end > opening else ChannelEvent.CLOSE_EMPTY
         is_idle = time.is_idle or (silent and not number and time.watermark == opening)
-        last = FrameTime(self.branch, partition, end, event, is_idle)
-        yield from self._signal(partition, number + 1, last)
+        yield from self._signal(partition, number + 1, FrameTime(self.branch, partition, end, event, is_idle))
 
     def _signal(self, partition: int, number: int, at: FrameTime) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield a frame without records for each subtask."""
         data = attrs.evolve(_NOTHING, time=at, input=self.input).encode()
         place = self._place(partition, number)
-        for subtask in range(self.parallelism):
-            yield (subtask, *place[:3], place[3] * MAX_PARTS), data
+        yield from (
+            ((subtask, *place[:3], place[3] * MAX_PARTS), data) for subtask in range(self.parallelism)
+        )
 
     def _place(self, partition: int, number: int) -> tuple[int, int, int, int]:
         """Return where a frame is in the order of all: openings, then broadcast frames, then the others."""
@@ -200,10 +205,11 @@ class Router:
         if self.partitioning is Partitioning.CUSTOM:
             return self._split_pairs
         if self.partitioning in _SPREADS:
-            sender = Sender(
-                self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism
+            spread = _SPREADS[self.partitioning](
+                Sender(
+                    self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism
+                )
             )
-            spread = _SPREADS[self.partitioning](sender)
             return lambda batch, timestamps=None: self._split_by(spread(len(batch)), batch, timestamps)
         if self.partitioning is Partitioning.FORWARD:
             subtasks: Sequence[int] = (partition % self.parallelism,)
@@ -301,7 +307,7 @@ class Router:
 _NOTHING = InputFrame(b"", (), ())
 
 
-def _picker(order: list[int]) -> Callable[[Sequence[Record]], tuple[Record, ...]]:
+def _picker(order: list[int]) -> Callable[[Sequence[T]], tuple[T, ...]]:
     if len(order) == 1:
         return lambda values: (values[order[0]],)
     return itemgetter(*order)
@@ -335,7 +341,7 @@ class KeyGroups(dict[Key, int]):
         return keys, groups  # type: ignore[return-value]
 
     def _learn(self, keys: Sequence[Key], groups: Sequence[int | None]) -> None:
-        missing: list[TypedValue] = [key for key, group in zip(keys, groups, strict=True) if group is None]
+        missing: list[Any] = [key for key, group in zip(keys, groups, strict=True) if group is None]
         if self._exact_type is not str or not "".join(missing).isascii():
             self.check(missing)
         if len(self) + len(missing) > REMEMBERED_KEYS:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import IO
 
 import attrs
 
@@ -153,7 +153,7 @@ def _ended(slot: SlotId, code: int, output: _StartOutput) -> SlotLostError:
     return SlotLostError(f"slot {slot} ended with exit code {code} while it was starting; {said}")
 
 
-def _receive(driver: Channel, slot: SlotId) -> Any:
+def _receive(driver: Channel, slot: SlotId) -> object:
     try:
         return driver.recv()
     except (EOFError, OSError) as error:

@@ -46,14 +46,15 @@ class StageTask:
         with self.chain.link.reporting(task, content) as counts:
             running = self.chain.start(partition, stream, counts)
             running.chain.has_asides = _has_side_outputs(self.chain)
-            made = self._frames(running)
-            yield from self.chain.link.looked_at(made, of_frame, self.stream, content)
+            yield from self.chain.link.looked_at(self._frames(running), of_frame, self.stream, content)
 
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
-        if self.chain.event_time is None:
-            return _untimed(running.run(), running.chain, self.stage_id, cutter)
-        return _timed(running.run_timed(), running, self.stage_id, cutter)
+        return (
+            _untimed(running.run(), running.chain, self.stage_id, cutter)
+            if self.chain.event_time is None
+            else _timed(running.run_timed(), running, self.stage_id, cutter)
+        )
 
 
 def _has_side_outputs(task: ChainTask) -> bool:
@@ -62,8 +63,9 @@ def _has_side_outputs(task: ChainTask) -> bool:
 
 def _untimed(records: Iterator[Record], made: Chain, place: str, cutter: FrameCutter) -> Iterator[bytes]:
     while values := cutter.take(records):
-        main = _main_only(values, values) if made.side else values
-        yield from cutter.encode(ValuesFrame(main, side=made.take_side()), place)
+        yield from cutter.encode(
+            ValuesFrame(_main_only(values, values) if made.side else values, side=made.take_side()), place
+        )
 
 
 def _main_only(values: Sequence[Record], column: Sequence[Any]) -> list[Any]:
@@ -109,8 +111,7 @@ class _Idleness:
 
     def after(self, frame: ValuesFrame) -> bool:
         """Return whether it is idle after these results."""
-        is_unmoved = self._time.watermark == self._began
-        self._is_silent = self._is_silent and not frame.values and is_unmoved
+        self._is_silent = self._is_silent and not frame.values and (self._time.watermark == self._began)
         return self._is_silent or self._time.is_idle
 
 
@@ -170,7 +171,7 @@ class RegionTask:
             for stage in running:
                 self.link.report_end(f"{stage.stage.stage_id}[{partition}]", stage.counts, stage.content)
 
-    def _frames(self, stream: Iterable[Record]) -> Iterable[bytes]:
+    def _frames(self, stream: Iterable[Any]) -> Iterable[bytes]:
         if self.decodes:
             return stream
         records = chain.from_iterable(stream) if self.has_batches else stream
@@ -217,8 +218,10 @@ class _RunningStage:
             is_last: whether no more frames come.
         """
         link = self.stage.inputs[0].chain.link
-        inputs = zip(self.stage.inputs, self._inputs, strict=True)
-        records = [running.through(read[one.stage]) for one, running in inputs]
+        records = [
+            running.through(read[one.stage])
+            for one, running in zip(self.stage.inputs, self._inputs, strict=True)
+        ]
         is_timed = self.stage.inputs[0].chain.event_time is not None
         made = self._timed(records, is_last) if is_timed else self._untimed(records)
         return link.looked_at(made, of_frame, self.stage.stream, self.content)
@@ -269,14 +272,15 @@ class _RunningStage:
         frame: ValuesFrame,
         event: ChannelEvent = ChannelEvent.RECORDS,
     ) -> None:
-        is_idle = self._idleness[number].after(frame)
-        self._merger.advance(FrameTime(number, 0, watermark, event, is_idle))
+        self._merger.advance(FrameTime(number, 0, watermark, event, self._idleness[number].after(frame)))
 
     def _encoded(self, frame: ValuesFrame, opening: int | None) -> Iterator[bytes]:
-        told = attrs.evolve(
-            frame, watermark=self._merger.watermark, is_idle=self._merger.is_idle, opening=opening
+        return self._cutter.encode(
+            attrs.evolve(
+                frame, watermark=self._merger.watermark, is_idle=self._merger.is_idle, opening=opening
+            ),
+            self.stage.stage_id,
         )
-        return self._cutter.encode(told, self.stage.stage_id)
 
 
 @attrs.frozen
@@ -285,5 +289,5 @@ class SelectTask:
 
     stage: int
 
-    def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[bytes]:
+    def __call__(self, partition: int, stream: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         return (data for number, data in stream if number == self.stage)

@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api import Record, Reported, Split, T, safe_repr
+from pyflinkstate.api import Record, Reported, T, safe_repr
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
@@ -75,12 +75,14 @@ class TaskLink:
             stream: the id of their stream.
             content: the content of the task's report, which gets the texts of records, by the ids of streams.
         """
-        if stream not in self.sampled:
-            return items
-        return sampled(items, outputs, stream, content.setdefault("samples", {}))
+        return (
+            items
+            if stream not in self.sampled
+            else sampled(items, outputs, stream, content.setdefault("samples", {}))
+        )
 
     @contextmanager
-    def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
+    def reporting(self, task: str, content: dict[str, object] | None = None) -> Iterator[Counter[str]]:
         """Report the counts of the block and ``content`` if it succeeds, otherwise its error."""
         counts: Counter[str] = Counter()
         try:
@@ -90,7 +92,7 @@ class TaskLink:
             raise
         self.report_end(task, counts, content or {})
 
-    def report_end(self, task: str, counts: Counter[str], content: Mapping[str, Any]) -> None:
+    def report_end(self, task: str, counts: Counter[str], content: Mapping[str, object]) -> None:
         """Report the counts and the content of a task that has succeeded, if there are any."""
         if counts or content:
             self.report(task, counts=dict(counts), **content)
@@ -143,7 +145,7 @@ class SourceTask:
 
     link: TaskLink
     name: str
-    read: Callable[[Split, Reject], Iterable[Record]] | None = None
+    read: Callable[[object, Reject], Iterable[Record]] | None = None
     is_fresh: bool = False
     #: The id of the stream of its records.
     stream: str = ""
@@ -174,7 +176,7 @@ class SourceTask:
                 self.link.report(task, rejected=tuple(rejected))
 
     def _read(
-        self, items: Iterable[Record], reject: Reject, counter: RecordCounter, content: dict[str, Any]
+        self, items: Iterable[Record], reject: Reject, counter: RecordCounter, content: dict[str, object]
     ) -> Iterable[Record]:
         if self.read_batches is not None:
             batches = chain.from_iterable(map(self.read_batches, items))
@@ -182,8 +184,7 @@ class SourceTask:
         take = counter.as_it_is if self.is_fresh else counter.isolated
         read = self.read
         own = items if read is None else chain.from_iterable(read(split, reject) for split in items)
-        records = map(take, own)
-        return self.link.looked_at(records, of_record, self.stream, content)
+        return self.link.looked_at(map(take, own), of_record, self.stream, content)
 
 
 def _counted(batches: Iterable[ColumnBatch], counter: RecordCounter) -> Iterator[ColumnBatch]:
@@ -216,26 +217,25 @@ class ChainTask:
         the task again, because shuffle files were lost, some readers have read the first results and others
         read the second. The driver restarts the job then.
         """
-        awaits = any(operator.kind == ASYNC for operator in self.operators)
-        return {"is_only_run": True} if awaits else {}
+        return {"is_only_run": True} if any(operator.kind == ASYNC for operator in self.operators) else {}
 
-    def records(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> Iterator[Record]:
+    def records(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> Iterator[Record]:
         """Return the results of the chain."""
         if self.operators:
             return self.start(partition, stream, counts).run()
         return chain.from_iterable(map(self._values_of, stream)) if self.decodes else self._single(stream)
 
-    def batches(self, stream: Iterable[Record]) -> BatchedRecords | None:
+    def batches(self, stream: Iterable[Any]) -> BatchedRecords | None:
         """Return the results of the chain in batches, or None if they come one by one."""
         return BatchedRecords(stream) if self.has_batches and not self.operators else None
 
-    def _single(self, stream: Iterable[Record]) -> Iterator[Record]:
+    def _single(self, stream: Iterable[Any]) -> Iterator[Record]:
         return chain.from_iterable(stream) if self.has_batches else iter(stream)
 
     def _values_of(self, data: bytes) -> Sequence[Record]:
         return ValuesFrame.decode(data).output(self.tag_id)[0]
 
-    def start(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> RunningChain:
+    def start(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> RunningChain:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, self.info(partition), counts, watermarks)
@@ -256,11 +256,13 @@ class ChainTask:
             job_parameters=driver.job_parameters,
         )
 
-    def _read(self, stream: Iterable[Record]) -> Iterator[Record] | BatchedRecords:
+    def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
-        if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]:
-            return BatchedRecords(stream)
-        return self._single(stream)
+        return (
+            BatchedRecords(stream)
+            if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]
+            else self._single(stream)
+        )
 
 
 @attrs.frozen
@@ -307,12 +309,13 @@ class RouteTask:
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[tuple[FrameKey, bytes]]:
         branch = f".{self.router.branch}" if self.router.branch else ""
         task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
-        reporting = self.chain.link.reporting(task, self.chain.content())
-        with reporting as counts, self._opened_router(partition) as router:
+        with (
+            self.chain.link.reporting(task, self.chain.content()) as counts,
+            self._opened_router(partition) as router,
+        ):
             if self.chain.event_time is None:
                 batches = self.chain.batches(stream)
-                records = batches or self.chain.records(partition, stream, counts)
-                yield from router.route(partition, records)
+                yield from router.route(partition, batches or self.chain.records(partition, stream, counts))
             else:
                 running = self.chain.start(partition, stream, counts)
                 yield from router.route(partition, running.run_timed(), running.chain.time)
@@ -321,8 +324,7 @@ class RouteTask:
     def _opened_router(self, partition: int) -> Iterator[Router]:
         """Lend the router, whose key selector is open meanwhile."""
         router, select_key = self.router, unshipped(self.router.select_key)
-        info_of = partial(self.chain.info, partition)
-        with opened_selector(select_key, router.operator, info_of) as selected:
+        with opened_selector(select_key, router.operator, partial(self.chain.info, partition)) as selected:
             yield attrs.evolve(router, select_key=selected)
 
 
@@ -441,6 +443,9 @@ class SinkTask:
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[Record]:
         content: dict[str, Any] = {}
         with self.chain.link.reporting(f"{self.sink_id}[{partition}]", content) as counts:
-            records = self.chain.records(partition, stream, counts)
-            looked_at = iter(self.chain.link.looked_at(records, of_record, self.stream, content))
+            looked_at = iter(
+                self.chain.link.looked_at(
+                    self.chain.records(partition, stream, counts), of_record, self.stream, content
+                )
+            )
             yield from self.writer.write(self.first + partition, looked_at)

@@ -21,7 +21,6 @@ import select
 import socket
 import struct
 import threading
-from typing import Any
 
 from pyflinkstate.errors import UntrustedConnectionError
 from pyflinkstate.runtime.wire.tls import TlsSocket
@@ -133,7 +132,7 @@ class Channel:
         """Send bytes as they are; raise ``OSError`` if the peer is gone."""
         self._send(_BYTES, data)
 
-    def recv(self) -> Any:
+    def recv(self) -> object:
         """Return the next message, which is an object.
 
         Raises:

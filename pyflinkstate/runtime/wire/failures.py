@@ -39,6 +39,7 @@ _PREAMBLE = re.compile(
     re.DOTALL,
 )
 #: What follows these lines is a repetition, or a plan.
+_OF_JVM = ("\tat ", "\t... ", "JVM stacktrace:")
 _REST = ("Driver stacktrace:", "=== Streaming Query ===")
 #: Number of lines that are shown of a user's frames, and of an error that has none.
 _MAX_LINES = 6
@@ -161,11 +162,7 @@ def spark_cause(error: BaseException) -> BaseException:
 
 def _without_jvm(text: str) -> list[str]:
     lines = takewhile(lambda line: line.strip() not in _REST, text.splitlines())
-    return [line.rstrip() for line in lines if line.strip() and not _is_of_jvm(line)]
-
-
-def _is_of_jvm(line: str) -> bool:
-    return line.startswith(("\tat ", "\t... ", "JVM stacktrace:"))
+    return [line.rstrip() for line in lines if line.strip() and not line.startswith(_OF_JVM)]
 
 
 def _of_worker(traceback: str) -> str:

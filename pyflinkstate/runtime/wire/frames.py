@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, overload
 
@@ -88,21 +88,20 @@ class ColumnBatch(Sequence[Record]):
     def __getitem__(self, index: int | slice) -> Record:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            if step == 1:
-                return self.part(start, max(0, stop - start))
-            return self.take(np.arange(start, stop, step))
-        position = range(len(self))[index]
-        return self.part(position, 1).rows()[0]
+            return (
+                self.part(start, max(0, stop - start))
+                if step == 1
+                else self.take(np.arange(start, stop, step))
+            )
+        return self.part(range(len(self))[index], 1).rows()[0]
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.rows())
 
     def parts(self, max_records: int, max_bytes: int) -> Iterator[ColumnBatch]:
         """Yield the records in parts, each with at most the given numbers of records and, roughly, bytes."""
-        size = max(1, self.size_bytes)
-        step = max(1, min(max_records, len(self) * max_bytes // size))
-        for start in range(0, len(self), step):
-            yield self.part(start, step)
+        step = max(1, min(max_records, len(self) * max_bytes // max(1, self.size_bytes)))
+        yield from (self.part(start, step) for start in range(0, len(self), step))
 
 
 @attrs.frozen
@@ -302,7 +301,7 @@ def _dumps(columns: object) -> bytes:
         ) from error
 
 
-def rough_size(value: Record, depth: int = 0) -> int:
+def rough_size(value: Any, depth: int = 0) -> int:
     """Estimate how many bytes a value has in a frame; large parts of large containers may be missed."""
     kind = type(value)
     if kind is str or kind is bytes or kind is bytearray:
@@ -313,12 +312,14 @@ def rough_size(value: Record, depth: int = 0) -> int:
         return 8
     if kind is tuple or kind is list:
         return _size_of_items(value, len(value), depth)
-    if isinstance(value, dict):
-        return _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
-    return _size_of_object(value, depth)
+    return (
+        _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
+        if isinstance(value, dict)
+        else _size_of_object(value, depth)
+    )
 
 
-def _size_of_items(items: Record, number: int, depth: int) -> int:
+def _size_of_items(items: Iterable[object], number: int, depth: int) -> int:
     measured = [rough_size(item, depth + 1) for item in islice(items, _MEASURED_ITEMS)]
     return 8 if not measured else 8 + sum(measured) * number // len(measured)
 
@@ -331,9 +332,11 @@ def _size_of_object(value: Record, depth: int) -> int:
     if type(size) is int:
         return size
     slots = getattr(type(value), "__slots__", ())
-    if slots and not isinstance(slots, str):
-        return sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
-    return sys.getsizeof(value)
+    return (
+        sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
+        if slots and not isinstance(slots, str)
+        else sys.getsizeof(value)
+    )
 
 
 class FrameCutter:

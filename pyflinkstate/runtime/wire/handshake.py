@@ -109,8 +109,7 @@ class _KeySchedule:
         return SessionKeys(self._derive(b"to server"), self._derive(b"to client"))
 
     def _proof(self, label: bytes) -> bytes:
-        transcript = hashlib.sha256(self._said).digest()
-        proof = hmac.digest(self._derive(label), transcript, "sha256")
+        proof = hmac.digest(self._derive(label), hashlib.sha256(self._said).digest(), "sha256")
         self._said += proof
         return proof
 

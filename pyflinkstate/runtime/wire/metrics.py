@@ -29,7 +29,7 @@ class MetricValue:
     count: int = 0
     rate: float = 0.0
     total: float = 0
-    minimum: Any = None
+    minimum: object = None
     maximum: Any = None
 
     @property
@@ -50,9 +50,7 @@ class MetricValue:
 
     def then(self, later: MetricValue) -> MetricValue:
         """Return the value over repeated runs of a task: counts are summed, the rest is the last run's."""
-        if self.kind == "gauge":
-            return later
-        return attrs.evolve(self.plus(later), rate=later.rate)
+        return later if self.kind == "gauge" else attrs.evolve(self.plus(later), rate=later.rate)
 
 
 #: Values of metrics by name, ``"<group>.<name>"``.
@@ -142,7 +140,7 @@ class _Gauge:
     """A gauge, which calls the user's function."""
 
     name: str
-    ask: Callable[[], Any]
+    ask: Callable[[], object]
 
     def value(self) -> MetricValue:
         found = self.ask()
@@ -157,7 +155,7 @@ class OperatorMetrics(MetricGroup):
     """See :class:`~pyflinkstate.api.metrics.MetricGroup`. All groups of a subtask share one dict."""
 
     def __init__(
-        self, now_ms: Callable[[], int], prefix: str = "", metrics: dict[str, Any] | None = None
+        self, now_ms: Callable[[], int], prefix: str = "", metrics: dict[str, object] | None = None
     ) -> None:
         self.now_ms = now_ms
         self._prefix = prefix

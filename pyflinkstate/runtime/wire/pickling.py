@@ -88,7 +88,7 @@ class ShippedFunction:
         return loads(self.codes.value[self.digest])
 
 
-def unshipped(function: UserFunction) -> UserFunction:
+def unshipped(function: UserFunction) -> Any:
     """Return the function that ``function`` is or stands for."""
     return function.load() if isinstance(function, ShippedFunction) else function
 

@@ -196,8 +196,9 @@ class WatermarkMerger:
         branches open with what it ended the epoch before with, or less. But if it was restored from the end
         of its input, nobody knows its watermark, and only its branches know theirs.
         """
-        openings = [branch.opening for branch in self._branches.values()]
-        return self.advance_to(min(openings, default=NO_WATERMARK))
+        return self.advance_to(
+            min([branch.opening for branch in self._branches.values()], default=NO_WATERMARK)
+        )
 
     def advance(self, time: FrameTime) -> bool:
         """Process a frame; return whether the subtask's watermark has advanced."""

@@ -172,8 +172,7 @@ class TlsSocket:
 
     def recv(self, length: int, _flags: int = 0) -> bytes:
         """Return ``length`` bytes, and fewer only if the connection ends; one thread at a time."""
-        data = bytearray(length)
-        view = memoryview(data)
+        view = memoryview(bytearray(length))
         came = 0
         while came < length:
             new = self._read(view[came:])

@@ -174,8 +174,9 @@ def _connect_once(
 ) -> Channel:
     sock = _connect_on_unix(address.unix_path, _left_s(deadline_s, limits.now_s))
     if sock is None:
-        left_s = _left_s(deadline_s, limits.now_s)
-        sock = socket.create_connection((address.host, address.port), timeout=left_s)
+        sock = socket.create_connection(
+            (address.host, address.port), timeout=_left_s(deadline_s, limits.now_s)
+        )
     _ours.add(sock)
     try:
         return _greet_server(sock, address, server, secret, _Wire(sock, limits, deadline_s))
@@ -235,8 +236,9 @@ def _check_user(sock: socket.socket) -> None:
     """Refuse a unix socket's peer if it belongs to another user, on systems that tell its user."""
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
+    _, uid, _ = struct.unpack(
+        "3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    )
     if uid != os.getuid():
         raise UntrustedConnectionError(f"the peer on the unix socket belongs to another user, {uid}")
 

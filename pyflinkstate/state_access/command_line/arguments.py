@@ -115,7 +115,7 @@ def _count(text: str) -> int:
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
-def _argument(*names: str, **options: Any) -> Argument:
+def _argument(*names: str, **options: object) -> Argument:
     return names, options
 
 

@@ -189,7 +189,7 @@ def sql(chosen: Namespace, printer: Printer) -> bool:
     """Ask SQL, with a table for each operator and state."""
     checkpoint = _opened(chosen.path, printer)
     if chosen.query is None:
-        rows = [
+        rows: list[JsonObject] = [
             {"table": name, "uid": uid, "state": state or "(all, a row a key)"}
             for name, (uid, state) in _sql_tables(checkpoint).items()
         ]

@@ -12,12 +12,12 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -53,7 +53,7 @@ class Printer:
     as_json: bool
     progress: Progress = attrs.field(factory=lambda: Progress(is_wanted=False))
 
-    def table(self, title: str, rows: Sequence[JsonObject], is_whole: bool = False) -> None:
+    def table(self, title: str, rows: Sequence[Mapping[str, object]], is_whole: bool = False) -> None:
         """Print rows under a title; they all have the same names. JSON has both in one object.
 
         Args:
@@ -97,7 +97,7 @@ def json_text(value: Json) -> str:
     return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
 
 
-def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:
+def readable(type_info: TypeInformation | None, value: TypedValue) -> Any:
     """Return a value in a form that JSON can express: NaN and infinity, for example, become strings."""
     if isinstance(value, bytes) and type_info is not None and has_pickles(type_info):
         return _of_pickle(value) if isinstance(type_info, PickledBytesTypeInfo) else value.hex()

@@ -112,7 +112,7 @@ class _Memory:
         """Do nothing: the handle has all of it."""
 
 
-def is_spark_dataframe(data: Any) -> bool:
+def is_spark_dataframe(data: object) -> bool:
     """Return whether this is a Spark ``DataFrame``, without importing PySpark."""
     return type(data).__module__.startswith("pyspark.") and hasattr(type(data), "rdd")
 
@@ -147,7 +147,7 @@ def bootstrap_of(
     return Bootstrap(settings, rows)
 
 
-def _rows(data: Any, what: str) -> tuple[Any, dict[str, pa.DataType]]:
+def _rows(data: object, what: str) -> tuple[object, dict[str, pa.DataType]]:
     """Return the rows, and the types of their columns as far as they are known."""
     if is_spark_dataframe(data):
         check_classic(data, what)
@@ -158,7 +158,7 @@ def _rows(data: Any, what: str) -> tuple[Any, dict[str, pa.DataType]]:
     return _NamedRows(table), {field.name: field.type for field in table.schema}
 
 
-def _is_table(data: Any) -> bool:
+def _is_table(data: object) -> bool:
     return isinstance(data, Mapping) or any(
         hasattr(data, name) for name in ("to_arrow", "read_all", "to_batches", "schema", "iloc")
     )
@@ -247,7 +247,7 @@ class SeedSettings:
     keys: KeySpace
     function: bytes = attrs.field(repr=False)
     select_key: Callable[[Any], Key] | None
-    timestamp_of: Callable[[Any], int] | None
+    timestamp_of: Callable[[object], int] | None
     parallelism: int
     clock: Callable[[], int]
 
@@ -331,7 +331,7 @@ def arrow_types(frame: SparkObject) -> dict[str, pa.DataType]:
     return {field.name: _TYPES.get(field.dataType.typeName(), pa.null()) for field in frame.schema.fields}
 
 
-def check_classic(frame: SparkObject, what: str) -> None:
+def check_classic(frame: object, what: str) -> None:
     """Refuse a ``DataFrame`` of Spark Connect, which has no RDD, with an ``UnsupportedSessionError``."""
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise UnsupportedSessionError(
@@ -370,7 +370,7 @@ class _Route:
 
     settings: SeedSettings
 
-    def __call__(self, partition: int, rows: Iterable[SparkObject]) -> Iterator[tuple[int, Numbered]]:
+    def __call__(self, partition: int, rows: Iterable[object]) -> Iterator[tuple[int, Numbered]]:
         number = 0
         for subtask, frame in self.settings.frames(partition, rows):
             for data in encoded_frames(frame, self.settings.keys.uid):

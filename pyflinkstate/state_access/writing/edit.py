@@ -106,7 +106,7 @@ def new_savepoint(job_name: str, *, clock: Callable[[], int] = wall_clock_ms) ->
 
 
 def dry_run(
-    checkpoint: AnyPath | Checkpoint | CheckpointEdit, program: Any, job_name: str | None = None
+    checkpoint: AnyPath | Checkpoint | CheckpointEdit, program: object, job_name: str | None = None
 ) -> DryRun:
     """Find out whether a program would restore a checkpoint, without running it.
 
@@ -142,7 +142,7 @@ class CheckpointEdit:
 
     # --- values --------------------------------------------------------------------------------------------
 
-    def put(self, uid: str, state: str, table: ArrowObject) -> CheckpointEdit:
+    def put(self, uid: str, state: str, table: object) -> CheckpointEdit:
         """Set values of a keyed state; those of other keys stay.
 
         Args:
@@ -203,7 +203,7 @@ class CheckpointEdit:
         uid: str,
         state: str,
         to: StateDescriptor,
-        function: Callable[[StateValue], StateValue] | None = None,
+        function: Callable[[Any], StateValue] | None = None,
     ) -> CheckpointEdit:
         """Change the type, the kind or the name of a keyed state, as a restore could not.
 
@@ -378,7 +378,7 @@ class CheckpointEdit:
             publish(attrs.evolve(self.metadata, operators=tuple(operators)), folder, uri)
             return open_checkpoint(uri, self._clock)
 
-    def dry_run(self, program: Any, job_name: str | None = None) -> DryRun:
+    def dry_run(self, program: object, job_name: str | None = None) -> DryRun:
         """Find out whether a program would restore the savepoint; see :func:`dry_run`."""
         reader = None if self.source is None else self.source.reader
         return tried(self.metadata, self._operators, reader, program, job_name)

@@ -65,7 +65,7 @@ class FittedRows:
     are_map_entries: bool = False
 
 
-def fitted(table: ArrowObject, keys: KeySpace, meta: RegisteredStateMeta, now_ms: int) -> FittedRows:
+def fitted(table: object, keys: KeySpace, meta: RegisteredStateMeta, now_ms: int) -> FittedRows:
     """Return the rows of a table for a state.
 
     Args:

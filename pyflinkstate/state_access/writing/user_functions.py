@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from pyflinkstate.api import (
     CheckpointedFunction,
     FunctionSnapshotContext,
-    JsonObject,
     Key,
     KeyedProcessFunction,
     ListTypeInfo,
@@ -59,7 +58,7 @@ _TYPES: dict[pa.DataType, Callable[[], TypeInformation]] = {
 }
 
 
-class KeyedStateBootstrapFunction(KeyedProcessFunction[Key, Record, None]):
+class KeyedStateBootstrapFunction(KeyedProcessFunction[Key, Any, None]):
     """Builds keyed state from rows (Flink: ``KeyedStateBootstrapFunction``).
 
     ``process_element(value, ctx)`` is called with each row under its key, and may register timers through
@@ -67,7 +66,7 @@ class KeyedStateBootstrapFunction(KeyedProcessFunction[Key, Record, None]):
     """
 
 
-class StateBootstrapFunction(ProcessFunction[Record, None], CheckpointedFunction):
+class StateBootstrapFunction(ProcessFunction[Any, None], CheckpointedFunction):
     """Builds operator state from rows without keys (Flink: ``StateBootstrapFunction``).
 
     ``initialize_state(context)`` asks for the state, and ``process_element(value, ctx)`` is called with each
@@ -75,7 +74,7 @@ class StateBootstrapFunction(ProcessFunction[Record, None], CheckpointedFunction
     """
 
     @abstractmethod
-    def process_element(self, value: Record, ctx: ProcessFunction.Context) -> None:
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> None:
         """Change the state."""
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
@@ -91,7 +90,7 @@ class ColumnStates(KeyedStateBootstrapFunction):
 
     def __init__(self, columns: Sequence[tuple[StateDescriptor, StateColumn]]) -> None:
         self._columns = columns
-        self._put: list[Callable[[Record], None]] = []
+        self._put: list[Callable[[object], None]] = []
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._put = [_put(runtime_context, descriptor, column) for descriptor, column in self._columns]
@@ -101,7 +100,7 @@ class ColumnStates(KeyedStateBootstrapFunction):
             put(value)
 
 
-def _put(context: RuntimeContext, descriptor: Any, column: Any) -> Callable[[Record], None]:
+def _put(context: RuntimeContext, descriptor: Any, column: Any) -> Callable[[Any], None]:
     """Return the function that puts the cell of a row into a state."""
     if descriptor.kind is StateKind.MAP:
         of_key, of_value = column
@@ -151,7 +150,7 @@ def _descriptor(state: Any, column: Any, types: Mapping[str, pa.DataType]) -> St
     return ValueStateDescriptor(state, make())
 
 
-def _check_columns(descriptor: StateDescriptor, column: Any, types: Mapping[str, pa.DataType]) -> None:
+def _check_columns(descriptor: StateDescriptor, column: object, types: Mapping[str, pa.DataType]) -> None:
     is_map = isinstance(descriptor, MapStateDescriptor)
     names = column if isinstance(column, tuple) else (column,)
     if len(names) != (2 if is_map else 1) or not all(isinstance(name, str) for name in names):
@@ -166,7 +165,7 @@ def _check_columns(descriptor: StateDescriptor, column: Any, types: Mapping[str,
 
 
 #: The value of an entry, as a program knows it, before and after a migration.
-Convert = Callable[[StateValue], StateValue]
+Convert = Callable[[Any], StateValue]
 
 
 def by_function(
@@ -251,7 +250,7 @@ def _stamped(now: RegisteredStateMeta, made: StateValue, seen: _Seen) -> StateVa
 
 
 #: What a user gives: ``pc.field("value") < 0``, or a function of a row, a dict of Python values by column.
-UserPredicate: TypeAlias = "pc.Expression | Callable[[JsonObject], bool]"
+UserPredicate: TypeAlias = "pc.Expression | Callable[[dict[str, Any]], bool]"
 
 
 def predicate_of(given: UserPredicate, keys: KeySpace) -> Predicate:
@@ -287,7 +286,10 @@ def _picked(
 
 
 def _asked_of_each_row(
-    function: Callable[[JsonObject], bool], keys: KeySpace, meta: RegisteredStateMeta, batch: pa.RecordBatch
+    function: Callable[[dict[str, Any]], bool],
+    keys: KeySpace,
+    meta: RegisteredStateMeta,
+    batch: pa.RecordBatch,
 ) -> Mask:
     columns = [
         _decoded(name, keys, meta, column)

@@ -77,7 +77,7 @@ def user_table(table: ArrowObject, what: str) -> UserTable:
     return found
 
 
-def arrow_table(table: ArrowObject, what: str) -> pa.Table:
+def arrow_table(table: object, what: str) -> pa.Table:
     """Return a table, record batch, reader, pandas ``DataFrame`` or dict of columns as an Arrow table.
 
     Raises:
@@ -105,7 +105,7 @@ def _user_table(table: ArrowObject) -> UserTable:
     return UserTable(found.column_names, dict(zip(found.column_names, columns, strict=True)))
 
 
-def _cells(given: Any) -> Cells:
+def _cells(given: object) -> Cells:
     if isinstance(given, (list, tuple)):
         return list(map(_plain, given))
     if isinstance(given, (str, bytes)):
@@ -142,7 +142,7 @@ def _comparable(cell: Any) -> Any:
     return cell.tolist() if isinstance(cell, np.ndarray) else cell
 
 
-def _arrow_table(table: ArrowObject) -> pa.Table:
+def _arrow_table(table: object) -> pa.Table:
     if isinstance(table, pa.Table):
         return table
     if isinstance(table, pa.RecordBatch):
@@ -214,7 +214,7 @@ def _value_of(type_info: TypeInformation, cell: Any, pickled: Shape) -> TypedVal
     return value_of_cell(type_info)(cell)
 
 
-def _map_of(parts: Sequence[TypeInformation], cell: Any, pickled: Shape) -> TypedValue:
+def _map_of(parts: Sequence[TypeInformation], cell: object, pickled: Shape) -> TypedValue:
     if not isinstance(cell, Mapping):
         return cell
     of_key, of_item = parts
@@ -227,7 +227,7 @@ def _tuple_of(parts: Sequence[TypeInformation], fields: Any, pickled: Shape) -> 
     return tuple([_value_of(part, field, pickled) for part, field in zip(parts, fields, strict=True)])
 
 
-def _row_of(type_info: RowTypeInfo, cell: Any, pickled: Shape) -> TypedValue:
+def _row_of(type_info: RowTypeInfo, cell: object, pickled: Shape) -> TypedValue:
     """Return a row from a struct, a row, or as many fields; the struct may have the kind of row as well."""
     names, kind_name = type_info.field_names, arrow_type(type_info).field(0).name
     fields = cell

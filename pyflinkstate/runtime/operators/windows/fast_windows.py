@@ -52,7 +52,7 @@ class FastWindows:
         self._lateness_ms: int = operator.allowed_lateness_ms
         self._is_list: bool = operator.contents.is_list
         self._evaluate: Any = operator.evaluate
-        self._given_by: Any = operator.given_by
+        self._given_by: object = operator.given_by
         self._context: Any = running.context
         self._contents: HeapState = running.contents
         self._key_context: KeyContext = running.key_context
@@ -62,7 +62,9 @@ class FastWindows:
         self._position = -1
 
     def run(
-        self, records: tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]], output: Any
+        self,
+        records: tuple[Sequence[Any], Sequence[object], Sequence[object], Sequence[object]],
+        output: object,
     ) -> None:
         """Put the elements of a frame into their windows.
 
@@ -86,21 +88,21 @@ class FastWindows:
             else:
                 self._put(value, time, output)
 
-    def under_way(self, *columns: Sequence[Any]) -> list[Any]:
+    def under_way(self, *columns: Sequence[object]) -> list[object]:
         """Return each column's entry for the record that ``run`` was processing; None before the first."""
         at = self._position
         return [column[at] if at >= 0 else None for column in columns]
 
-    def _put(self, value: Any, time: int, output: Any) -> None:
+    def _put(self, value: object, time: int, output: object) -> None:
         """Put an element into its windows."""
         raise NotImplementedError
 
-    def fire(self, timestamp_ms: int, window: Interval, output: Any) -> None:
+    def fire(self, timestamp_ms: int, window: Interval, output: object) -> None:
         """Handle an event-time timer of the current key."""
         raise NotImplementedError
 
     def _fire(
-        self, timestamp_ms: int, window: Interval, state_window: AnyWindow, end_ms: int, output: Any
+        self, timestamp_ms: int, window: Interval, state_window: AnyWindow, end_ms: int, output: object
     ) -> bool:
         """Fire a window at its end and clear it when its lateness is over; return whether it is."""
         is_last = timestamp_ms == min(end_ms + self._lateness_ms, MAX_LONG_VALUE)
@@ -112,7 +114,7 @@ class FastWindows:
         return is_last
 
     def _emit(
-        self, window: AnyWindow, state_window: AnyWindow, end_ms: int, output: Any, is_last: bool
+        self, window: AnyWindow, state_window: AnyWindow, end_ms: int, output: object, is_last: bool
     ) -> None:
         """Emit the result of a window for the current key, if it has contents.
 
@@ -181,7 +183,7 @@ class AlignedWindows(FastWindows):
 
     def __init__(
         self,
-        operator: Any,
+        operator: object,
         make_window: Callable[[int, int], AnyWindow],
         purges: bool,
         alignment: tuple[int, int, int],
@@ -192,7 +194,7 @@ class AlignedWindows(FastWindows):
         self._restored = restored
         self._panes: dict[int, Pane] = {}
 
-    def _put(self, value: Any, time: int, output: Any) -> None:
+    def _put(self, value: object, time: int, output: object) -> None:
         slide, before, watermark = self._slide, time - self._size, self._watermark
         start = time - (time - self._offset) % slide
         is_skipped = True
@@ -216,7 +218,7 @@ class AlignedWindows(FastWindows):
         self._panes[start] = pane
         return pane
 
-    def _add(self, pane: Pane, value: Any, watermark: int, output: Any) -> None:
+    def _add(self, pane: Pane, value: object, watermark: int, output: object) -> None:
         window = pane.window
         if not pane.is_checked:
             self._contents.set_current_namespace(window)
@@ -229,7 +231,7 @@ class AlignedWindows(FastWindows):
         if sets_timers and self._lateness_ms != 0:
             self._event_timers.register(window, pane.cleanup_ms)
 
-    def fire(self, timestamp_ms: int, window: Interval, output: Any) -> None:
+    def fire(self, timestamp_ms: int, window: Interval, output: object) -> None:
         end: int = window.to_ms
         self._fire(timestamp_ms, window, window, end - 1, output)
 
@@ -260,10 +262,10 @@ class SessionWindows(FastWindows):
 
     def __init__(
         self,
-        operator: Any,
+        operator: object,
         make_window: Callable[[int, int], AnyWindow],
         purges: bool,
-        gap_ms: int | Callable[[Any], int],
+        gap_ms: int | Callable[[object], int],
         in_flight: HeapState,
         is_restored: bool,
     ) -> None:
@@ -273,7 +275,7 @@ class SessionWindows(FastWindows):
         self._in_flight = in_flight
         self._is_restored = is_restored
 
-    def _put(self, value: Any, time: int, output: Any) -> None:
+    def _put(self, value: object, time: int, output: object) -> None:
         gap_ms = self._gap_ms
         if self._gap_of is not None:
             gap_ms = self._gap_of(value)
@@ -304,7 +306,7 @@ class SessionWindows(FastWindows):
                 touched = at
         return touched
 
-    def _begin(self, pairs: list[Pair] | None, value: Any, time: int, end: int, output: Any) -> None:
+    def _begin(self, pairs: list[Pair] | None, value: object, time: int, end: int, output: object) -> None:
         """Begin a session, unless it is over already."""
         if end - 1 + self._lateness_ms <= self._watermark:
             if time + self._lateness_ms <= self._watermark:
@@ -319,7 +321,7 @@ class SessionWindows(FastWindows):
         self._contents.add_in(window, value)
         self._set_timers(window, window, end - 1, output)
 
-    def _join(self, pairs: list[Pair], at: int, value: Any, time: int, end: int, output: Any) -> None:
+    def _join(self, pairs: list[Pair], at: int, value: object, time: int, end: int, output: object) -> None:
         """Add an element to the session at an index of ``pairs``, which may grow."""
         pair = pairs[at]
         window: Interval = pair[0]
@@ -348,7 +350,7 @@ class SessionWindows(FastWindows):
         if self._lateness_ms != 0:
             self._event_timers.register(grown, end - 1 + self._lateness_ms)
 
-    def _set_timers(self, window: AnyWindow, state_window: AnyWindow, end_ms: int, output: Any) -> None:
+    def _set_timers(self, window: AnyWindow, state_window: AnyWindow, end_ms: int, output: object) -> None:
         """Do what the trigger does for an element, and set the timer for the clean-up."""
         if end_ms <= self._watermark:
             self._emit(window, state_window, end_ms, output, False)
@@ -357,7 +359,7 @@ class SessionWindows(FastWindows):
         if self._lateness_ms != 0:
             self._event_timers.register(window, end_ms + self._lateness_ms)
 
-    def fire(self, timestamp_ms: int, window: Interval, output: Any) -> None:
+    def fire(self, timestamp_ms: int, window: Interval, output: object) -> None:
         start: int = window.from_ms
         end: int = window.to_ms
         pairs: list[Pair] | None = self._in_flight.get_internal()

@@ -7,6 +7,7 @@ functions keep for a window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 
@@ -14,7 +15,6 @@ from pyflinkstate.api import (
     AggregateFunction,
     AggregatingStateDescriptor,
     AnyState,
-    AnyWindow,
     Function,
     KeyedStateStore,
     ListState,
@@ -30,7 +30,6 @@ from pyflinkstate.api import (
     RuntimeContext,
     StateDescriptor,
     StateKind,
-    Stored,
     Trigger,
     TriggerResult,
     TypeInformation,
@@ -86,7 +85,7 @@ class WindowContents:
                 f"not {contents!r}"
             )
 
-    def elements(self, stored: Stored, may_change: bool) -> list[Record]:
+    def elements(self, stored: Any, may_change: bool) -> list[Record]:
         """Return the elements for the window function, or an empty list if there are no contents.
 
         The list is a new one, so that a function that changes or keeps it does not change state.
@@ -158,7 +157,7 @@ class MergingWindowSet:
             self._state.update(list(self._mapping.items()))
             self._stored = dict(self._mapping)
 
-    def get_state_window(self, window: AnyWindow) -> Window | None:
+    def get_state_window(self, window: Window) -> Window | None:
         """Return the state window of ``window``, or None if it is not in flight."""
         return self._mapping.get(window)
 
@@ -257,7 +256,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     _states: NamespacedStates
     _metrics: MetricGroup
     _merged_windows: list[Window] = attrs.field(init=False, factory=list)
-    window: AnyWindow = attrs.field(init=False, default=None)
+    window: Window = attrs.field(init=False, default=None)
 
     def get_current_processing_time(self) -> int:
         return self._timers.current_processing_time()
@@ -329,7 +328,7 @@ class _WindowStateStore(CheckedStateStore):
 
     _states: NamespacedStates
     _may_merge: bool
-    window: AnyWindow = attrs.field(init=False, default=None)
+    window: Window = attrs.field(init=False, default=None)
 
     def _place(self) -> str:
         return "window_state()"
@@ -362,7 +361,7 @@ class WindowContext(ProcessWindowFunction.Context, ProcessAllWindowFunction.Cont
         """Become the context of ``window``."""
         self._store.window = window
 
-    def window(self) -> AnyWindow:
+    def window(self) -> Window:
         return self._store.window
 
     def current_processing_time(self) -> int:

@@ -13,12 +13,12 @@ If windows merge, contents are kept under the state window; see ``MergingWindowS
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from pyflinkstate.api import (
     MAX_LONG_VALUE,
     AllWindowFunction,
     AnyState,
-    AnyWindow,
     Counter,
     Function,
     Key,
@@ -35,6 +35,7 @@ from pyflinkstate.api import (
     TypeInformation,
     Types,
     UserFunction,
+    Window,
     WindowAssigner,
     WindowFunction,
     alignment_of,
@@ -103,8 +104,9 @@ class _Running:
         self.contents: AnyState = states.get(operator.contents.descriptor)
         self.merging_state: ListState | None = None
         if self.merging is not None:
-            descriptor = ListStateDescriptor(MERGING_WINDOW_SET, Types.TUPLE([window_type, window_type]))
-            self.merging_state = self.backend.get_partitioned_state(descriptor)
+            self.merging_state = self.backend.get_partitioned_state(
+                ListStateDescriptor(MERGING_WINDOW_SET, Types.TUPLE([window_type, window_type]))
+            )
         name = operator.contents.descriptor.name if self.merging is None else MERGING_WINDOW_SET
         #: The table whose entries tell which windows there are.
         self.table = self.backend.registered_kv_states[name]
@@ -185,7 +187,7 @@ class WindowOperator(StatefulOperator):
         self.process_assigned(windows, value, timestamp, output)
 
     def process_assigned(
-        self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
+        self, windows: Collection[Any], value: Record, timestamp: int | None, output: Output
     ) -> None:
         """Process an element whose windows are known."""
         merging_windows = self.running.merging_windows()
@@ -213,7 +215,7 @@ class WindowOperator(StatefulOperator):
             output.collect_side(self.late_tag, isolated(value), timestamp)
 
     def _add(
-        self, window: AnyWindow, state_window: AnyWindow, value: Record, timestamp: int | None, output: Output
+        self, window: Window, state_window: Window, value: Record, timestamp: int | None, output: Output
     ) -> None:
         running = self.running
         running.contents.set_current_namespace(state_window)
@@ -222,34 +224,36 @@ class WindowOperator(StatefulOperator):
         self._act(running.trigger.on_element(value, timestamp), window, output)
         self._register_cleanup_timer(window)
 
-    def _act(self, result: TriggerResult, window: AnyWindow, output: Output, is_last: bool = False) -> None:
+    def _act(self, result: TriggerResult, window: Window, output: Output, is_last: bool = False) -> None:
         """Carry out the trigger's result for the contents that the state is bound to."""
         if result.is_fire():
             self._emit(window, output, stays=not (is_last or result.is_purge()))
         if result.is_purge():
             self.running.contents.clear()
 
-    def _emit(self, window: AnyWindow, output: Output, stays: bool) -> None:
+    def _emit(self, window: Window, output: Output, stays: bool) -> None:
         running = self.running
-        may_change = stays and self.evaluate is not None
-        elements = self.contents.elements(running.contents.get(), may_change)
+        elements = self.contents.elements(running.contents.get(), stays and self.evaluate is not None)
         if not elements:
             return
         if self.evaluate is None:
             output.collect(elements, window.max_timestamp())
             return
         running.context.bind(window)
-        results = self.evaluate(running.key_context.key, running.context, elements)
-        output.collect(results, window.max_timestamp(), self.given_by)
+        output.collect(
+            self.evaluate(running.key_context.key, running.context, elements),
+            window.max_timestamp(),
+            self.given_by,
+        )
 
     # --- merging -----------------------------------------------------------------------------------
 
     def _merge(
         self,
-        merged: AnyWindow,
-        windows: list[AnyWindow],
-        state_window: AnyWindow,
-        other_state_windows: list[AnyWindow],
+        merged: Window,
+        windows: list[Window],
+        state_window: Window,
+        other_state_windows: list[Window],
     ) -> None:
         """Merge the state of several windows in flight, or of one that has grown, into ``merged``."""
         running = self.running
@@ -260,10 +264,10 @@ class WindowOperator(StatefulOperator):
             if window != merged:
                 running.trigger.window = window
                 running.trigger.clear()
-                self._delete_cleanup_timer(window)
+                running.cleanup_timers.delete(window, self._cleanup_time(window))
         self.contents.merge(running.contents, state_window, other_state_windows)
 
-    def _check_merged(self, merged: AnyWindow) -> None:
+    def _check_merged(self, merged: Window) -> None:
         running = self.running
         if self._is_event_time:
             time, name = running.timers.current_watermark(), "watermark"
@@ -283,7 +287,7 @@ class WindowOperator(StatefulOperator):
         if self.fast_way is None:
             self._on_timer(timer, self.running.trigger.on_event_time, self._is_event_time, output)
         else:
-            window: AnyWindow = timer.namespace
+            window: Any = timer.namespace
             self.fast_way.fire(timer.timestamp_ms, window, output)
 
     def on_processing_time(self, timer: Timer, output: Output) -> None:
@@ -293,7 +297,8 @@ class WindowOperator(StatefulOperator):
         self, timer: Timer, ask: Callable[[int], TriggerResult], may_end: bool, output: Output
     ) -> None:
         running = self.running
-        window = state_window = timer.namespace
+        window: Any = timer.namespace
+        state_window = window
         merging_windows = running.merging_windows()
         if merging_windows is not None:
             state_window = merging_windows.get_state_window(window)
@@ -306,7 +311,7 @@ class WindowOperator(StatefulOperator):
         if is_last:
             self._clear_all(window, merging_windows)
 
-    def _clear_all(self, window: AnyWindow, merging_windows: MergingWindowSet | None) -> None:
+    def _clear_all(self, window: Window, merging_windows: MergingWindowSet | None) -> None:
         running = self.running
         running.contents.clear()
         running.trigger.clear()
@@ -315,7 +320,7 @@ class WindowOperator(StatefulOperator):
             merging_windows.retire_window(window)
             merging_windows.persist()
 
-    def clear_function(self, window: AnyWindow) -> None:
+    def clear_function(self, window: Window) -> None:
         """Let the window function clear its state for ``window``."""
         if isinstance(self.function, (ProcessWindowFunction, ProcessAllWindowFunction)):
             self.running.context.bind(window)
@@ -323,12 +328,12 @@ class WindowOperator(StatefulOperator):
 
     # --- the end of a window -----------------------------------------------------------------------
 
-    def _cleanup_time(self, window: AnyWindow) -> int:
+    def _cleanup_time(self, window: Window) -> int:
         """Return when everything that belongs to ``window`` is dropped."""
         end: int = window.max_timestamp()
         return min(end + self.allowed_lateness_ms, MAX_LONG_VALUE) if self._is_event_time else end
 
-    def _is_window_late(self, window: AnyWindow) -> bool:
+    def _is_window_late(self, window: Window) -> bool:
         return self._is_event_time and self._cleanup_time(window) <= self.running.timers.current_watermark()
 
     def _is_element_late(self, timestamp: int | None) -> bool:
@@ -336,13 +341,10 @@ class WindowOperator(StatefulOperator):
             return False
         return timestamp + self.allowed_lateness_ms <= self.running.timers.current_watermark()
 
-    def _register_cleanup_timer(self, window: AnyWindow) -> None:
+    def _register_cleanup_timer(self, window: Window) -> None:
         time = self._cleanup_time(window)
         if time != MAX_LONG_VALUE:
             self.running.cleanup_timers.register(window, time)
-
-    def _delete_cleanup_timer(self, window: AnyWindow) -> None:
-        self.running.cleanup_timers.delete(window, self._cleanup_time(window))
 
 
 def window_operator(
@@ -371,8 +373,7 @@ def window_operator(
             the trigger cannot, or there is neither a window function nor a reduce or aggregate function.
     """
     _check_kind(assigner, WindowAssigner, "a window assigner")
-    window_type = assigner.get_window_serializer()
-    _check_kind(window_type, TypeInformation, f"a type of the windows of {assigner!r}")
+    _check_kind(assigner.get_window_serializer(), TypeInformation, f"a type of the windows of {assigner!r}")
     if trigger is None:
         trigger = assigner.get_default_trigger(None)
     _check_kind(trigger, Trigger, "a trigger")
@@ -388,8 +389,9 @@ def window_operator(
         _check_kind(function, _WINDOW_FUNCTIONS, "a WindowFunction or ProcessWindowFunction")
     elif contents is list:
         raise ConfigurationError("a window needs a window function, or a reduce or aggregate function")
-    kept = WindowContents(contents, contents_type)
-    return WindowOperator(assigner, trigger, allowed_lateness_ms, late_tag, kept, function)
+    return WindowOperator(
+        assigner, trigger, allowed_lateness_ms, late_tag, WindowContents(contents, contents_type), function
+    )
 
 
 _WINDOW_FUNCTIONS = (WindowFunction, AllWindowFunction, ProcessWindowFunction, ProcessAllWindowFunction)

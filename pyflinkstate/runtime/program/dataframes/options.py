@@ -17,7 +17,6 @@ from pyflinkstate.api import (
     KeyedProcessFunction,
     OutputTag,
     ProcessWindowFunction,
-    Record,
     ReduceFunction,
     SparkObject,
     SparkSchema,
@@ -193,7 +192,7 @@ def _as_rows(
 class _Named:
     names: tuple[str, ...]
 
-    def __call__(self, values: Record) -> Record:
+    def __call__(self, values: Iterable[object]) -> object:
         return row_batches.row_maker(self.names)(values)
 
 
@@ -298,8 +297,11 @@ class JobOptions:
             ConfigurationError: it is not a Spark DataFrame, or an option is missing or would have no effect.
         """
         check_text("job_name", self.job_name)
-        is_grouped = type(df).__name__ == "GroupedData"
-        check_dataframe(self.call, df, "give the columns that it is grouped by as key=" if is_grouped else "")
+        check_dataframe(
+            self.call,
+            df,
+            "give the columns that it is grouped by as key=" if type(df).__name__ == "GroupedData" else "",
+        )
         output_mode = self.given.get("output_mode", "append")
         if output_mode.lower() not in _OUTPUT_MODES:
             raise ConfigurationError(
@@ -366,8 +368,9 @@ class JobOptions:
         """
         found: dict[str, str] = {}
         for tag_id in tag_ids:
-            name = f"{self.job_name}-output{tag_id and '-'}{tag_id}"
-            found[tag_id] = child_uri(base, name_below(base, name))
+            found[tag_id] = child_uri(
+                base, name_below(base, f"{self.job_name}-output{tag_id and '-'}{tag_id}")
+            )
             check_spark_reads(
                 found[tag_id],
                 f"{self.call} on a streaming DataFrame keeps results in",
@@ -408,6 +411,9 @@ class JobOptions:
     def rows(self, env: StreamExecutionEnvironment, df: DataFrame) -> DataStream:
         """Return the rows of the DataFrame, with timestamps if the job uses event time."""
         strategy = strategy_of(df.columns, df.isStreaming, self.timestamp, self.watermark)
-        trigger = self.given.get("trigger")
-        rows = env.from_streaming(df, trigger=trigger) if df.isStreaming else env.from_dataframe(df)
+        rows = (
+            env.from_streaming(df, trigger=self.given.get("trigger"))
+            if df.isStreaming
+            else env.from_dataframe(df)
+        )
         return rows if strategy is None else rows.assign_timestamps_and_watermarks(strategy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 from pyarrow.fs import FileSelector
@@ -281,15 +281,17 @@ def process(
     for tag, schema in side_outputs.items():
         side = [stream.get_side_output(tag) for stream in made]
         outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
-    if base is None:
-        return env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
-    return _streaming(env, df, outputs, options, base)
+    return (
+        env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
+        if base is None
+        else _streaming(env, df, outputs, options, base)
+    )
 
 
 def _streaming(
     env: StreamExecutionEnvironment,
     df: DataFrame,
-    outputs: dict[str, tuple[Node, SparkSchema]],
+    outputs: dict[str, tuple[Node, Any]],
     options: JobOptions,
     base: str,
 ) -> list[DataFrame]:
@@ -304,8 +306,11 @@ def _streaming(
         DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by, retention_ms=options.retention_ms))
         file_system, path = open_file_system(folder)
         file_system.create_dir(path, recursive=True)
-        reader = df.sparkSession.readStream.schema(empty.schema)
-        frames.append(reader.option("recursiveFileLookup", "true").parquet(path_in_spark(folder)))
+        frames.append(
+            df.sparkSession.readStream.schema(empty.schema)
+            .option("recursiveFileLookup", "true")
+            .parquet(path_in_spark(folder))
+        )
     read = [path_in_spark(folder) for folder in folders.values()]
     until = options.until_results()
     readers = [(path, streaming_queries.ResultQueries(df.sparkSession, path, until)) for path in read]
@@ -319,16 +324,17 @@ def _streaming(
             _readers[path].forget()
         _readers[path] = queries
         queries.hold()
-    query = KeyedProcessQuery(client, read[0], options.job_name)
-    add_query(query, partial(_tell, readers, options.job_name))
+    add_query(KeyedProcessQuery(client, read[0], options.job_name), partial(_tell, readers, options.job_name))
     return frames
 
 
 def _has_results(folder: str) -> bool:
     """Return whether an earlier run of the job has committed anything."""
     file_system, path = open_file_system(folder)
-    found = file_system.get_file_info(FileSelector(path, recursive=False))
-    return any(entry.base_name.startswith("epoch=") for entry in found)
+    return any(
+        entry.base_name.startswith("epoch=")
+        for entry in file_system.get_file_info(FileSelector(path, recursive=False))
+    )
 
 
 #: By directory of results: the queries that read what the newest job there commits.
@@ -372,8 +378,9 @@ class _MapStep(KeyedStep):
 
     def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
         operator: KeyedMap = self.function  # type: ignore[assignment]
-        name = name_of(operator.function, "keyed_map")
-        return keyed.stateful((keyed.as_input(), *initial), operator, name, None)
+        return keyed.stateful(
+            (keyed.as_input(), *initial), operator, name_of(operator.function, "keyed_map"), None
+        )
 
 
 def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | None:

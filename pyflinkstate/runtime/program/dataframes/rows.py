@@ -110,7 +110,7 @@ def selector(key: KeyColumns, columns: list[str] | None, of: str = "") -> Select
 
 
 #: A column, or a function of the row that returns a moment, a day or milliseconds since 1970.
-Timestamp: TypeAlias = str | Callable[[Record], object]
+Timestamp: TypeAlias = str | Callable[[Any], object]
 #: A length of time: in words such as ``"10 seconds"``, in milliseconds, or as a window takes it.
 Length: TypeAlias = str | int | LengthOfTime
 
@@ -160,7 +160,7 @@ def _no_length(name: str, length: object) -> ConfigurationError:
 
 @attrs.frozen
 class _FunctionTimestamps(TimestampAssigner):
-    function: Callable[[Record], object]
+    function: Callable[[Any], object]
 
     def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
         found: int = row_batches.as_milliseconds(self.function(value))
