@@ -169,13 +169,6 @@ def test_a_tuple_with_attributes_is_copied_with_them():
     assert copied.label is not value.label
 
 
-def test_what_is_shared_inside_a_value_is_shared_inside_its_copy():
-    part = [1]
-    first, (second,), third = isolated([part, (part,), Plain(part)])
-    assert first is second is third.part
-    assert first is not part
-
-
 def test_parts_that_cannot_change_are_not_copied():
     unchanged, text = ("a", (1, 2)), "text" * 2
     copied = isolated(["x", unchanged, {text: unchanged}])
