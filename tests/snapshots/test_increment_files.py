@@ -169,6 +169,14 @@ class TestIncrementFiles:
 
 
 class TestChains:
+    def test_the_first_increment_of_a_subtask_without_state_is_all_there_is(self, tracked):
+        assert tracked.take() is None
+        state_of(tracked.backend, VALUE, "a").update(1)
+        first = tracked.take(1)
+        state_of(tracked.backend, VALUE, "a").clear()
+        state_of(tracked.backend, VALUE, "b").update(2)
+        assert contents(restore([chained(first, tracked.take(2))])) == {"value": {"b": 2}}
+
     def test_chains_of_several_subtasks_are_put_together_and_taken_apart(self):
         everywhere, owns = make_backend(), [key_group_range(128, 3, index) for index in range(3)]
         subtasks = [Tracked(make_backend(own=own)) for own in owns]

@@ -71,6 +71,18 @@ class TestRoundTrip:
             )
         assert restored.num_key_value_state_entries() == 250
 
+    def test_restored_state_goes_on(self, declared):
+        backend, descriptors = make_backend(), one_of_each_kind(declared)
+        fill(backend, descriptors, "k", 1)
+        restored = restore([take_snapshot(backend)])
+        state_of(restored, descriptors["reducing"], "k").add(10)
+        state_of(restored, descriptors["list"], "k").add("more")
+        state_of(restored, descriptors["map"], "k").remove("n")
+        state_of(restored, descriptors["aggregating"], "k").add(11)
+        expected = (1, ["é1", "", "\U0001f600", "more"], {"nothing": None, "": -1}, 14, 5.0)
+        assert read(restored, descriptors, "k") == expected
+        assert read(backend, descriptors, "k")[3] == 4
+
     def test_a_registered_state_without_entries_comes_back_registered(self):
         backend = make_backend()
         backend.get_partitioned_state(COUNT)

@@ -231,6 +231,27 @@ def test_restored_entries_are_cleaned_up_without_being_read(clocked, declared):
     assert restored.num_key_value_state_entries() == 0
 
 
+def test_what_is_written_between_two_looks_is_not_lost(clocked):
+    """Entries wait between two looks, and may be written meanwhile."""
+    state = clocked.state(ValueStateDescriptor("v"), incrementally(1))
+    write_many(clocked, state, range(300))
+    clocked.at(100)
+    for step in range(2000):
+        key = step % 300
+        clocked.backend.set_current_key(key)
+        if key % 3:
+            state.update(step)
+        else:
+            state.clear()
+    write_many(clocked, state, range(1, 300, 3))
+    written = {key for key in range(300) if key % 3}
+    assert {key for key, _ in entries(clocked.backend, "v")} == written
+    clocked.at(199)
+    for key in written:
+        clocked.backend.set_current_key(key)
+        assert state.value() is not None
+
+
 def test_a_map_that_is_cleaned_up_while_it_is_iterated_over_gives_what_lives(clocked, declared):
     descriptor = MapStateDescriptor("m", declared(Types.LONG()), declared(Types.LONG()))
     state = clocked.state(descriptor, incrementally(50))
@@ -499,6 +520,27 @@ def test_what_grew_since_the_last_round_is_looked_at_from_its_beginning(clocked)
     for _ in range(4000):
         state.value()
     assert clocked.backend.num_key_value_state_entries() == 0
+
+
+merging = pytest.mark.parametrize("context", [c for c in CONTEXTS if c.merging], ids=lambda c: c.name)
+
+
+@merging
+def test_what_a_merge_moves_behind_the_clean_up_is_found(context):
+    """The source may lie before the place that is cleaned up, the target behind it."""
+    arena = Arena(context, lambda type_info: type_info, True, key_groups=1)
+    arena.start(DEFAULT)
+    for number in range(100):
+        arena.under_key(number).in_namespace("source").update(context.first)
+    arena.at(50).under_key("other").in_namespace("n")
+    for _ in range(10):
+        arena.get()  # amid a round
+    for number in range(100):
+        arena.under_key(number).state.merge_namespaces("target", ["source"])
+    arena.at(100).under_key("other")
+    for _ in range(MANY):
+        arena.get()
+    assert arena.backend.num_key_value_state_entries() == 0
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.name)

@@ -18,7 +18,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
-from ttl_contract import CONTEXTS, Arena, ClockedBackend, ttl_config, with_ttl
+from ttl_contract import CONTEXTS, Arena, ClockedBackend, FromThree, ttl_config, with_ttl
 
 from pyflinkstate import (
     AggregatingStateDescriptor,
@@ -166,9 +166,44 @@ def test_state_migrated_from_plain_is_filtered(clocked):
     assert entries(clocked.restored(take_snapshot(restored)), "v") == []
 
 
+def test_an_operators_snapshots_are_filtered():
+    class Last(KeyedProcessFunction):
+        def open(self, runtime_context):
+            descriptor = with_ttl(ValueStateDescriptor("last"), FULL_SNAPSHOT)
+            self.last = runtime_context.get_state(descriptor)
+
+        def process_element(self, value, ctx):
+            self.last.update(value)
+
+    harness = KeyedOneInputOperatorHarness(Last(), lambda value: value)
+    harness.process_element("old")
+    harness.set_processing_time(50)
+    harness.process_element("new")
+    harness.set_processing_time(100)
+    snapshot = harness.snapshot()
+    restored = KeyedOneInputOperatorHarness(
+        Last(), lambda value: value, clock=harness.clock, restore=[snapshot]
+    )
+    assert list(restored.backend.get_keys("last")) == ["new"]
+    assert sorted(harness.backend.get_keys("last")) == ["new", "old"]
+
+
 LONG, STRING = Types.LONG(), Types.STRING()
 ON_READ = ttl_config(update_type=UpdateType.OnReadAndWrite)
 RELAXED = ttl_config(visibility=StateVisibility.ReturnExpiredIfNotCleanedUp)
+
+
+# --- values ------------------------------------------------------------------------------------------
+
+
+def test_a_change_in_place_is_seen_and_prolongs_nothing(clocked):
+    state = clocked.state(ValueStateDescriptor("v", Types.LIST(LONG)))
+    state.update([1])
+    clocked.at(60)
+    state.value().append(2)
+    assert state.value() == [1, 2]
+    clocked.at(100)
+    assert state.value() is None
 
 
 # --- reducing ----------------------------------------------------------------------------------------
@@ -195,6 +230,29 @@ def test_a_reduce_function_that_raises_leaves_value_and_timestamp(clocked):
     with pytest.raises(ZeroDivisionError):
         state.add(2)
     assert state.get_internal() == (0, 1)
+
+
+# --- aggregating -------------------------------------------------------------------------------------
+
+
+def test_an_accumulator_changed_in_place_is_not_shared_after_expiry(clocked, declared):
+    state = clocked.state(AggregatingStateDescriptor("a", Mean(), declared(Types.LIST(LONG))))
+    for value in (1, 3):
+        state.add(value)
+    assert state.get() == 2
+    clocked.at(100)
+    state.add(7)
+    assert state.get() == 7
+
+
+def test_reading_an_aggregating_state_stores_the_accumulator_not_the_result(clocked):
+    state = clocked.state(AggregatingStateDescriptor("a", FromThree(), LONG), ON_READ)
+    state.add(1)
+    clocked.at(60)
+    assert state.get() == "4"
+    assert state.get_internal() == (60, 4)
+    state.add(1)
+    assert state.get() == "5"
 
 
 # --- what all share ----------------------------------------------------------------------------------

@@ -120,6 +120,15 @@ def from_ttl(clocked, expiring):
 # --- to time to live ---------------------------------------------------------------------------------
 
 
+def test_plain_state_lives_on_from_the_migration(clocked, from_plain, kind, expiring):
+    """T18."""
+    from_plain.get_partitioned_state(expiring)
+    clocked.at(1099)
+    assert read(from_plain, expiring) == READ[kind]
+    clocked.at(1100)
+    assert read(from_plain, expiring) == EMPTY[kind]
+
+
 def test_plain_state_is_stamped_when_it_is_asked_for_not_when_it_is_restored(
     clocked, from_plain, kind, expiring
 ):
@@ -296,6 +305,19 @@ def restored_into_one(clock, handles):
 
 
 migrated = pytest.mark.parametrize("migrated", [0, 1], ids=["first migrated", "second migrated"])
+
+
+@migrated
+def test_a_file_migrated_to_ttl_and_one_not_yet_are_restored_into_one(kind, plain, expiring, migrated):
+    clock = ManualClock(1000)
+    handles = two_subtasks(clock, plain, expiring, migrated)
+    clock.now_ms = 1050
+    backend = restored_into_one(clock, handles)
+    for key in range(40):
+        assert read(backend, expiring, key) == READ[kind]
+    clock.now_ms = 1150
+    for key in range(40):
+        assert read(backend, expiring, key) == EMPTY[kind]
 
 
 @migrated
