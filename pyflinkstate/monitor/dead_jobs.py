@@ -171,7 +171,9 @@ def _story(storage: CheckpointFolders, job_id: str, events: list[JsonObject]) ->
     if story.started_ms is None and metadata is not None:
         story = _told(job_id, _events_without_journal(storage.uri, folder, metadata))
     if not story.checkpoints.states and metadata is not None:
-        story.checkpoints.states = _states(metadata)
+        story.checkpoints.states = state_sizes(
+            (operator.operator_id, state) for operator in metadata.operators for state in operator.subtasks
+        )
     return story
 
 
@@ -274,12 +276,6 @@ def _checkpoint(one: dict[str, Any]) -> JsonObject:
     stats = CheckpointStats(**{name: one[name] for name in _STATISTICS & one.keys()})
     ended = int(stats.triggered_ms) + int(stats.duration_ms)
     return {"event": "checkpoint", "at": ended, "stats": attrs.asdict(stats), "subtasks": [], "states": {}}
-
-
-def _states(metadata: CheckpointMetadata) -> JsonObject:
-    return state_sizes(
-        (operator.operator_id, state) for operator in metadata.operators for state in operator.subtasks
-    )
 
 
 #: Interval at which the folder is read while viewers are connected.

@@ -84,7 +84,10 @@ class Recorder(JobObserver):
 
     def on_start(self, job: JobDescription) -> None:
         if self._directory is not None:
-            self._journal = self._open_journal(self._directory, job.job_id)
+            try:
+                self._journal = Journal(child_uri(self._directory, job.job_id), self._clock.now_ms())
+            except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
+                _log.warning("no journal is kept: %r", error)
         self._put(events.started, job, self._directory)
         try:
             self._thread.start()
@@ -124,13 +127,6 @@ class Recorder(JobObserver):
         self._queue.add(None)  # if it is full, the thread sees the end when it has taken everything
         if self._thread.is_alive():
             self._thread.join(END_TIMEOUT_S)
-
-    def _open_journal(self, directory: str, job_id: str) -> Journal | None:
-        try:
-            return Journal(child_uri(directory, job_id), self._clock.now_ms())
-        except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
-            _log.warning("no journal is kept: %r", error)
-            return None
 
     def _put(self, make: Callable[..., JsonObject], *told: object, size: int = 0) -> None:
         if not self._queue.add(partial(make, self._clock.now_ms(), *told), size):

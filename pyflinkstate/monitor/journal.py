@@ -75,11 +75,8 @@ def decode(line: bytes) -> JsonObject | None:
 
 
 def decode_all(data: bytes) -> Iterator[JsonObject]:
-    """Yield the events of all whole lines."""
-    for line in data.split(b"\n"):
-        event = decode(line)
-        if event is not None:
-            yield event
+    """Return the events of all whole lines."""
+    return filter(None, map(decode, data.split(b"\n")))
 
 
 class Journal:
@@ -217,9 +214,8 @@ class JournalReader:
         except FileNotFoundError:  # the job has just forgotten it
             return [], 0
         whole = data.rfind(b"\n") + 1
-        if decode(data[whole:]) is not None:
-            whole = len(data)
-        if not whole and len(data) > MOST_LINE_BYTES:  # nobody wrote such a line
+        is_no_line = not whole and len(data) > MOST_LINE_BYTES  # nobody wrote such a long one
+        if is_no_line or decode(data[whole:]) is not None:
             whole = len(data)
         return list(decode_all(data[:whole])), whole
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeVar
 
 import attrs
 import numpy as np
@@ -54,8 +53,6 @@ from pyflinkstate.errors import (
     StateMigrationError,
 )
 from pyflinkstate.state_access.keys import Group, KeySpace, last_of_each
-
-T = TypeVar("T")
 
 #: Approximate size of a range of key groups in the checkpoint in bytes, unless the number of ranges is given.
 _RANGE_BYTES = 32 << 20
@@ -119,10 +116,10 @@ class KeyedState:
         """The files of each subtask in order of key groups, a full file first and then its increments."""
         handles = [sub.managed_keyed for sub in self.operator.subtasks if sub.managed_keyed is not None]
         handles.sort(key=lambda handle: handle.key_group_range.start)
-        return tuple(tuple(map(self._opened, (handle, *handle.increments))) for handle in handles)
-
-    def _opened(self, handle: KeyGroupsStateHandle) -> StateFile:
-        return opened_file(self.operator, handle, self.reader)
+        return tuple(
+            tuple(opened_file(self.operator, one, self.reader) for one in (handle, *handle.increments))
+            for handle in handles
+        )
 
     @property
     def files(self) -> Iterator[StateFile]:
@@ -213,7 +210,7 @@ class KeyedState:
         self, chain: tuple[StateFile, ...], name: str, wanted: Collection[int] | None
     ) -> Iterator[Group]:
         parts = [self._of_file(file, name, wanted) for file in chain]
-        for key_group, pieces in groupby(heapq.merge(*parts, key=_first), _first):
+        for key_group, pieces in groupby(heapq.merge(*parts, key=itemgetter(0)), itemgetter(0)):
             batch = self._newest(name, [piece for _, piece in pieces])
             if batch.num_rows:
                 yield key_group, batch
@@ -301,10 +298,6 @@ def _sealed(meta: StateMeta) -> StateMeta:
     if isinstance(meta, RegisteredQueueMeta):
         return meta
     return attrs.evolve(meta, stored_type=sealed(meta.stored_type))
-
-
-def _first(group: tuple[int, T]) -> int:
-    return group[0]
 
 
 def _cast(column: pa.Array, arrow: pa.DataType) -> pa.Array:

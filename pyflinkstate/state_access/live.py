@@ -31,10 +31,7 @@ def query(
     """Return the entries of a state after an epoch; see ``JobClient.query``."""
     question = _question(queries, uid, state, keys, namespace)
     entries = queries.ask(question, timeout_s)
-    if question.keys is None:
-        streamed = view_of(entries, _Stream(entries)).entries(state)
-        return LiveTable(entries.epoch, streamed, entries.close)
-    batches = list(entries.batches())
+    batches = _Stream(entries) if question.keys is None else list(entries.batches())
     return LiveTable(entries.epoch, view_of(entries, batches).entries(state), entries.close)
 
 

@@ -106,10 +106,8 @@ def _verify_job(
 ) -> None:
     needed: set[str] = set()
     completed, before = storage.completed(job_id), len(result.problems)
-    for checkpoint_id in completed:
-        uri = storage.uri_of(job_id, checkpoint_id)
-        needed |= _checked(storage, uri, result, on_read)
-    for uri in storage.superseded(job_id):
+    uris = [storage.uri_of(job_id, checkpoint_id) for checkpoint_id in completed]
+    for uri in (*uris, *storage.superseded(job_id)):
         needed |= _checked(storage, uri, result, on_read)
     if len(result.problems) == before:  # a damaged checkpoint does not say what it needs
         shared = [name.removeprefix(SHARED_PREFIX) for name in sorted(storage.shared_paths(job_id) - needed)]
@@ -202,5 +200,4 @@ def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None
 def _strangers(folder: CheckpointFolder, files: Container[str]) -> list[str]:
     """Return the files in a checkpoint's folder that are not its own."""
     infos = folder.file_system.get_file_info(fs.FileSelector(folder.folder))
-    known = (METADATA,)
-    return sorted(info.path for info in infos if info.base_name not in files and info.base_name not in known)
+    return sorted(info.path for info in infos if info.base_name not in files and info.base_name != METADATA)

@@ -516,12 +516,8 @@ def test_a_folder_that_cannot_be_read_is_read_later(
 ) -> None:
     ran(run)
     follower = Follower(storage.uri, Jobs(), lambda: None)
-
-    def fail(path: str) -> Any:
-        raise OSError("the disk is away")
-
     with monkeypatch.context() as patch:
-        patch.setattr(dead_jobs, "job_ids_at", fail)
+        patch.setattr(dead_jobs, "job_ids_at", raising(OSError("the disk is away")))
         follower.look()
     assert "the disk is away" in caplog.text
     follower.look()

@@ -270,6 +270,14 @@ def test_a_savepoint_needs_a_directory(run: JobRun, live: Callable[..., tuple[Jo
 QUESTION = {"operator": "states", "state": "value"}
 
 
+def answered(question: dict[str, Any], *of_job: Any) -> Answer:
+    """Return the answer to a question; ``of_job`` is the function, the keys and their type."""
+    made: Answer = asked_when_idle(
+        lambda browser, job: post(browser, job.job_id, {**QUESTION, **question}), *of_job
+    )
+    return made
+
+
 def post(browser: Browser, job_id: str, body: Any, **headers: str) -> Answer:
     """Ask as a program that has the token, unless headers say otherwise."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -319,12 +327,11 @@ def asked_when_idle(
 
 def test_named_keys_and_scans_are_answered_as_json() -> None:
     def ask(browser: Browser, job: Job) -> list[Any]:
-        question = {"operator": "states", "state": "value"}
         answers = [
-            post(browser, job.job_id, {**question, "keys": [3, 99]}),
-            post(browser, job.job_id, {**question, "limit": 3}),
-            post(browser, job.job_id, {**question, "state": "map", "keys": [1]}),
-            post(browser, job.job_id, {**question, "state": "pickled", "keys": [1]}),
+            post(browser, job.job_id, {**QUESTION, "keys": [3, 99]}),
+            post(browser, job.job_id, {**QUESTION, "limit": 3}),
+            post(browser, job.job_id, {**QUESTION, "state": "map", "keys": [1]}),
+            post(browser, job.job_id, {**QUESTION, "state": "pickled", "keys": [1]}),
         ]
         assert all(answer.status == 200 for answer in answers)
         assert answers[0].headers["content-type"] == "application/json"
@@ -343,10 +350,7 @@ def test_named_keys_and_scans_are_answered_as_json() -> None:
 
 
 def test_a_scan_is_answered_as_an_arrow_stream() -> None:
-    def ask(browser: Browser, job: Job) -> Answer:
-        return post(browser, job.job_id, {"operator": "states", "state": "value", "format": "arrow"})
-
-    answer = asked_when_idle(ask)
+    answer = answered({"format": "arrow"})
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/vnd.apache.arrow.stream"
     assert "content-length" not in answer.headers
@@ -355,36 +359,29 @@ def test_a_scan_is_answered_as_an_arrow_stream() -> None:
 
 
 def test_markup_in_keys_and_values_stays_text() -> None:
-    def ask(browser: Browser, job: Job) -> Answer:
-        return post(browser, job.job_id, {"operator": "states", "state": "count"})
-
-    answer = asked_when_idle(ask, CountRecords(), lambda n: "<script>", Types.STRING())
+    answer = answered({"state": "count"}, CountRecords(), lambda n: "<script>", Types.STRING())
     assert b"<" not in answer.body
     assert answer.json()["rows"] == [{"key": "<script>", "value": 9}]
 
 
 def test_an_answer_ends_after_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MOST_JSON_BYTES", 2_500_000)
-
-    def ask(browser: Browser, job: Job) -> Any:
-        return post(browser, job.job_id, {"operator": "states", "state": "padding"}).json()
-
-    found = asked_when_idle(ask, Padded())
+    found = answered({"state": "padding"}, Padded()).json()
     assert (len(found["rows"]), found["is_complete"]) == (1, False)
 
 
 @pytest.mark.parametrize(
     ("question", "status", "said"),
     [
-        ({"operator": "other", "state": "value"}, 404, "no operator 'other'"),
-        ({"operator": "states", "state": "other"}, 404, "it has 'value'"),
-        ({"operator": "states", "state": "value", "keys": ["x"]}, 400, "keys of LONG"),
-        ({"operator": "states", "state": "value", "namespace": "x"}, 409, "has no namespaces"),
-        ({"operator": "states", "state": "value", "namespace": {"start": 0, "end": 1}}, 409, "no namespaces"),
+        ({"operator": "other"}, 404, "no operator 'other'"),
+        ({"state": "other"}, 404, "it has 'value'"),
+        ({"keys": ["x"]}, 400, "keys of LONG"),
+        ({"namespace": "x"}, 409, "has no namespaces"),
+        ({"namespace": {"start": 0, "end": 1}}, 409, "no namespaces"),
     ],
 )
 def test_an_impossible_question_is_told_why(question: Any, status: int, said: str) -> None:
-    answer = asked_when_idle(lambda browser, job: post(browser, job.job_id, question))
+    answer = answered(question)
     assert answer.status == status
     assert said in answer.json()["message"]
 
@@ -415,17 +412,9 @@ def test_a_body_that_is_no_question_is_told_why(body: Any, said: str) -> None:
     assert said in json.loads(answer.body)["message"]
 
 
-def test_what_is_said_of_it_comes_over_http() -> None:
-    answer = asked_when_idle(lambda browser, job: post(browser, job.job_id, {"operator": "states"}))
-    assert answer.status == 400
-    assert answer.json() == {"message": 'a question must have "state", a string'}
-
-
 def test_numbers_that_json_does_not_have_are_texts() -> None:
-    def ask(browser: Browser, job: Job) -> Any:
-        return post(browser, job.job_id, {"operator": "states", "state": "ratios", "keys": [1]})
-
-    found = json.loads(asked_when_idle(ask, Unbounded()).body, parse_constant=pytest.fail)
+    answer = answered({"state": "ratios", "keys": [1]}, Unbounded())
+    found = json.loads(answer.body, parse_constant=pytest.fail)
     values = {row["map_key"]: row["value"] for row in found["rows"]}
     assert values == {"none": "nan", "all": "inf", "half": 0.5}
 
@@ -435,7 +424,7 @@ def test_a_job_that_cannot_answer_soon_says_what_it_waits_for(monkeypatch: pytes
 
     def ask(browser: Browser, job: Job) -> Answer:
         job.queries._live = lambda: None
-        return post(browser, job.job_id, {"operator": "states", "state": "value"})
+        return post(browser, job.job_id, QUESTION)
 
     answer = asked_when_idle(ask)
     assert answer.status == 503
@@ -444,17 +433,16 @@ def test_a_job_that_cannot_answer_soon_says_what_it_waits_for(monkeypatch: pytes
 
 def test_only_those_who_may_act_may_ask() -> None:
     def ask(browser: Browser, job: Job) -> list[int]:
-        question = {"operator": "states", "state": "value"}
         browser.enter()
         cookie = {"authorization": "", "cookie": browser.cookie or ""}
         return [
-            post(browser, job.job_id, question, authorization="").status,
-            post(browser, job.job_id, question, authorization="Bearer wrong").status,
-            post(browser, job.job_id, question, host="evil.example").status,
-            post(browser, job.job_id, question, **cookie).status,
-            post(browser, job.job_id, question, **cookie, x_action_token=browser.action_token or "").status,
-            post(browser, job.job_id, question, origin="http://evil.example").status,
-            post(browser, job.job_id, question).status,
+            post(browser, job.job_id, QUESTION, authorization="").status,
+            post(browser, job.job_id, QUESTION, authorization="Bearer wrong").status,
+            post(browser, job.job_id, QUESTION, host="evil.example").status,
+            post(browser, job.job_id, QUESTION, **cookie).status,
+            post(browser, job.job_id, QUESTION, **cookie, x_action_token=browser.action_token or "").status,
+            post(browser, job.job_id, QUESTION, origin="http://evil.example").status,
+            post(browser, job.job_id, QUESTION).status,
             browser.ask(f"/api/jobs/{job.job_id}/query").status,
         ]
 
@@ -462,10 +450,8 @@ def test_only_those_who_may_act_may_ask() -> None:
 
 
 def test_a_page_without_actions_answers_programs_with_the_token() -> None:
-    def ask(browser: Browser, job: Job) -> int:
-        return post(browser, job.job_id, {"operator": "states", "state": "value"}).status
-
-    assert asked_when_idle(ask, has_actions=False) == 200
+    answer = asked_when_idle(lambda browser, job: post(browser, job.job_id, QUESTION), has_actions=False)
+    assert answer.status == 200
 
 
 def test_a_job_that_does_not_run_here_has_no_answers() -> None:

@@ -28,9 +28,7 @@ from pyflinkstate.runtime.master.observe import (
     EpochReport,
     EpochStats,
     JobDescription,
-    JobEdge,
     JobObserver,
-    JobVertex,
     describe,
 )
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
@@ -113,8 +111,6 @@ def test_what_the_job_consists_of(run: JobRun) -> None:
         ("numbers-0", "counts", ["tens"]),
         ("counts", "sink-2", []),
     ]
-    assert JobEdge("a", "b").chain == ()
-    assert JobVertex("a", "a", "source").max_parallelism is None
 
 
 def test_where_the_time_of_each_subtask_went(run: JobRun) -> None:
@@ -246,7 +242,11 @@ def test_a_failure_says_where_and_with_which_record(run: JobRun) -> None:
     assert "test_recorder.py" in failure["message"]
 
 
-def test_a_restart_is_told_with_its_reason(run: JobRun, storage: CheckpointFolders) -> None:
+def test_a_restart_is_told_with_its_reason_and_by_a_journal_of_many_files(
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its files begin with changes nothing of a job whose start is there."""
+    monkeypatch.setattr(recording, "Journal", partial(Journal, segment_bytes=1, most_segments=1000))
     run.restart = FixedDelayRestart(1, 0)
     failures = iter([UserFunctionError("poison", operator="tens", record=EVIL, key="k")])
 
@@ -256,29 +256,10 @@ def test_a_restart_is_told_with_its_reason(run: JobRun, storage: CheckpointFolde
 
     run.runner.after = fail_once
     job, recorder = recorded(run)
-    assert recorder.story.status == "FINISHED"
-    assert recorder.story.restarts == 1
-    assert [(one["record"], one["key"], one["restarts"]) for one in recorder.story.failures] == [
-        (EVIL, "k", 1)
-    ]
+    (failure,) = recorder.story.failures
+    assert (failure["record"], failure["key"], failure["restarts"]) == (EVIL, "k", 1)
+    assert (recorder.story.status, recorder.story.restarts) == ("FINISHED", 1)
     assert recorder.story.measured.totals["numbers.records_out"] == 10
-    assert known(retold(storage, job)) == known(recorder.story)
-
-
-def test_a_journal_of_many_files_tells_the_same_story(
-    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What its files begin with changes nothing of a job whose start is there."""
-    monkeypatch.setattr(recording, "Journal", partial(Journal, segment_bytes=1, most_segments=1000))
-    run.restart = FixedDelayRestart(1, 0)
-    failures = iter([UserFunctionError("poison", operator="tens")])
-
-    def fail_once(request: Any) -> None:
-        for error in failures:
-            raise error
-
-    run.runner.after = fail_once
-    job, recorder = recorded(run)
     events = read_journal(f"{storage.uri}/{job.job_id}")
     heads = [(one["runs"], one["restarts"]) for one in events if one["event"] == "job"]
     assert (heads[0][0], heads[-1]) == (1, (1, 1))
@@ -333,26 +314,6 @@ def test_a_job_without_checkpoints_is_told_without_a_journal(run: JobRun) -> Non
     assert [epoch["records"] for epoch in recorder.story.epochs.recent] == [10]
 
 
-def test_a_storage_that_fails_costs_the_journal_and_not_the_job(
-    run: JobRun, blocked: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    recorder = Recorder(run.clock, blocked)
-    run.listeners = (recorder,)
-    run.run()
-    assert recorder.story.status == "FINISHED"
-    assert "events are missing in the journal" in caplog.text
-
-
-def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None:
-    """The job does not wait, even if nobody takes the events away."""
-    recorder, held = held_back(run, 4 * LEAST_BYTES)
-    for number in range(50):
-        recorder.on_commit(number, 1)
-    held.set()
-    recorder.on_end(JobStatus.FINISHED)
-    assert recorder.story.left_out >= 40
-
-
 def test_what_waits_is_bounded_in_bytes(run: JobRun) -> None:
     """A few reports of a large job take as much as many of a small one."""
     recorder, held = held_back(run, 1 << 20)
@@ -366,8 +327,10 @@ def test_what_waits_is_bounded_in_bytes(run: JobRun) -> None:
     assert recorder.story.left_out == 20 - len(recorder.story.epochs.recent)
 
 
-def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job does not wait longer for its end than it has to, and the thread ends later."""
+def test_events_that_come_too_fast_are_counted_and_left_out_and_the_end_is_recorded(
+    run: JobRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job waits neither for its events nor for its end, and the thread ends later."""
     monkeypatch.setattr("pyflinkstate.monitor.jobs.END_TIMEOUT_S", 0.0)
     recorder, held = held_back(run, 4 * LEAST_BYTES)
     for number in range(50):
@@ -376,18 +339,28 @@ def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch:
     held.set()
     recorder._thread.join(PATIENCE_S)
     assert not recorder._thread.is_alive()
+    assert recorder.story.left_out >= 40
     assert recorder.story.status == "FINISHED"
     assert recorder.story.is_over
 
 
-@pytest.mark.parametrize("method", ["__init__", "write"])
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [("__init__", "no journal is kept"), ("write", "events are missing in the journal")],
+)
+@pytest.mark.parametrize("error", [ZeroDivisionError("odd"), OSError("the disk is away")], ids=repr)
 def test_a_file_system_that_raises_anything_costs_the_journal_and_not_the_job(
-    run: JobRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+    run: JobRun,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    message: str,
+    error: Exception,
 ) -> None:
-    monkeypatch.setattr(Journal, method, raising(ZeroDivisionError("odd")))
+    monkeypatch.setattr(Journal, method, raising(error))
     _, recorder = recorded(run)
     assert recorder.story.status == "FINISHED"
-    assert "journal" in caplog.text
+    assert message in caplog.text
 
 
 class Unspeakable(Exception):

@@ -540,10 +540,7 @@ def test_neither_pyspark_nor_py4j_is_imported(module):
 
 
 def counting(numbers, own=None, **options):
-    backend = make_backend(Types.STRING(), **({} if own is None else {"own": own}), **options)
-    for number in numbers:
-        state_of(backend, COUNT, f"k{number}").update(number)
-    return backend
+    return counted(*((f"k{n}", n) for n in numbers), key_type=Types.STRING(), own=own, **options)
 
 
 def rows_of(tables):

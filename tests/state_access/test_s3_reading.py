@@ -60,12 +60,6 @@ def test_tables(bucket, chk):
     assert sum(len(rows(part)) for part in parts) == 2
 
 
-def test_sql(chk, run):
-    pytest.importorskip("duckdb")
-    code, (found,), _ = run("sql", chk(2), "select sum(value)::bigint as total from op_count")
-    assert (code, found["rows"]) == (0, [{"total": 4}])
-
-
 def test_diff(chk, run):
     (found,) = diff(chk(1), chk(2))
     assert [(row["key"], row["old"], row["new"]) for row in found.table.rows()] == [("b", 2, 3)]

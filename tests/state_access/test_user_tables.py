@@ -53,6 +53,7 @@ VALUES = TYPES | {
     "PICKLED": (Types.PICKLED_BYTE_ARRAY(), {"n": (1, 2)}),
 }
 FORMS = {
+    "table": lambda table: table,
     "arrow": lambda table: table.to_arrow(),
     "pandas": lambda table: table.to_pandas(),
     "dicts": lambda table: table.to_arrow().to_pylist(),

@@ -291,7 +291,7 @@ def gathered(batch: pa.RecordBatch, codes: ArrowObject) -> pa.RecordBatch:
     return pa.record_batch([*heads, lists], batch.schema.names)
 
 
-#: Returns a value in the form that state keeps, or raises ``ValueError``.
+#: Returns a value in the form that state keeps, or raises ``ValueError`` or ``TypeError``.
 Check: TypeAlias = Callable[[TypedValue], TypedValue]
 
 
@@ -312,7 +312,9 @@ def key_check(type_info: TypeInformation) -> Check | None:
 
     def check(key: TypedValue) -> TypedValue:
         checked = check_key(key)
-        _check_findable(comparable(checked) if is_sealed else checked)
+        found = comparable(checked) if is_sealed else checked
+        hash(found)  # raises an error if it cannot be found by its hash
+        refuse_nan(found)
         return checked
 
     return check
@@ -330,11 +332,3 @@ def stored_check(meta: RegisteredStateMeta) -> Check:
     """Return the check of the value that a state stores under a key."""
     found = map_check(meta.stored_type) if meta.kind is StateKind.MAP else None
     return meta.stored_type.check if found is None else found
-
-
-def _check_findable(key: TypedValue) -> None:
-    try:
-        hash(key)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-    refuse_nan(key)

@@ -106,18 +106,14 @@ def _put(context: RuntimeContext, descriptor: Any, column: Any) -> Callable[[Any
         of_key, of_value = column
         map_state = context.get_map_state(descriptor)
         return lambda row: None if row[of_key] is None else map_state.put(row[of_key], row[of_value])
-    add = _adder(context, descriptor)
+    adding: dict[StateKind, Callable[[Any], Any]] = {
+        StateKind.LIST: context.get_list_state,
+        StateKind.REDUCING: context.get_reducing_state,
+        StateKind.AGGREGATING: context.get_aggregating_state,
+    }
+    is_value = descriptor.kind is StateKind.VALUE
+    add = context.get_state(descriptor).update if is_value else adding[descriptor.kind](descriptor).add
     return lambda row: None if row[column] is None else add(row[column])
-
-
-def _adder(context: RuntimeContext, descriptor: Any) -> Callable[[Any], None]:
-    if descriptor.kind is StateKind.VALUE:
-        return context.get_state(descriptor).update
-    if descriptor.kind is StateKind.LIST:
-        return context.get_list_state(descriptor).add
-    if descriptor.kind is StateKind.REDUCING:
-        return context.get_reducing_state(descriptor).add
-    return context.get_aggregating_state(descriptor).add
 
 
 def column_states(given: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> ColumnStates:
