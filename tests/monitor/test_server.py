@@ -187,6 +187,14 @@ def test_there_are_as_many_connections_as_the_bound_allows(
         assert parse(further.recv(65536)).status == 503
     for connection in [viewer, *idle]:
         connection.close()
+
+
+def test_300_connections_that_say_nothing_leave_the_page_as_it_was(browser: Browser) -> None:
+    held = [connected(browser) for _ in range(300)]
+    for connection in held[server.MOST_CONNECTIONS :]:
+        assert parse(connection.recv(65536)).status == 503
+    for connection in held:
+        connection.close()
     while browser.ask("/api/jobs").status == 503:
         pass
     assert browser.ask("/api/jobs").status == 200
