@@ -158,6 +158,7 @@ class Program:
         listener: Until,
         restore: str | None = None,
         latest: Callable[[Any], Any] | None = None,
+        max_records_per_epoch: int | None = None,
         function: RunningSum | None = None,
     ) -> tuple[JobExecutionResult, str]:
         env = StreamExecutionEnvironment(self.spark).set_parallelism(2)
@@ -167,7 +168,9 @@ class Program:
         env.add_listener(listener)
         if restore is not None:
             env.restore_from(restore)
-        source = env.from_batch_reader(self.load, latest=latest).map(lambda row: (row.key, row.number))
+        source = env.from_batch_reader(
+            self.load, latest=latest, max_records_per_epoch=max_records_per_epoch
+        ).map(lambda row: (row.key, row.number))
         sums = source.key_by(lambda record: record[0]).process(function or RunningSum()).uid("sums")
         sums.sink_to(FileSink(str(self.folder / "output")))
         listener.whole = lambda: sum(self.rows().values()) >= len(self.topics.records)
@@ -286,6 +289,52 @@ def test_an_epoch_that_is_run_again_has_the_same_records(
     assert program.loaded.count(second) == 2, "read once, and again after the restart"
 
 
+def test_an_epoch_has_no_more_records_than_it_may(program: Program, topics: Topics) -> None:
+    topics.append(0, 5)
+    topics.append(1, 11)
+    listener = Until()
+    program.run(listener, max_records_per_epoch=8)
+    assert program.rows() == program.expected()
+    counts = [count for epoch in listener.records.values() for count in epoch if count]
+    assert max(counts) <= 8
+    assert counts[:2] == [8, 5], "four of each partition, then what is left of one and four of the other"
+
+
+def test_the_newest_offsets_can_be_told(program: Program, topics: Topics) -> None:
+    topics.append(0, 9)
+    ends = iter([4, 4, 9])
+    asked: list[Any] = []
+
+    def latest(start: Any) -> Any:
+        asked.append(start)
+        return {"orders": {"0": next(ends, 9)}}
+
+    listener = Until()
+    program.run(listener, latest=latest)
+    assert asked[:3] == ["earliest", {"orders": {"0": 4}}, {"orders": {"0": 4}}]
+    assert [count for epoch in listener.records.values() for count in epoch][:2] == [4, 5]
+    assert program.loaded[0] == ("earliest", '{"orders": {"0": 4}}'), "nothing is read to find the end"
+    assert program.rows() == program.expected()
+
+
+def test_a_broker_that_does_not_answer_once(program: Program, topics: Topics) -> None:
+    """Whatever fails in the driver's part of a source is a failure as any other: the job restarts."""
+    topics.append(0, 9)
+    answers = iter([4, None])
+
+    def latest(start: Any) -> Any:
+        end = next(answers, 9)
+        if end is None:
+            raise OSError("the broker does not answer")
+        return {"orders": {"0": end}}
+
+    listener = Until()
+    result, _ = program.run(listener, latest=latest)
+    assert result.restarts == 1
+    assert "the broker does not answer" in str(listener.restarts[0])
+    assert program.rows() == program.expected()
+
+
 class TestLikeKafka:
     """Kafka's reader wants every partition named, and no end before its beginning."""
 
@@ -305,3 +354,10 @@ class TestLikeKafka:
         program.unnamed = {"0": EARLIEST, "1": EARLIEST}
         program.run(Until(), restore=savepoint, latest=topics.end_offsets)
         assert program.rows() == program.expected()
+
+    def test_what_is_oldest_was_deleted_long_ago(self, program: Program, topics: Topics) -> None:
+        topics.append(0, 6, first=1000)
+        listener = Until()
+        program.run(listener, max_records_per_epoch=4)
+        assert program.rows() == program.expected()
+        assert [count for epoch in listener.records.values() for count in epoch if count] == [4, 2]

@@ -1,4 +1,4 @@
-"""On Spark: what a program brings along, and cached streams."""
+"""On Spark: what a program brings along, cached streams, functions without keys that keep state."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slot_functions import Buffer
 
 from pyflinkstate import (
     Duration,
@@ -22,7 +23,7 @@ from pyflinkstate import (
     Types,
     WatermarkStrategy,
 )
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import BadRecordError, ConfigurationError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
@@ -280,3 +281,39 @@ def test_what_cannot_be_cached_says_so(env: StreamExecutionEnvironment) -> None:
         env.from_rate(1).map(str).cache()
     with pytest.raises(ConfigurationError, match=r"cache\(\) adds none"):
         numbers.cache().name("cached")
+
+
+# --- functions without keys that keep state --------------------------------------------------------------
+
+
+class Fails(ProcessFunction):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterable[int]:
+        if value == self.at:
+            raise BadRecordError("bad input")
+        yield value
+
+
+def held(spark: Any, storage: Path, parallelism: int, enough: int, fails_at: int) -> Any:
+    env = StreamExecutionEnvironment(spark).set_parallelism(parallelism)
+    env.enable_checkpointing(0, storage=str(storage))
+    numbers = env.from_collection(list(range(12)), Types.LONG(), records_per_epoch=4)
+    return env, numbers.process(Fails(fails_at)).flat_map(Buffer(enough)).uid("held")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("before", "after"), [(1, 2)])
+def test_what_a_function_without_keys_holds_is_restored_at_another_parallelism(
+    spark: Any, tmp_path: Path, before: int, after: int
+) -> None:
+    _, made = held(spark, tmp_path, before, 1000, fails_at=8)
+    with pytest.raises(BadRecordError), made.execute_and_collect("held") as results:
+        list(results)
+    env, made = held(spark, tmp_path, after, 12 // after, fails_at=-1)
+    env.restore_from()
+    with made.execute_and_collect("held") as results:
+        given = list(results)
+    assert sorted(map(len, given)) == [12 // after] * after
+    assert sorted(value for one in given for value in one) == list(range(12))

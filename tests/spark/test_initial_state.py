@@ -294,6 +294,19 @@ class TestStreaming:
         assert program.results() == expected(program.input.records)
         assert program.state()["only-before"] == 7
 
+    def test_a_slot_that_is_killed_while_it_takes_the_third_row(
+        self, program: Program, before: Any, tmp_path: Path
+    ) -> None:
+        fails_once = tmp_path / "fails once"
+        fails_once.touch()
+        program.input.add(2)
+        heard = Heard()
+        program.run(before, SeededSums(str(fails_once)), heard)
+        assert not fails_once.exists()
+        assert len(heard.restarts) == 1
+        assert program.results() == expected(program.input.records)
+        assert program.state()["only-before"] == 7
+
     def test_a_slot_that_is_killed_when_the_checkpoint_after_it_is_complete(
         self, program: Program, before: Any
     ) -> None:

@@ -98,6 +98,14 @@ class TestBatch:
         with pytest.raises(errors.InvalidKeyError):
             keyed_process(frame, key="key", function=SumOfRows(), schema=SUMS, key_type=Types.LONG())
 
+    @pytest.mark.parametrize("key", ["name", ["key", "name"]])
+    def test_a_column_that_is_not_there(self, spark: Any, key: Any) -> None:
+        frame = spark.createDataFrame(ROWS, "key string, part int, n long")
+        with pytest.raises(
+            errors.ConfigurationError, match=r"no column 'name'; the columns are key, part, n"
+        ):
+            keyed_process(frame, key=key, function=SumOfRows(), schema=SUMS)
+
     def test_a_checkpoint_directory_is_refused_before_anything_runs(self, spark: Any, tmp_path: Path) -> None:
         frame = spark.createDataFrame(ROWS, "key string, part int, n long")
         with pytest.raises(errors.ConfigurationError, match=r"takes no checkpoint_directory.*readStream"):
@@ -231,6 +239,15 @@ class TestStreaming:
         assert {path.name for path in folder.iterdir()} == {"input"}
         assert keyed_process_queries() == before
 
+    def test_a_job_that_fails_says_so_in_the_log(self, downstream: Downstream, errors_logged: Any) -> None:
+        downstream.input.add(1)
+        downstream.start(key=lambda row: None)
+        (job,) = keyed_process_queries()
+        error = job.client.get_job_execution_result().exception(PATIENCE_S)
+        assert isinstance(error, errors.InvalidKeyError)
+        logged = errors_logged.get(timeout=PATIENCE_S)
+        assert logged.endswith(f"is FAILED after epoch 0: InvalidKeyError: {error}")
+
 
 def no_key_in_the_second_file(row: Any) -> str | None:
     return None if row.key == "only-in-1" else row.key
@@ -297,6 +314,17 @@ class TestJobsThatFail:
             query.processAllAvailable()
         query.stop()
         assert Counter(rows + more) == downstream.expected()
+
+    def test_users_code_that_raises_is_shown_with_its_line(self, downstream: Downstream) -> None:
+        def divide(row: Any) -> str:
+            return str(1 / (row.n - 1))
+
+        downstream.input.add(1)
+        query, _ = reads(downstream.start(key=divide), downstream.folder)
+        message = failed(query)
+        assert "ZeroDivisionError: " in message
+        assert "in divide" in message
+        assert "pyflinkstate/runtime" not in message
 
     def test_a_spark_that_takes_no_cause_has_the_query_stopped(
         self, downstream: Downstream, errors_logged: Any, monkeypatch: pytest.MonkeyPatch

@@ -23,19 +23,26 @@ import pytest
 from answered_programs import answers, found_for
 
 from pyflinkstate import (
+    CheckpointingMode,
+    Configuration,
     Encoder,
     FileSink,
     FileSource,
+    NumberSequenceSource,
     OutputFileConfig,
     RollingPolicy,
+    Row,
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
     StreamFormat,
     Types,
     WatermarkStrategy,
 )
+from pyflinkstate.errors import BadRecordError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
+
+PAIR = Types.TUPLE([Types.STRING(), Types.FLOAT()])
 
 
 @pytest.fixture
@@ -45,6 +52,23 @@ def env(spark: Any) -> StreamExecutionEnvironment:
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
+
+
+def test_each_execute_runs_what_was_added_since_and_prints_it_by_its_type(
+    env: StreamExecutionEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = env.from_collection([("a", 110.1), ("b", 30.2)], PAIR)
+    pairs.print()
+    env.execute()
+    assert printed(capsys) == ["(a,110.1)", "(b,30.2)"]
+    pairs.filter(lambda pair: pair[0] == "a").map(lambda pair: pair).print()
+    env.execute()
+    assert printed(capsys) == ["('a', 110.0999984741211)"]
+    rows = env.from_collection([(1, "x")], Types.ROW_NAMED(["n", "s"], [Types.INT(), Types.STRING()]))
+    rows.key_by(lambda row: row.n).sum("n").print()
+    rows.map(lambda row: (row.s, isinstance(row, Row))).print()
+    env.execute()
+    assert sorted(printed(capsys)) == ["('x', True)", "+I[1,x]"]
 
 
 def test_in_batch_mode_words_come_once_in_flinks_order_also_into_files(
@@ -79,6 +103,24 @@ def test_in_batch_mode_words_come_once_in_flinks_order_also_into_files(
     assert printed(capsys) == expected
     (file,) = (tmp_path / "out").glob("*/prefix-*-0.ext")
     assert file.read_text().splitlines() == expected
+
+
+def test_a_configuration_and_checkpoints_without_a_directory(spark: Any) -> None:
+    configuration = Configuration.from_dict({"parallelism.default": 2, "execution.checkpointing.interval": 0})
+    env = StreamExecutionEnvironment.get_execution_environment(configuration, spark=spark)
+    env.enable_checkpointing(0, CheckpointingMode.EXACTLY_ONCE)
+    assert (env.get_parallelism(), env.get_checkpoint_interval()) == (2, 0)
+    numbers = env.from_source(NumberSequenceSource(1, 6), WatermarkStrategy.no_watermarks(), "numbers")
+    assert numbers.get_type() == Types.LONG()
+    odd = numbers.key_by(lambda n: n % 2).sum(0).filter(lambda n: n % 2 == 1)
+    assert sorted(odd.execute_and_collect()) == [1, 9]
+
+
+def test_a_result_that_does_not_fit_the_type_of_its_stream_is_named(env: StreamExecutionEnvironment) -> None:
+    numbers = env.from_collection([1, 2], Types.INT()).key_by(lambda _: 0).reduce(lambda first, _: str(first))
+    numbers.name("texts").print()
+    with pytest.raises(BadRecordError, match=r"operator 'texts'.*INT.*record '1'"):
+        env.execute()
 
 
 def test_a_programs_own_logging_to_standard_output_is_not_disturbed(

@@ -210,6 +210,37 @@ class TestExactlyOnce:
         found = source.load(uri).where("key = 'key-7'")
         assert list(map(tuple, found.collect())) == [("key-7", last["key-7"])]
 
+    def test_where_epochs_end_is_noted_there_while_it_may_matter(self, runs: Runs, spark: Any) -> None:
+        written: list[tuple[int, int]] = []
+        listener = Listener()
+
+        def run(fails: bool) -> JobExecutionResult:
+            def write(df: Any, epoch: int) -> None:
+                written.append((epoch, df.count()))
+                if fails and epoch == EPOCHS:
+                    raise OSError("the table is locked")
+
+            env = StreamExecutionEnvironment(spark).set_parallelism(2)
+            env.enable_checkpointing(0, runs.bucket.uri("chk"))
+            env.set_restart_strategy(RestartStrategies.no_restart())
+            if fails:
+                env.add_listener(listener)
+            else:
+                env.restore_from("latest")
+            source = env.from_collection(RECORDS, records_per_epoch=len(RECORDS) // EPOCHS)
+            sums = source.key_by(lambda record: record[0]).process(RunningSum()).uid("sums")
+            sums.foreach_epoch(write, "key string, total long")
+            return env.execute("sums")
+
+        with pytest.raises(errors.UserFunctionError):
+            run(fails=True)
+        assert any(key.endswith(f"/offsets/{EPOCHS}") for key in runs.bucket.objects())
+        result = run(fails=False)
+        again = range(listener.checkpoints[-1].epoch + 1, EPOCHS + 1)
+        assert written == [(epoch, len(RECORDS) // EPOCHS) for epoch in (*range(1, EPOCHS + 1), *again)]
+        left = {key.removeprefix(f"chk/{result.job_id}/offsets/") for key in runs.bucket.objects()}
+        assert not {key for key in left if "/" not in key} - {""}
+
 
 def writes(*endings: str) -> Callable[[str, str], bool]:
     """Return what is true of requests that write an object with such a path."""
@@ -229,6 +260,18 @@ class TestAServerThatAnswersErrors:
             assert stats.failure is not None
             assert "checkpoint storage: cannot complete" in stats.failure
             assert "ACCESS_DENIED" in stats.failure
+        runs.check_what_is_left(result)
+
+    def test_state_files_that_slots_cannot_write(self, runs: Runs, server: Server) -> None:
+        """What a slot declines with is the storage's error, too."""
+        runs.tolerable = 1
+        server.denied = lambda method, path: method in {"PUT", "POST"} and "/chk-2/" in path.rstrip("/")
+        result, listener = runs.run()
+        assert runs.rows() == EXPECTED
+        (failed,) = listener.failed
+        assert failed.checkpoint_id == 2
+        assert failed.failure is not None
+        assert "checkpoint storage: cannot" in failed.failure
         runs.check_what_is_left(result)
 
     def test_a_bucket_that_is_gone(self, runs: Runs, bucket: Bucket) -> None:

@@ -1,7 +1,8 @@
-"""Jobs that run beside the program: savepoints, ``foreach_epoch``, files that Spark reads, two at once."""
+"""Jobs that run beside the program: savepoints, settings of checkpoints, what a job tells, side by side."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -12,23 +13,30 @@ from typing import Any
 
 import attrs
 import pytest
-from operators import RunningSum, running_sums
+from operators import Failing, Journal, RunningSum, running_sums
 from test_recovery import Recorder
+from test_state_on_spark import journals
 
 from pyflinkstate import (
     Available,
     CheckpointStats,
     EpochStats,
     FileSink,
+    FileSystemCheckpointStorage,
     JobClient,
+    JobListener,
     JobStatus,
+    KeyedProcessFunction,
     RestartStrategies,
+    RuntimeContext,
     Source,
     SplitEpoch,
     StreamExecutionEnvironment,
     Types,
+    ValueStateDescriptor,
     errors,
 )
+from pyflinkstate.runtime.storage import load_checkpoint
 from pyflinkstate.runtime.wire import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
@@ -85,6 +93,7 @@ class Watch(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.epochs: list[EpochStats] = []
+        self.failed: list[CheckpointStats] = []
         self.ended: list[JobStatus] = []
         self._changed = threading.Condition()
 
@@ -93,6 +102,9 @@ class Watch(Recorder):
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
         self._note(lambda: self.checkpoints.append(stats))
+
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        self._note(lambda: self.failed.append(stats))
 
     def on_end(self, status: JobStatus) -> None:
         self._note(lambda: self.ended.append(status))
@@ -116,24 +128,28 @@ class Program:
     folder: Path
     clients: list[JobClient] = attrs.Factory(list)
 
-    def start(self, env: StreamExecutionEnvironment) -> JobClient:
-        self.clients.append(env.execute_async("sums"))
+    def start(self, env: StreamExecutionEnvironment, name: str = "sums") -> JobClient:
+        self.clients.append(env.execute_async(name))
         return self.clients[-1]
 
-    def environment(self, interval: int = 0) -> StreamExecutionEnvironment:
-        env = StreamExecutionEnvironment(self.spark).set_parallelism(2)
+    def environment(self, interval: int = 0, parallelism: int = 2) -> StreamExecutionEnvironment:
+        env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
         env.enable_checkpointing(interval, str(self.folder / "checkpoints"))
         env.set_default_savepoint_directory(str(self.folder / "savepoints"))
         return env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
 
-    def sums(self, env: StreamExecutionEnvironment, source: Source) -> None:
+    def sums(self, env: StreamExecutionEnvironment, source: Source, function: Any = None) -> None:
         """Have running sums written into files."""
         keyed = env.from_source(source).key_by(by_key, Types.STRING())
-        keyed.process(RunningSum()).uid("sums").sink_to(FileSink(str(self.folder / "sums")))
+        keyed.process(function or RunningSum()).uid("sums").sink_to(FileSink(str(self.folder / "sums")))
 
-    def rows(self) -> Counter[str]:
-        files = (self.folder / "sums").glob("epoch=*/*.jsonl")
+    def rows(self, name: str = "sums") -> Counter[str]:
+        files = (self.folder / name).glob("epoch=*/*.jsonl")
         return Counter(row for file in files for row in file.read_text().splitlines())
+
+    def is_whole(self, source: Given) -> Callable[[], bool]:
+        """Return what is true when all that was given is committed."""
+        return lambda: sum(self.rows().values()) >= len(source.records)
 
 
 def as_rows(pairs: Iterable[tuple[Any, int]]) -> Counter[str]:
@@ -146,6 +162,29 @@ def program(spark: Any, tmp_path: Path) -> Iterator[Program]:
     yield made
     for client in made.clients:
         client.cancel().result(PATIENCE_S)
+
+
+class Negative(RunningSum):
+    """The same state under the same uid, and other code."""
+
+    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
+        for key, total in super().process_element(value, ctx):
+            yield key, -total
+
+
+class Counting(KeyedProcessFunction):
+    """Emits ``(key, how many so far)``."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[Any, int]]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield ctx.get_current_key(), self.count.value() or 0
+
+
+def counts(given: Records) -> Counter[str]:
+    return as_rows(running_sums([(key, 1) for key, _ in given]))
 
 
 class TestSavepoints:
@@ -168,6 +207,90 @@ class TestSavepoints:
         program.sums(env, source)
         again = env.execute("sums")
         assert again.get_accumulator_result("source.records_out") == 100
+        assert program.rows() == as_rows(running_sums(source.records))
+
+    def test_other_code_an_operator_more_and_one_less(self, program: Program) -> None:
+        source, watch = Given(*records(0, 60)), Watch()
+        env = program.environment().add_listener(watch)
+        stream = env.from_source(source)
+        for uid, function in [("sums", RunningSum()), ("gone", Counting())]:
+            stream.key_by(by_key).process(function).uid(uid).sink_to(FileSink(str(program.folder / uid)))
+        client = program.start(env)
+        watch.until(lambda: bool(watch.epochs))
+        savepoint = client.trigger_savepoint().result(PATIENCE_S)
+        assert client.get_job_status().result() is JobStatus.RUNNING
+        client.cancel().result(PATIENCE_S)
+        source.give(records(60, 90))
+        source.finish()
+
+        def changed(allow: bool) -> StreamExecutionEnvironment:
+            env = StreamExecutionEnvironment(program.spark).set_parallelism(2)
+            env.enable_checkpointing(0, str(program.folder / "other checkpoints"))
+            env.restore_from(savepoint, allow_non_restored_state=allow)
+            stream = env.from_source(source)
+            for uid, function in [("sums", Negative()), ("new", Counting())]:
+                sink = FileSink(str(program.folder / f"other {uid}"))
+                stream.key_by(by_key).process(function).uid(uid).sink_to(sink)
+            return env
+
+        with pytest.raises(errors.IncompatibleCheckpointError, match="has state of operator 'gone'"):
+            changed(allow=False).execute("sums")
+        changed(allow=True).execute("sums")
+        sums = running_sums(source.records)[60:]
+        assert program.rows("other sums") == as_rows((key, -total) for key, total in sums)
+        assert program.rows("other new") == counts(source.records[60:])
+
+    def test_another_parallelism_that_divides_nothing(self, program: Program) -> None:
+        """Seven key groups over four subtasks, then three: keyed and operator state are dealt out anew."""
+        source = Given(*records(0, 100))
+        env, watch = program.environment(parallelism=4).set_max_parallelism(7), Watch()
+        program.sums(env.add_listener(watch), source, Journal())
+        client = program.start(env, "state on spark")
+        watch.until(lambda: bool(watch.epochs))
+        savepoint = client.stop_with_savepoint().result(PATIENCE_S)
+        client.get_job_execution_result().result(PATIENCE_S)
+        source.give(records(100, 150))
+        source.finish()
+        env = program.environment(parallelism=3).restore_from(savepoint)
+        program.sums(env, source, Journal())
+        env.execute("state on spark")
+        assert program.rows() == as_rows(running_sums(source.records))
+        metadata, _ = load_checkpoint(str(next((program.folder / "checkpoints").glob("*/chk-*"))))
+        assert [(op.parallelism, op.max_parallelism) for op in metadata.operators] == [(3, 7)]
+        parts = journals(program.folder)
+        assert sorted(number for part in parts for number in part) == list(range(150))
+
+
+class TestCheckpointConfig:
+    @pytest.mark.parametrize("damaged", ["_metadata", "a state file"])
+    def test_back_to_the_one_before_a_damaged_one(self, program: Program, damaged: str) -> None:
+        source, watch = Given(*records(0, 20)), Watch()
+
+        def environment(fall_back: bool) -> StreamExecutionEnvironment:
+            env = program.environment()
+            storage = FileSystemCheckpointStorage(str(program.folder / "checkpoints"), 0)
+            env.enable_checkpointing(0, storage, num_retained=3)
+            env.get_checkpoint_config().enable_fall_back(fall_back)
+            program.sums(env, source)
+            return env
+
+        client = program.start(environment(fall_back=False).add_listener(watch))
+        watch.until(program.is_whole(source))
+        source.give(records(20, 40))
+        watch.until(program.is_whole(source))
+        client.cancel().result(PATIENCE_S)
+        uri = watch.checkpoints[-1].uri
+        assert uri is not None
+        names = sorted(os.listdir(uri), key=lambda name: (name == "_metadata") != (damaged == "_metadata"))
+        path = Path(uri, names[0])
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        source.give(records(40, 60))
+        source.finish()
+        with pytest.raises(errors.CorruptCheckpointError, match=path.name):
+            environment(fall_back=False).restore_from("latest").execute("sums")
+        result = environment(fall_back=True).restore_from("latest").execute("sums")
+        assert result.restarts == (0 if damaged == "_metadata" else 1)
+        assert result.get_accumulator_result("source.records_out") == 60
         assert program.rows() == as_rows(running_sums(source.records))
 
 
@@ -274,3 +397,84 @@ class TestSideBySide:
         assert [result.restarts for result in results] == [1, 0]
         for room, source in zip([program, others], sources, strict=True):
             assert room.rows() == as_rows(running_sums(source.records))
+
+    def test_a_job_that_waits_for_its_restart_can_be_cancelled(self, program: Program) -> None:
+        restarting = threading.Event()
+
+        class Restarts(JobListener):
+            def on_restart(self, attempt: int, error: errors.PyFlinkStateError) -> None:
+                restarting.set()
+
+        env = program.environment().add_listener(Restarts())
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10 * 60 * 1000))
+        program.sums(env, Given(*records(0, 10)), Failing(fatal=5))
+        client = env.execute_async("sums")
+        assert restarting.wait(PATIENCE_S)
+        client.cancel().result(10)
+        assert client.get_job_status().result() is JobStatus.CANCELED
+
+    def test_several_keyed_operators_in_one_job(self, program: Program) -> None:
+        source, watch = Given(*records(0, 40)), Watch()
+        env = program.environment().add_listener(watch)
+        sums = env.from_source(source).key_by(by_key).process(RunningSum()).uid("sums")
+        counted = sums.key_by(lambda pair: f"mod-{pair[1] % 3}").process(Counting()).uid("counts")
+        counted.set_parallelism(3).sink_to(FileSink(str(program.folder / "counts")))
+        sums.sink_to(FileSink(str(program.folder / "sums")))
+        client = program.start(env)
+        watch.until(lambda: bool(watch.checkpoints))
+        pids = client.slot_pids()
+        assert Counter(slot.operator_id for slot in pids) == {"sums": 2, "counts": 3}
+        os.kill(pids[SlotId("counts", 1)], signal.SIGKILL)
+        source.give(records(40, 90))
+        source.finish()
+        assert client.get_job_execution_result().result(PATIENCE_S).restarts == 1
+        totals = running_sums(source.records)
+        assert program.rows() == as_rows(totals)
+        mods = running_sums([(f"mod-{total % 3}", 1) for _, total in totals])
+        assert program.rows("counts") == as_rows(mods)
+
+
+class Talks(RunningSum):
+    """Prints, logs, and counts what it sees."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        group = runtime_context.get_metrics_group().add_group("numbers")
+        self.even = group.counter("even")
+        self.sizes = group.distribution("sizes")
+
+    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
+        if value[1] % 2 == 0:
+            self.even.inc()
+        self.sizes.update(value[1])
+        if value[1] == 7:
+            print("seven is here")
+            logging.getLogger("shop").warning("seven of %d", 20)
+        yield from super().process_element(value, ctx)
+
+
+class TestWhatAJobTells:
+    def test_prints_logs_and_metrics(self, program: Program, caplog: pytest.LogCaptureFixture) -> None:
+        env = program.environment()
+        source = env.from_collection(records(0, 20), records_per_epoch=10)
+        source.key_by(by_key).process(Talks()).name("talks").uid("sums").print()
+        with caplog.at_level(logging.INFO, "pyflinkstate.slots"):
+            result = env.execute("sums")
+        told = [record for record in caplog.records if record.name == "pyflinkstate.slots"]
+        lines = [(record.levelno, record.getMessage().partition(": ")[2]) for record in told]
+        assert (logging.INFO, "seven is here") in lines
+        assert (logging.WARNING, "shop: seven of 20") in lines
+        assert all(record.getMessage().startswith("sums[") for record in told)
+        assert result.metrics["talks.numbers.even"].count == 10
+        sizes = result.metrics["talks.numbers.sizes"]
+        assert (sizes.count, sizes.total, sizes.minimum, sizes.maximum) == (20, 190, 0, 19)
+
+    def test_a_slot_that_needs_more_memory_than_it_may_have(self, program: Program) -> None:
+        env = program.environment().set_slot_memory_limit(1024**2)
+        program.sums(env, Given(*records(0, 10)))
+        client = program.start(env)
+        with pytest.raises(errors.SlotMemoryError, match="its limit is 1 MiB") as caught:
+            client.get_job_execution_result().result(PATIENCE_S)
+        assert "set_slot_memory_limit" in str(caught.value)
+        assert not program.rows()
+        assert client.get_job_status().result() is JobStatus.FAILED

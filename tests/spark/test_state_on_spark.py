@@ -13,17 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from operators import Journal, running_sums
+from operators import Journal, RunningSum, running_sums
 from processes import slot_pids
 
 from pyflinkstate import (
     Duration,
     EpochStats,
     FileSink,
+    HashMapStateBackend,
     JobListener,
     KeyedProcessFunction,
+    MapStateDescriptor,
     RestartStrategies,
+    StateTtlConfig,
     StreamExecutionEnvironment,
+    Time,
     TimestampAssigner,
     TumblingEventTimeWindows,
     Types,
@@ -97,6 +101,42 @@ def test_operator_state_is_exactly_once_over_a_failure_a_kill_and_rescaling(
     parts = journals(tmp_path)
     assert len(parts) == 3
     assert sorted(number for part in parts for number in part) == [number for _, number in RECORDS]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [HashMapStateBackend(async_snapshots=False), HashMapStateBackend(snapshot_compression="lz4")],
+    ids=["synchronous", "lz4"],
+)
+def test_other_state_backends(spark: Any, tmp_path: Path, backend: HashMapStateBackend) -> None:
+    env = environment(spark, tmp_path, 2).set_state_backend(backend).add_listener(KillsASlot(3))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
+    run(env, tmp_path, RunningSum())
+    assert rows(tmp_path) == EXPECTED
+
+
+class Expiring(KeyedProcessFunction):
+    """Sums in a map whose entries live for a while."""
+
+    def __init__(self, ttl: Time) -> None:
+        self.ttl = ttl
+
+    def open(self, runtime_context: Any) -> None:
+        descriptor = MapStateDescriptor("sums", Types.STRING(), Types.LONG())
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(self.ttl).cleanup_full_snapshot().build())
+        self.sums = runtime_context.get_map_state(descriptor)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        total = (self.sums.get("sum") or 0) + value[1]
+        self.sums.put("sum", total)
+        yield ctx.get_current_key(), total
+
+
+def test_state_with_time_to_live_is_restored(spark: Any, tmp_path: Path) -> None:
+    env = environment(spark, tmp_path, 2).add_listener(KillsASlot(3))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
+    run(env, tmp_path, Expiring(Time.days(1)))
+    assert rows(tmp_path) == EXPECTED
 
 
 # --- live state ------------------------------------------------------------------------------------

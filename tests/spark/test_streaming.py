@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from pyflinkstate import (
     JobClient,
     JobExecutionResult,
     JobListener,
+    JobStatus,
     KeyedProcessFunction,
     RestartStrategies,
     RuntimeContext,
@@ -67,8 +69,8 @@ class JsonFolder:
             self.records += records
         self._files += files
 
-    def stream(self, spark: Any) -> Any:
-        reader = spark.readStream.schema("key string, n long").option("maxFilesPerTrigger", 1)
+    def stream(self, spark: Any, files_per_batch: int = 1) -> Any:
+        reader = spark.readStream.schema("key string, n long").option("maxFilesPerTrigger", files_per_batch)
         return reader.json(str(self.path))
 
 
@@ -99,6 +101,7 @@ class Streaming:
         tolerable: int = 0,
         num_retained: int = 1,
         location: Path | None = None,
+        files_per_batch: int = 1,
         trigger: dict[str, Any] = AVAILABLE_NOW,
     ) -> StreamExecutionEnvironment:
         """Return an environment that is ready to be executed."""
@@ -116,7 +119,7 @@ class Streaming:
         if restore is not None:
             env.restore_from(restore)
         where = None if location is None else str(location)
-        stream = self.input.stream(self.spark)
+        stream = self.input.stream(self.spark, files_per_batch)
         source = env.from_streaming(stream, checkpoint_location=where, trigger=trigger)
         sums = (
             source.map(as_pair).key_by(by_key, Types.STRING()).process(function or RunningSum()).uid("sums")
@@ -134,6 +137,10 @@ class Streaming:
     def expected(self) -> Counter[str]:
         return Counter(f'["{key}",{total}]' for key, total in running_sums(self.input.records))
 
+    def folders(self) -> list[Path]:
+        """Return the checkpoints, the oldest first."""
+        return sorted(self.checkpoints.glob("*/chk-*"), key=lambda path: int(path.name[4:]))
+
     def log(self, *names: str, batch: int) -> list[Path]:
         """Return the files of a batch in Spark's logs (``offsets``, ``commits``, ``sources/0``)."""
         logs = [self.checkpoints / "spark-sums" / name for name in names]
@@ -145,6 +152,12 @@ class Streaming:
             assert files
             for file in files:
                 file.unlink()
+
+    def fails_and_writes_nothing(self, expected: type[Exception], match: str, **settings: Any) -> None:
+        before = self.rows(), [path.name for path in self.folders()]
+        with pytest.raises(expected, match=match):
+            self.run(**settings)
+        assert (self.rows(), [path.name for path in self.folders()]) == before
 
 
 @pytest.fixture
@@ -205,6 +218,15 @@ class TestRestarts:
         streaming.run()
         assert streaming.rows() == streaming.expected()
 
+    def test_m_is_newer_by_one(self, streaming: Streaming) -> None:
+        """By its number alone the batch looks like the newest one; there is more in it now."""
+        streaming.input.add(2)
+        streaming.run(num_retained=10)
+        streaming.forget("offsets", "commits", "sources/0", batches=range(1, 2))
+        streaming.input.add()
+        streaming.run(files_per_batch=2)
+        assert streaming.rows() == streaming.expected()
+
     def test_a_savepoint_is_restored_into_another_checkpoint_directory(
         self, streaming: Streaming, tmp_path: Path
     ) -> None:
@@ -219,6 +241,40 @@ class TestRestarts:
         streaming.checkpoints = tmp_path / "elsewhere"
         streaming.input.add()
         streaming.run(restore=requests[0].result(0), location=location)
+        assert streaming.rows() == streaming.expected()
+
+    def test_a_savepoint_that_covers_more_than_the_newest_checkpoint(
+        self, streaming: Streaming, tmp_path: Path
+    ) -> None:
+        streaming.input.add(2)
+        requests: list[Any] = []
+        stop = Recorder({2: lambda: requests.append(clients[0].stop_with_savepoint())})
+        env = streaming.start(listener=stop, trigger=OFTEN, num_retained=3)
+        env.set_default_savepoint_directory(str(tmp_path / "savepoints"))
+        clients = [env.execute_async("sums")]
+        clients[0].get_job_execution_result().result(PATIENCE_S)
+        savepoint = requests[0].result(0)
+        for folder in streaming.folders()[1:]:
+            shutil.rmtree(folder)
+        streaming.input.add()
+        match = r"batch 2, and .* are of batches 0: .* restore_from\(\) that"
+        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
+        streaming.run(restore=savepoint)
+        assert streaming.rows() == streaming.expected()
+        streaming.input.add()
+        match = "goes on with batch 3, and the retained checkpoints are of batches 1"
+        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match, restore=savepoint)
+
+    def test_latest_is_asked_for_and_there_is_none(self, streaming: Streaming) -> None:
+        with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
+            streaming.run(restore="latest")
+
+    def test_a_job_that_could_not_be_started_can_be_started_again(self, streaming: Streaming) -> None:
+        streaming.input.add(2)
+        env = streaming.start(restore="latest")
+        with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
+            env.execute("sums")
+        env.restore_from(None).execute("sums")
         assert streaming.rows() == streaming.expected()
 
     def test_checkpoints_on_s3_need_a_location_for_spark(self, streaming: Streaming) -> None:
@@ -265,6 +321,29 @@ class Raises(RunningSum):
         if value[0] == "only-in-1":
             raise LookupError(f"cannot stand {value[0]}")
         yield from super().process_element(value, ctx)
+
+
+class Chimes(KeyedProcessFunction):
+    """Emits nothing when a record comes, and three times when a timer says so."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.left = runtime_context.get_state(ValueStateDescriptor("left", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        if self.left.value() is None:
+            self.left.update(3)
+            self.set_timer(ctx)
+
+    def set_timer(self, ctx: KeyedProcessFunction.Context) -> None:
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 1)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        left = (self.left.value() or 0) - 1
+        self.left.update(left)
+        if left:
+            self.set_timer(ctx)
+        yield ctx.get_current_key(), left
 
 
 class WaitsToRing(KeyedProcessFunction):
@@ -352,6 +431,15 @@ class TestFailures:
 
 
 class TestIdleTimers:
+    def test_they_fire_though_no_more_data_comes(self, streaming: Streaming, spark: Any) -> None:
+        streaming.input.add(1)
+        keys = {key for key, _ in streaming.input.records}
+        chimes = Counter(f'["{key}",{left}]' for key in keys for left in range(3))
+        notes = Notes(spark, until=lambda: streaming.rows() == chimes)
+        result = streaming.run(listener=notes, function=Chimes(), trigger=OFTEN)
+        assert result.epochs > 2, "a batch, and what the timers gave without one"
+        assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
+
     def test_restored_ones_fire_though_no_data_comes(
         self, streaming: Streaming, spark: Any, tmp_path: Path
     ) -> None:
@@ -367,3 +455,13 @@ class TestIdleTimers:
         result = streaming.run(listener=notes, function=WaitsToRing(signal_file), trigger=OFTEN)
         assert streaming.rows() == rung
         assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
+
+    def test_the_job_can_be_cancelled(self, streaming: Streaming, spark: Any) -> None:
+        streaming.input.add(1)
+        notes = Notes(spark)
+        env = streaming.start(listener=notes, trigger=OFTEN)
+        client = env.execute_async("sums")
+        client.cancel().result(PATIENCE_S)
+        assert client.get_job_status().result() is JobStatus.CANCELED
+        with pytest.raises(errors.JobCancelledError):
+            client.get_job_execution_result().result(0)

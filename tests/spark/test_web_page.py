@@ -90,6 +90,20 @@ def test_a_page_that_is_asked_for_after_the_journal_is_there_shows_earlier_jobs(
     env.close()
 
 
+def test_the_journal_is_left_out_even_if_that_is_said_after_the_page_is_there(
+    spark: Any, tmp_path: Path
+) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(spark=spark).set_parallelism(1)
+    env.enable_checkpointing(0, str(tmp_path)).enable_web_page().set_journal(False)
+    env.from_collection([1]).print()
+    job_id = env.execute().job_id
+    address = env.get_web_page_address()
+    assert address is not None
+    assert json.loads(ask(address, f"api/jobs/{job_id}"))["status"] == "FINISHED"
+    assert list(tmp_path.glob("*/journal")) == []
+    env.close()
+
+
 def test_without_being_asked_for_there_is_no_page_and_no_journal(spark: Any, tmp_path: Path) -> None:
     env = StreamExecutionEnvironment.get_execution_environment(spark=spark).set_parallelism(1)
     env.enable_checkpointing(0, str(tmp_path))
