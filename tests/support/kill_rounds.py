@@ -218,10 +218,12 @@ class Program:
     def last_words(self) -> str:
         """Return the last line on standard error that begins with the name of an error.
 
-        It is not that of a Python worker of Spark, which may have written to a driver that was ending.
+        It is not that of a Python worker of Spark, which may have written to a driver that was ending, nor
+        that of a thread of Spark's that was left behind.
         """
         lines = ["", *self.stderr.read_text(errors="replace").splitlines()]
         told = [line for before, line in pairwise(lines) if ERROR.match(line) and WORKER not in before]
+        told = [line for line in told if not line.startswith('Exception in thread "')]
         return told[-1] if told else "nothing"
 
 
