@@ -359,9 +359,8 @@ class Simulation:
 
         Somebody went back, which deleted or set aside the whole ones.
         """
-        return bool(self.witness.completed()) and not any(
-            map(self.witness.is_whole, self.witness.completed())
-        )
+        completed = self.witness.completed()
+        return bool(completed) and not any(map(self.witness.is_whole, completed))
 
     def _plan_interventions(self, job: Job) -> None:
         """Savepoints, cancellations and bad records, some time from now."""

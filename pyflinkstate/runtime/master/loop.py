@@ -117,11 +117,9 @@ class Inbox:
         """Return whether nothing more is to come in a phase but what is in the mailbox."""
         if phase in (Phase.DRAINING, Phase.COMMITTING):
             return not self._actions.has_pending()
-        return (
-            not self._machine.flight.is_busy
-            if phase is Phase.STOPPING
-            else phase not in (Phase.RESTORING, Phase.RUNNING)
-        )
+        if phase is Phase.STOPPING:
+            return not self._machine.flight.is_busy
+        return phase not in (Phase.RESTORING, Phase.RUNNING)
 
     def _receive(self, timeout_s: float) -> None:
         """Look whether all is well, and wait for a message."""

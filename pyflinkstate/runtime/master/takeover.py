@@ -64,11 +64,9 @@ class Takeover:
                 f"when this driver began, and is gone: another driver has ended the job, or goes on from an "
                 f"older checkpoint. Find out what that driver did before you start the program again"
             )
-        return (
-            restore
-            if metadata.checkpoint_id <= restore.metadata.checkpoint_id
-            else RestorePoint(metadata, self.files.uri_of(metadata.checkpoint_id), True)
-        )
+        if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
+            return restore
+        return RestorePoint(metadata, self.files.uri_of(metadata.checkpoint_id), True)
 
     def _find_checkpoints(self, restore: RestorePoint) -> None:
         """Find the existing checkpoints.

@@ -140,11 +140,9 @@ class Assigner:
     @property
     def id(self) -> str:
         """Its id in checkpoints, which stays if a source with a uid changes its place in the program."""
-        return (
-            self.place
-            if self.source is None or self.source.uid is None
-            else self._of_source + self.source.uid
-        )
+        if self.source is None or self.source.uid is None:
+            return self.place
+        return self._of_source + self.source.uid
 
     @property
     def place(self) -> str:

@@ -189,11 +189,9 @@ class Monitoring:
         monitor, directory = self._started(), self.settings.checkpoints.checkpoint_directory()
         if monitor is None:
             return None
-        return (
-            monitor.observe(None)
-            if directory is None or not self.settings.keeps_journal
-            else monitor.observe(directory.checkpoint_path)
-        )
+        if directory is None or not self.settings.keeps_journal:
+            return monitor.observe(None)
+        return monitor.observe(directory.checkpoint_path)
 
     def attach(self, observer: JobObserver | None, job: Job) -> None:
         """Let the page steer the job of an observer."""
@@ -352,11 +350,9 @@ class Jobs:
             ConfigurationError: the schema is not valid.
         """
         wanted = row_schema.schema_of(schema)
-        return (
-            node
-            if wanted is None
-            else ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
-        )
+        if wanted is None:
+            return node
+        return ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
 
     def _dataframe(self, rows: RDD[Any], schema: Any) -> DataFrame:
         """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""

@@ -354,11 +354,9 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
         """Put every ``size`` records of a key into a window; one begins every ``slide`` records, if given."""
-        return (
-            WindowedStream(self, CountTumblingWindowAssigner(size))
-            if slide == 0
-            else WindowedStream(self, CountSlidingWindowAssigner(size, slide))
-        )
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner(size))
+        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
 
     def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         check_callable(kind, func)

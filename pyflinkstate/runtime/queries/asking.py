@@ -244,11 +244,9 @@ class StateQuestion:
 
     def subtasks(self, operator: SettledOperator) -> list[int]:
         """Return the subtasks whose state the question is about."""
-        return (
-            list(range(operator.parallelism))
-            if self.keys is None
-            else sorted({_owner(operator, group) for group in self.keys})
-        )
+        if self.keys is None:
+            return list(range(operator.parallelism))
+        return sorted({_owner(operator, group) for group in self.keys})
 
 
 def _owner(operator: SettledOperator, key_group: int) -> int:

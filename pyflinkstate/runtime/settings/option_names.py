@@ -189,11 +189,9 @@ def why_without_effect(key: str, used: Collection[str]) -> str | None:
     >>> why_without_effect("threshold", [])
     """
     if key in FLINK_OPTIONS:
-        return (
-            "Spark starts the Python workers"
-            if key.startswith("python.")
-            else "this option is recognised but has no effect here"
-        )
+        if key.startswith("python."):
+            return "Spark starts the Python workers"
+        return "this option is recognised but has no effect here"
     if key.startswith(_CLUSTER):
         return "it is about a cluster of Flink's"
     return "state is kept in memory here" if key.startswith(_OTHER_BACKENDS) else _unknown(key, used)

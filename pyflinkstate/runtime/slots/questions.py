@@ -161,11 +161,9 @@ def freeze(backend: HeapKeyedStateBackend, ask: AskState) -> FrozenState:
 
 
 def _snapshots(table: StateTable, ask: AskState) -> list[tuple[StateMapSnapshot, tuple[Key, ...] | None]]:
-    return (
-        [(state_map.snapshot(), None) for state_map in table.maps]
-        if ask.keys is None
-        else [(table.map_of(key_group).snapshot(), keys) for key_group, keys in ask.keys.items()]
-    )
+    if ask.keys is None:
+        return [(state_map.snapshot(), None) for state_map in table.maps]
+    return [(table.map_of(key_group).snapshot(), keys) for key_group, keys in ask.keys.items()]
 
 
 def _checked(table: StateTable, namespace: tuple[Namespace, ...]) -> tuple[Namespace, ...]:

@@ -200,11 +200,9 @@ class SlotService:
             return self._stale(begin, f"it processes epoch {self._epoch.epoch}")
         if self._epoch is not None:
             return EpochRefused(SlotBusyError(f"slot {self._slot}: another task is feeding it"))
-        return (
-            self._stale(begin, f"it is at version {self._version}", self._version == begin.epoch)
-            if self._version != begin.epoch - 1
-            else None
-        )
+        if self._version != begin.epoch - 1:
+            return self._stale(begin, f"it is at version {self._version}", self._version == begin.epoch)
+        return None
 
     def _stale(self, begin: BeginEpoch, reason: str, is_applied: bool = False) -> EpochRefused:
         return EpochRefused(

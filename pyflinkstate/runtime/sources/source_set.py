@@ -307,11 +307,9 @@ class SeededSource(Source):
 
     def latest_offset(self, start: JsonObject, whole: bool) -> Available:
         """See :class:`Source`."""
-        return (
-            Available(_without_mark(start), is_full=True)
-            if UNREAD in start
-            else self._rest.latest_offset(start, whole)
-        )
+        if UNREAD in start:
+            return Available(_without_mark(start), is_full=True)
+        return self._rest.latest_offset(start, whole)
 
     def plan(self, start: JsonObject, end: JsonObject) -> Epoch:
         """See :class:`Source`."""

@@ -154,11 +154,9 @@ class SparkRunner(EpochRunner):
             return None
         if (error := self._application.gone(self._description)) is not None:
             return error
-        return (
-            None
-            if self._thread.is_alive()
-            else SparkJobError(f"{self._description}: the thread that ran it ended without a result")
-        )
+        if self._thread.is_alive():
+            return None
+        return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
 
     def gone(self) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`: the JVM has ended, or the context was stopped."""

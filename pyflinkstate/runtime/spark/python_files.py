@@ -55,11 +55,9 @@ class WorkerPaths:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that a worker for these paths has; they are empty if there are no paths."""
-        return (
-            {}
-            if self == WorkerPaths()
-            else {"PYFLINKSTATE_FILES": hashlib.sha256(repr(self).encode()).hexdigest()}
-        )
+        if self == WorkerPaths():
+            return {}
+        return {"PYFLINKSTATE_FILES": hashlib.sha256(repr(self).encode()).hexdigest()}
 
     @contextmanager
     def entered(self) -> Iterator[None]:

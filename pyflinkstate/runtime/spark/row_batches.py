@@ -163,11 +163,9 @@ def as_milliseconds(value: Any) -> Any:
     """Return a moment or a day in milliseconds since 1970; what is neither, such as a number, as it is."""
     if isinstance(value, datetime.datetime):
         return math.floor(value.replace(microsecond=0).timestamp()) * 1000 + value.microsecond // 1000
-    return (
-        as_milliseconds(datetime.datetime.combine(value, datetime.time()))
-        if isinstance(value, datetime.date)
-        else value
-    )
+    if isinstance(value, datetime.date):
+        return as_milliseconds(datetime.datetime.combine(value, datetime.time()))
+    return value
 
 
 def _milliseconds(column: pa.Array) -> list[int] | None:

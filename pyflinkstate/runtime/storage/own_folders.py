@@ -196,11 +196,9 @@ class ForeignFileError(OSError):
 
 def below(file_system: fs.FileSystem, root: str) -> fs.FileSystem:
     """Return a file system that follows no links below ``root`` if it is the local one; others have none."""
-    return (
-        fs.PyFileSystem(OwnFolders(root.rstrip("/")))
-        if isinstance(file_system, fs.LocalFileSystem)
-        else file_system
-    )
+    if isinstance(file_system, fs.LocalFileSystem):
+        return fs.PyFileSystem(OwnFolders(root.rstrip("/")))
+    return file_system
 
 
 def is_local(file_system: fs.FileSystem) -> bool:

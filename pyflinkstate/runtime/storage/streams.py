@@ -233,11 +233,9 @@ class CheckpointFolder:
 
     def describe(self, handle: StreamStateHandle) -> str:
         """Return the path, for messages."""
-        return (
-            f"{self.folder}/{METADATA}"
-            if isinstance(handle, ByteStreamStateHandle)
-            else self._path_of(handle.path)
-        )
+        if isinstance(handle, ByteStreamStateHandle):
+            return f"{self.folder}/{METADATA}"
+        return self._path_of(handle.path)
 
 
 class FsCheckpointStateOutputStream:

@@ -242,11 +242,9 @@ class Chain:
         With ``number``, only the first ``number`` operators process records.
         """
         steps = [*zip(self._opened[:number], self._links[:number], strict=True)]
-        return (
-            _nested(steps, records)
-            if len(steps) <= MAX_NESTED
-            else _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
-        )
+        if len(steps) <= MAX_NESTED:
+            return _nested(steps, records)
+        return _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
 
     def close(self) -> None:
         """Close the functions that were opened, in order. An error that it raises is ready to be reported."""

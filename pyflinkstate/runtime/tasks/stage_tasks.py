@@ -50,11 +50,9 @@ class StageTask:
 
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
-        return (
-            _untimed(running.run(), running.chain, self.stage_id, cutter)
-            if self.chain.event_time is None
-            else _timed(running.run_timed(), running, self.stage_id, cutter)
-        )
+        if self.chain.event_time is None:
+            return _untimed(running.run(), running.chain, self.stage_id, cutter)
+        return _timed(running.run_timed(), running, self.stage_id, cutter)
 
 
 def _has_side_outputs(task: ChainTask) -> bool:

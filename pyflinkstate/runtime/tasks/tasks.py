@@ -258,11 +258,9 @@ class ChainTask:
 
     def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
-        return (
-            BatchedRecords(stream)
-            if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]
-            else self._single(stream)
-        )
+        if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]:
+            return BatchedRecords(stream)
+        return self._single(stream)
 
 
 @attrs.frozen

@@ -88,11 +88,9 @@ class ColumnBatch(Sequence[Record]):
     def __getitem__(self, index: int | slice) -> Record:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            return (
-                self.part(start, max(0, stop - start))
-                if step == 1
-                else self.take(np.arange(start, stop, step))
-            )
+            if step == 1:
+                return self.part(start, max(0, stop - start))
+            return self.take(np.arange(start, stop, step))
         return self.part(range(len(self))[index], 1).rows()[0]
 
     def __iter__(self) -> Iterator[Record]:
@@ -312,11 +310,9 @@ def rough_size(value: Any, depth: int = 0) -> int:
         return 8
     if kind is tuple or kind is list:
         return _size_of_items(value, len(value), depth)
-    return (
-        _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
-        if isinstance(value, dict)
-        else _size_of_object(value, depth)
-    )
+    if isinstance(value, dict):
+        return _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
+    return _size_of_object(value, depth)
 
 
 def _size_of_items(items: Iterable[object], number: int, depth: int) -> int:
@@ -332,11 +328,9 @@ def _size_of_object(value: Record, depth: int) -> int:
     if type(size) is int:
         return size
     slots = getattr(type(value), "__slots__", ())
-    return (
-        sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
-        if slots and not isinstance(slots, str)
-        else sys.getsizeof(value)
-    )
+    if slots and not isinstance(slots, str):
+        return sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
+    return sys.getsizeof(value)
 
 
 class FrameCutter:

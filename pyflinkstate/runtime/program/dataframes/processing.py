@@ -281,11 +281,9 @@ def process(
     for tag, schema in side_outputs.items():
         side = [stream.get_side_output(tag) for stream in made]
         outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
-    return (
-        env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
-        if base is None
-        else _streaming(env, df, outputs, options, base)
-    )
+    if base is None:
+        return env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
+    return _streaming(env, df, outputs, options, base)
 
 
 def _streaming(
