@@ -29,6 +29,7 @@ ORDER = [
     "datastream",
     "common",
     "metrics",
+    "connectors",
     "runtime",
     "backends",
     "api",

@@ -17,6 +17,7 @@ from pyflinkstate.testing.harnesses import (
     harness_of,
 )
 from pyflinkstate.testing.operator_harness import OperatorHarness, OperatorSnapshot, SnapshotPart, split
+from pyflinkstate.testing.sinks import SinkContractError, check_sink
 
 __all__ = [
     "MAX_WATERMARK",
@@ -29,10 +30,12 @@ __all__ = [
     "OneInputOperatorHarness",
     "OperatorHarness",
     "OperatorSnapshot",
+    "SinkContractError",
     "SnapshotPart",
     "StreamRecord",
     "TwoInputOperatorHarness",
     "Watermark",
+    "check_sink",
     "harness_of",
     "split",
 ]

@@ -62,7 +62,7 @@ from pyflinkstate.runtime.master.observe import outline
 from pyflinkstate.runtime.master.planner import Input, Step
 from pyflinkstate.runtime.master.takeover import Takeover
 from pyflinkstate.runtime.plan import JobPlan, SinkNode
-from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, errors_of_sink, open_sink
+from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, StagedSink, errors_of_sink, open_sink
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import TaskLink
@@ -76,10 +76,18 @@ class JobSinks:
         sinks: the sinks, in the order of the plan.
         job_id: the id of the job, which they are told.
         check_run: raises ``JobSupersededError`` if another driver has taken the job over.
+        directory: the checkpoint directory, below which sinks may stage what they write; None without one.
     """
 
-    def __init__(self, sinks: Sequence[SinkNode], job_id: str, check_run: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        sinks: Sequence[SinkNode],
+        job_id: str,
+        check_run: Callable[[], None],
+        directory: str | None = None,
+    ) -> None:
         self._sinks = sinks
+        self._directory = directory
         self._job_id = job_id
         self._check_run = check_run
         self._opened: set[SinkNode] = set()
@@ -97,6 +105,8 @@ class JobSinks:
         for sink in self._sinks:
             self._check_run()
             if sink not in self._opened or isinstance(sink.sink, RunAwareSink):
+                if isinstance(sink.sink, StagedSink) and self._directory is not None:
+                    sink.sink.stage_below(self._directory)
                 with errors_of_sink(sink.name, "open"):
                     open_sink(sink.sink, self._job_id, line, restored)
                 self._opened.add(sink)
@@ -282,7 +292,9 @@ class Actions:
                 self.plan, settings.checkpoints, files, self.slots, self.reporter, clock, restore
             )
             self.takeover = Takeover(files, self.checkpoints)
-        self.sinks = JobSinks(self.plan.sinks, job_id, self._check_run)
+        self.sinks = JobSinks(
+            self.plan.sinks, job_id, self._check_run, None if storage is None else storage.uri
+        )
         #: Where planned epochs are written down, if a sink relies on their numbers.
         self._plans = self.takeover.files if self.takeover and self.sinks.rely_on_numbers else None
         self.input = Input(

@@ -16,6 +16,8 @@ from pyflinkstate.runtime.sinks.sinks import (
     errors_of_sink,
     open_sink,
 )
+from pyflinkstate.runtime.sinks.staged_files import OpenFolder, StagedFile, StagedFilesSink
+from pyflinkstate.runtime.sinks.staged_sinks import StagedSink, TransactionalSink
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,
@@ -29,6 +31,7 @@ __all__ = [
     "FileSink",
     "ForeachEpochSink",
     "KeptRddSink",
+    "OpenFolder",
     "OutputFileConfig",
     "PrintSink",
     "RddSink",
@@ -39,6 +42,10 @@ __all__ = [
     "RunAwareSink",
     "Sink",
     "SinkWriter",
+    "StagedFile",
+    "StagedFilesSink",
+    "StagedSink",
+    "TransactionalSink",
     "check_sinks",
     "errors_of_sink",
     "open_sink",

@@ -110,7 +110,7 @@ class _CsvEncoder(_Encoder):
         self._stream.write(text.getvalue().encode())
 
 
-class _ParquetEncoder(_Encoder):
+class ParquetEncoder(_Encoder):
     """Writes Parquet; without a schema the first records of a file determine its columns."""
 
     def __init__(self, stream: ArrowObject, columns: Columns) -> None:
@@ -232,7 +232,7 @@ _ENCODERS: dict[str, tuple[str, Callable[[ArrowObject, Columns], _Encoder]]] = {
     "json": (".jsonl", lambda stream, columns: _LineEncoder(stream, columns, _encode_json)),
     "text": (".txt", lambda stream, columns: _LineEncoder(stream, columns, str)),
     "csv": (".csv", _CsvEncoder),
-    "parquet": (".parquet", _ParquetEncoder),
+    "parquet": (".parquet", ParquetEncoder),
 }
 
 
@@ -273,7 +273,7 @@ class FileWriter:
         """Return the first record that cannot be written, or the whole batch if each record alone could."""
         for record in batch:
             try:
-                if isinstance(encoder, _ParquetEncoder):
+                if isinstance(encoder, ParquetEncoder):
                     encoder.table([record])
                 else:
                     _ENCODERS[self.format][1](io.BytesIO(), encoder.columns).write([record])

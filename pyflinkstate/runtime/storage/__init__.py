@@ -12,6 +12,7 @@ from pyflinkstate.runtime.storage.own_folders import (
     read_note,
     reason_of,
     temporary_folder,
+    write_whole,
 )
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
 from pyflinkstate.runtime.storage.streams import (
@@ -73,4 +74,5 @@ __all__ = [
     "reason_of",
     "run_id_after",
     "temporary_folder",
+    "write_whole",
 ]

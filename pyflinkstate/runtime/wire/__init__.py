@@ -66,7 +66,14 @@ from pyflinkstate.runtime.wire.metrics import (
     added_up,
     side_output_count,
 )
-from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
+from pyflinkstate.runtime.wire.pickling import (
+    ShippedFunction,
+    dumps,
+    dumps_by_value,
+    loads,
+    pickled,
+    unshipped,
+)
 from pyflinkstate.runtime.wire.time import (
     LOOK_EVERY_S,
     ChannelEvent,
@@ -159,6 +166,7 @@ __all__ = [
     "added_up",
     "connect",
     "decode_values",
+    "dumps",
     "dumps_by_value",
     "encoded_frames",
     "failures_of",

@@ -1,0 +1,308 @@
+"""Sinks whose target takes an epoch's output in one step, together with the number of the epoch.
+
+A database, a topic or a table of files must not show an epoch before the checkpoint that covers it, and what
+it has shown it cannot take back. So the output is *staged* while the epoch runs, and a note of what is
+staged is durable before the checkpoint completes. The commit *publishes* it: in one transaction of the
+target, output and *marker*, the number of the epoch, change together. After a failure the marker says which
+epochs are there, and the notes have those that are missing.
+
+A marker belongs to one sink of one job. It also names the run of the job that has it. So the transaction of
+an older driver fails, if that does not know yet that a newer one has begun.
+
+There are two kinds. Tasks stage records, which the driver writes into the target
+(:class:`TransactionalSink`), or files of the target itself, which the driver adds to it
+(:class:`StagedFilesSink`).
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api import Record, Reported
+from pyflinkstate.errors import ConfigurationError, JobSupersededError, SinkError
+from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
+from pyflinkstate.runtime.sinks.sinks import SinkWriter
+from pyflinkstate.runtime.sinks.staging import Note, StagingArea
+from pyflinkstate.runtime.storage import AnyPath, RunHistory, absolute, child_uri, newest_run
+from pyflinkstate.runtime.wire import decode_values, frames_of
+
+_LENGTH = struct.Struct(">Q")
+#: As many epochs without output may wait for one that has some, to be published with it.
+MOST_EMPTY_EPOCHS = 100
+
+
+class StagedSink(ABC):
+    """A sink that publishes what its tasks have staged; see the top of the file.
+
+    A subclass says how tasks stage the records of an epoch (``writer``), what is in the target
+    (``committed_epoch``) and how it gets there (``publish``). Readers see each record once, whatever is
+    killed when: ``pyflinkstate.testing.check_sink`` tries it.
+
+    What is published is not taken back. A job that goes back behind it ends with ``SinkError``, unless the
+    subclass overrides ``take_back``.
+
+    Args:
+        name: the name of the sink in its markers and folders. Two sinks of a job need two names. A job that
+            changes the name publishes again what it runs again.
+        staging: a path or URI that driver and executors reach, where notes and staged files are. Default: a
+            folder of the job in its checkpoint directory.
+
+    Attributes:
+        job_id: the id of the job, once it is open.
+        run: the run of the job that has the sink, once it is open.
+    """
+
+    def __init__(self, name: str, staging: AnyPath | None = None) -> None:
+        if not name or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+            raise ConfigurationError(f"sink: a name has letters, digits, '-', '_' and '.', not {name!r}")
+        self.name = name
+        self.job_id = ""
+        self.run = ""
+        self._staging = None if staging is None else absolute(staging)
+        self._below: str | None = None
+        self._area: StagingArea | None = None
+        self._committed = 0
+
+    # --- what a subclass does -----------------------------------------------------------------------
+
+    @abstractmethod
+    def writer(self, epoch: int) -> SinkWriter:
+        """Return what stages the records of an epoch in the tasks, and yields JSON values for ``publish``."""
+
+    @abstractmethod
+    def committed_epoch(self) -> int | None:
+        """Return the epoch of the marker, or None if there is no marker of this job and sink.
+
+        From then on the marker belongs to ``self.run``: ``publish`` of an older run must fail.
+
+        Raises:
+            JobSupersededError: a newer run has it. :meth:`check_run` raises it.
+        """
+
+    @abstractmethod
+    def publish(self, epoch: int, staged: list[Reported]) -> None:
+        """Add what is staged for an epoch to the target, and set the marker to it, in one step.
+
+        Args:
+            epoch: the number of the epoch; greater than that of the marker, if there is one.
+            staged: what the writers of one run of each task have yielded; empty to set the marker alone.
+
+        Raises:
+            JobSupersededError: the marker belongs to a newer run.
+        """
+
+    def take_back(self, epoch: int) -> None:
+        """Take later epochs out of the target, and set the marker to ``epoch``, in one step.
+
+        Raises:
+            SinkError: the target cannot do that.
+        """
+        raise SinkError(
+            f"sink {self.name!r}: the job goes back to epoch {epoch}, and its output up to epoch "
+            f"{self._committed} is published and cannot be taken back. Restore the newest checkpoint; or "
+            f"remove from the target what came after epoch {epoch}, and give the sink another name",
+            sink=self.name,
+            epoch=epoch,
+        )
+
+    def check_run(self, found: str) -> None:
+        """Raise ``JobSupersededError`` if the run in a marker is newer than that of this sink."""
+        if newest_run([found, self.run]) != self.run:
+            raise JobSupersededError(
+                f"sink {self.name!r}: run {found} of job {self.job_id} has taken over from run {self.run}, "
+                f"which publishes nothing any more",
+                sink=self.name,
+                run=self.run,
+            )
+
+    # --- Sink ------------------------------------------------------------------------------------------
+
+    def stage_below(self, directory: str) -> None:
+        """Stage in a folder below ``directory`` unless the sink was given one."""
+        self._below = directory
+
+    def open(self, job_id: str, restored_epoch: int | None) -> None:
+        """Open the sink if the job's runs are not known: begin a new run after those that are recorded."""
+        run = StagingArea(self._uri(job_id)).next_run()
+        self.open_run(job_id, RunHistory(((run, restored_epoch or 0),)), restored_epoch)
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+        """Publish what the restored checkpoint covers and the target does not have.
+
+        Raises:
+            JobSupersededError: a newer run of the job has the sink.
+            SinkError: the target has later epochs, its marker was removed, or what is staged was deleted.
+        """
+        self.job_id, self.run = job_id, history.runs[-1][0]
+        self._area = area = StagingArea(self._uri(job_id))
+        area.begin(self.run)
+        restored = restored_epoch or 0
+        found = self.committed_epoch()
+        if found is None:
+            found = self._first_marker(restored)
+        self._committed = found
+        if found > restored:
+            self.take_back(restored)
+        for epoch in range(found + 1, restored + 1):
+            note = area.note_of(epoch, history)
+            if note is None:
+                raise SinkError(
+                    f"sink {self.name!r}: the checkpoint covers epoch {epoch}, which was not published, and "
+                    f"what was staged for it in {area.uri} is gone. Put it back, or use the directory in "
+                    f"which the job staged before",
+                    sink=self.name,
+                    epoch=epoch,
+                )
+            if note.staged or epoch == restored:
+                self.publish(epoch, note.staged)
+        self._committed = restored
+        area.mark()
+        self._discard(after=0)
+        area.clear(restored)
+
+    def _first_marker(self, restored: int) -> int:
+        if self.area.was_marked:
+            raise SinkError(
+                f"sink {self.name!r}: its marker for job {self.job_id} was removed from the target, so it is "
+                f"not known which epochs are there. Put it back; or give the sink another name, if all of "
+                f"them are there, up to epoch {restored}",
+                sink=self.name,
+            )
+        self.publish(restored, [])
+        return restored
+
+    @property
+    def area(self) -> StagingArea:
+        """Where the output is staged."""
+        if self._area is None:
+            raise SinkError(f"sink {self.name!r} is not open; only a job can open it", sink=self.name)
+        return self._area
+
+    def _uri(self, job_id: str) -> str:
+        if self._staging is not None:
+            return child_uri(self._staging, job_id, self.name)
+        if self._below is None:
+            raise ConfigurationError(
+                f"sink {self.name!r}: a job without checkpoints has no directory to stage output in: call "
+                f"enable_checkpointing(), or give the sink staging=DIRECTORY",
+                sink=self.name,
+            )
+        return child_uri(self._below, job_id, "sinks", self.name)
+
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
+        """Write down durably what is staged for an epoch."""
+        self.area.check()
+        self.area.write_note(epoch, results)
+
+    def commit(self, epoch: int) -> None:
+        """Publish all epochs up to one, each in one step; those without output go with the next one."""
+        self.area.check()
+        notes = [note for note in self.area.notes() if note.epoch <= epoch]
+        waiting: list[Note] = []
+        for note in notes:
+            waiting.append(note)
+            if note.staged or len(waiting) >= MOST_EMPTY_EPOCHS:
+                self._publish(note)
+                for done in waiting:
+                    self.area.drop(done.epoch)
+                waiting = []
+        if len(waiting) < len(notes):
+            self.area.clear(self._committed)
+
+    def _publish(self, note: Note) -> None:
+        found = self.committed_epoch()
+        if found is None or not self._committed <= found <= note.epoch:
+            raise SinkError(
+                f"sink {self.name!r}: its marker in the target was at epoch {self._committed}, and is "
+                f"{'gone' if found is None else f'at {found}'}: another program has changed it. Start the "
+                f"job again when nothing else changes it",
+                sink=self.name,
+                epoch=note.epoch,
+            )
+        if found < note.epoch:
+            self.publish(note.epoch, note.staged)
+        self._committed = note.epoch
+
+    def rewind(self, epoch: int) -> None:
+        """Discard what was staged after an epoch, and take back what was published."""
+        self.area.check()
+        self._discard(after=epoch)
+        if self._committed > epoch:
+            self.take_back(epoch)
+            self._committed = epoch
+
+    def _discard(self, after: int) -> None:
+        for epoch in self.area.begun_epochs():
+            if epoch > after:
+                self.area.drop(epoch)
+
+
+class TransactionalSink(StagedSink):
+    """A sink into something that has transactions: the driver writes an epoch's records in one of them.
+
+    Tasks stage the records in files. At the commit the driver reads them, and calls ``write``, which a
+    subclass implements together with ``committed_epoch``. Arguments are those of :class:`StagedSink`.
+    """
+
+    def writer(self, epoch: int) -> SinkWriter:
+        """See :class:`Sink`."""
+        return RecordWriter(self.area.folder_of(epoch))
+
+    def publish(self, epoch: int, staged: list[Reported]) -> None:
+        """See :class:`StagedSink`."""
+        files = (child_uri(self.area.uri, str(name)) for name in staged)
+        self.write(epoch, (batch for uri in files for batch in _read(uri)))
+
+    @abstractmethod
+    def write(self, epoch: int, batches: Iterable[list[Any]]) -> None:
+        """Write an epoch's records, and set the marker to it, in one transaction.
+
+        Args:
+            epoch: the number of the epoch, for the marker.
+            batches: the records, in lists of a few thousand; those of one partition in their order.
+
+        Raises:
+            JobSupersededError: the marker belongs to a newer run.
+        """
+
+
+@attrs.frozen
+class RecordWriter:
+    """Stages the records of a partition in a file of frames."""
+
+    folder_uri: str
+
+    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
+        """See :class:`SinkWriter`; yields the name of the file, or nothing if there are no records."""
+        frames = frames_of(records, "sink")
+        frame = next(frames, None)
+        if frame is None:
+            return
+        file_system, folder = opened(self.folder_uri, None)
+        name = f"part-{partition:05d}-{uuid.uuid4().hex}"
+        with ExitStack() as cleared:
+            file = OutputFile(file_system, f"{folder}/{name}")
+            cleared.callback(file.abandon)
+            while frame is not None:
+                with sink_errors(f"write {file.path}"):
+                    file.stream.write(_LENGTH.pack(len(frame)) + frame)
+                frame = next(frames, None)
+            file.close()
+            cleared.pop_all()
+        yield "/".join([*folder.rsplit("/", 2)[1:], name])
+
+
+def _read(uri: str) -> Iterator[list[Record]]:
+    """Yield the records of a staged file."""
+    file_system, path = opened(uri, None)
+    with sink_errors(f"read {path}"), file_system.open_input_stream(path) as stream:
+        while head := stream.read(_LENGTH.size):
+            frame = stream.read(_LENGTH.unpack(head)[0])
+            yield list(decode_values(frame))
