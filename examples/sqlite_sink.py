@@ -2,8 +2,9 @@
 
     python examples/sqlite_sink.py --database spend.sqlite --checkpoint-dir DIR [--restore latest|PATH]
 
-``prepare`` stores the rows of an epoch where no reader sees them, ``commit`` moves the mark up to which
-readers see rows, and ``rewind`` deletes what comes again. Each is one transaction, and may be repeated.
+A ``TransactionalSink`` needs two methods: one writes the rows of an epoch and its number in one transaction,
+the other says which number is there. Everything else is done for it: rows wait in the checkpoint directory
+until their checkpoint is complete, and what a killed driver has not written its successor writes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
-from pyflinkstate import Sink, SinkWriter
+from pyflinkstate import TransactionalSink
 from pyflinkstate.common import Types
 from pyflinkstate.datastream import DataStream, KeyedProcessFunction, RuntimeContext
 from pyflinkstate.datastream.state import ValueStateDescriptor
@@ -24,56 +25,43 @@ Row = tuple[str, int, int]
 SAMPLE: list[Order] = [(f"customer {number * 7 % 5}", number) for number in range(1, 41)]
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS rows (epoch INTEGER, customer TEXT, amount INTEGER, total INTEGER);
-CREATE TABLE IF NOT EXISTS mark (epoch INTEGER);
-INSERT INTO mark SELECT 0 WHERE NOT EXISTS (SELECT * FROM mark);
-CREATE VIEW IF NOT EXISTS spend AS
-    SELECT customer, amount, total FROM rows WHERE epoch <= (SELECT epoch FROM mark);
+CREATE TABLE IF NOT EXISTS spend (customer TEXT, amount INTEGER, total INTEGER);
+CREATE TABLE IF NOT EXISTS marker (job TEXT PRIMARY KEY, run TEXT, epoch INTEGER);
 """
 
 
-class SqliteSink(Sink):
-    """Writes rows into a database, where readers query the view ``spend``.
-
-    The database belongs to one job. A job that starts from the beginning starts with an empty view.
-    """
+class SqliteSink(TransactionalSink):
+    """Appends rows to the table ``spend`` of a database."""
 
     def __init__(self, path: str) -> None:
+        super().__init__("spend")
         self.path = path
 
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Go to the restored checkpoint: its epochs are final, and all later ones come again."""
+    def committed_epoch(self) -> int | None:
+        """Return the epoch of the marker, which belongs to this run of the job from now on."""
         self.database = sqlite3.connect(self.path)  # SQLite flushes each transaction to the disk
         self.database.executescript(SCHEMA)
-        self.rewind(restored_epoch or 0)
-        self.commit(restored_epoch or 0)  # the last run may have been killed before it could
-
-    def writer(self, epoch: int) -> SinkWriter:
-        return Rows()
-
-    def prepare(self, epoch: int, results: Iterable[Row]) -> None:
-        """Store the rows of an epoch; they replace those that a killed run has stored."""
         with self.database:
-            self.database.execute("DELETE FROM rows WHERE epoch = ?", (epoch,))
-            self.database.executemany(f"INSERT INTO rows VALUES ({epoch}, ?, ?, ?)", results)
+            return self.claim()
 
-    def commit(self, epoch: int) -> None:
-        """Show all epochs up to this one."""
+    def claim(self) -> int | None:
+        # A write comes first: it locks the database, so nobody changes the marker after it was read.
+        self.database.execute("UPDATE marker SET epoch = epoch WHERE job = ?", (self.job_id,))
+        query = "SELECT run, epoch FROM marker WHERE job = ?"
+        for run, epoch in self.database.execute(query, (self.job_id,)):
+            self.check_run(run)
+            self.database.execute("UPDATE marker SET run = ? WHERE job = ?", (self.run, self.job_id))
+            return epoch
+        return None
+
+    def write(self, epoch: int, batches: Iterable[list[Row]]) -> None:
+        """Write the rows of an epoch and the marker, in one transaction."""
         with self.database:
-            self.database.execute("UPDATE mark SET epoch = max(epoch, ?)", (epoch,))
-
-    def rewind(self, epoch: int) -> None:
-        """Delete all later epochs, also those that readers have seen."""
-        with self.database:
-            self.database.execute("DELETE FROM rows WHERE epoch > ?", (epoch,))
-            self.database.execute("UPDATE mark SET epoch = min(epoch, ?)", (epoch,))
-
-
-class Rows:
-    """Runs in Spark's tasks. A task may run twice; ``prepare`` gets the results of one run of each."""
-
-    def write(self, partition: int, records: Iterator[Row]) -> Iterator[Row]:
-        return records
+            self.claim()
+            for rows in batches:
+                self.database.executemany("INSERT INTO spend VALUES (?, ?, ?)", rows)
+            marker = (self.job_id, self.run, epoch)
+            self.database.execute("INSERT OR REPLACE INTO marker VALUES (?, ?, ?)", marker)
 
 
 class Spend(KeyedProcessFunction):

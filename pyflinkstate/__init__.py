@@ -181,6 +181,10 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "RunAwareSink",
         "Sink",
         "SinkWriter",
+        "StagedFile",
+        "StagedFilesSink",
+        "StagedSink",
+        "TransactionalSink",
     ),
     "runtime.sources": (
         "Available",

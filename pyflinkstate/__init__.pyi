@@ -165,6 +165,10 @@ from pyflinkstate.runtime.sinks import RollingPolicy as RollingPolicy
 from pyflinkstate.runtime.sinks import RunAwareSink as RunAwareSink
 from pyflinkstate.runtime.sinks import Sink as Sink
 from pyflinkstate.runtime.sinks import SinkWriter as SinkWriter
+from pyflinkstate.runtime.sinks import StagedFile as StagedFile
+from pyflinkstate.runtime.sinks import StagedFilesSink as StagedFilesSink
+from pyflinkstate.runtime.sinks import StagedSink as StagedSink
+from pyflinkstate.runtime.sinks import TransactionalSink as TransactionalSink
 from pyflinkstate.runtime.sources import Available as Available
 from pyflinkstate.runtime.sources import Epoch as Epoch
 from pyflinkstate.runtime.sources import FileSource as FileSource

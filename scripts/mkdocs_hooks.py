@@ -11,6 +11,7 @@ from typing import Any
 #: What programs import from; a name of several doors is shown with the first.
 DOORS = [
     "pyflinkstate",
+    "pyflinkstate.connectors",
     "pyflinkstate.errors",
     "pyflinkstate.state_access",
     "pyflinkstate.state_access.spark",

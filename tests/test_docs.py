@@ -167,7 +167,7 @@ def test_the_table_of_settings_has_every_setting_of_checkpoints() -> None:
 def test_the_table_of_outputs_has_every_sink() -> None:
     public = [getattr(pyflinkstate, name) for name in pyflinkstate.__all__]
     sinks = {one.__name__ for one in public if inspect.isclass(one) and hasattr(one, "rewind")}
-    interfaces = {"RunAwareSink", "Sink"}
+    interfaces = {"RunAwareSink", "Sink", "StagedFilesSink", "StagedSink", "TransactionalSink"}
     assert interfaces <= sinks
     assert (sinks - interfaces | OUTPUTS) - named_in_table("checkpoints.md", "sink") == set()
 

@@ -1,31 +1,27 @@
-"""Sources and sinks of real systems, exactly once: one file a system.
+"""Sources and sinks of real systems, exactly once: a file for each system and direction.
 
-Each needs packages of its own, which an extra of the same name brings: ``pip install 'pyflinkstate[sql]'``.
+Each needs packages of its own, which an extra brings: ``pip install 'pyflinkstate[sql]'``. They are imported
+when a name is used first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from pyflinkstate.errors import ConfigurationError
+if TYPE_CHECKING:
+    from pyflinkstate.connectors.sql_sink import SqlSink as SqlSink
+
+#: The public names by the file that has them.
+_FILES: dict[str, tuple[str, ...]] = {
+    "sql_sink": ("SqlSink",),
+}
+_FILE_OF = {name: file for file, names in _FILES.items() for name in names}
+
+__all__ = sorted(_FILE_OF)  # noqa: PLE0605 - derived, so that a name has one place
 
 
-@contextmanager
-def needs(extra: str) -> Iterator[None]:
-    """Import the packages of a connector; say which extra brings them if they are not installed.
-
-    Args:
-        extra: the name of the extra.
-
-    Raises:
-        ConfigurationError: a package is not installed.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigurationError(
-            f"this connector needs the package {error.name}: pip install 'pyflinkstate[{extra}]', in the "
-            f"environment of the driver and of the workers",
-            package=error.name,
-        ) from error
+def __getattr__(name: str) -> Any:
+    if name not in _FILE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_FILE_OF[name]}"), name)

@@ -145,6 +145,15 @@ class TestGoingBack:
         assert seen(disk) == records("first", 1, 1)
         assert lines_aside(disk) >= records("again", 2, 3) + records("first", 2, 3)
 
+    def test_what_a_run_has_run_again_stays_when_the_next_one_begins(
+        self, make: MakeSink, disk: FailingDisk
+    ) -> None:
+        sink = first_run(make, disk, 3)
+        sink.rewind(1)
+        run_epochs(sink, 2, 3, "again")
+        opened(make, disk, history((1, 0), (2, 3)), 3)
+        assert seen(disk) == records("first", 1, 1) + records("again", 2, 3)
+
     def test_opening_a_run_again_changes_nothing(self, make: MakeSink, disk: FailingDisk) -> None:
         sink = first_run(make, disk, 2)
         for _ in range(2):

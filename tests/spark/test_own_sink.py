@@ -20,17 +20,17 @@ from sqlite_sink import SAMPLE
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 #: Each start of the program ends at the next step, from an epoch on that the starts before it did not commit.
-#: The next start goes on from the newest checkpoint. The three with 0 happen while it opens the sink.
+#: The next start goes on from the newest checkpoint. Those with 0 happen while it opens the sink.
 STEPS = [
     ("before prepare", 2),
-    ("in prepare", 3),
     ("after prepare", 4),
     ("before commit", 6),
-    ("in rewind", 0),
-    ("after rewind", 0),
-    ("in commit", 0),
-    ("in commit", 10),
-    ("after commit", 13),
+    ("before write", 0),
+    ("in write", 0),
+    ("after write", 0),
+    ("in write", 10),
+    ("after write", 12),
+    ("after commit", 14),
     ("never", 0),
 ]
 

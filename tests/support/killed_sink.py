@@ -2,8 +2,8 @@
 
     python killed_sink.py STEP EPOCH ARGUMENTS...
 
-STEP is ``before``, ``in`` or ``after`` and the name of a method; ``in`` is just before its transaction is
-committed. EPOCH is the first epoch to which this happens. With ``never`` the program runs to its end.
+STEP is ``before``, ``in`` or ``after`` and the name of a method; ``in write`` is just before its transaction
+is committed. EPOCH is the first epoch to which this happens. With ``never`` the program runs to its end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def killing(name: str, step: str, wanted: int, method: Callable[..., None]) -> C
 
 def main() -> None:
     _, step, epoch, *arguments = sys.argv
-    for name in ("prepare", "commit", "rewind"):
+    for name in ("prepare", "write", "commit", "rewind"):
         method = getattr(sqlite_sink.SqliteSink, name)
         setattr(sqlite_sink.SqliteSink, name, killing(name, step, int(epoch), method))
     sys.argv = [sqlite_sink.__file__, *arguments]

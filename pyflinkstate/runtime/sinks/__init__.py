@@ -1,6 +1,6 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
-from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.file_sink import FileSink, fields_of
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpochSink,
@@ -17,7 +17,7 @@ from pyflinkstate.runtime.sinks.sinks import (
     open_sink,
 )
 from pyflinkstate.runtime.sinks.staged_files import OpenFolder, StagedFile, StagedFilesSink
-from pyflinkstate.runtime.sinks.staged_sinks import StagedSink, TransactionalSink
+from pyflinkstate.runtime.sinks.staged_sinks import Convert, StagedSink, TransactionalSink
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,
@@ -27,6 +27,7 @@ from pyflinkstate.runtime.sinks.text_file_sink import (
 
 __all__ = [
     "BucketAssigner",
+    "Convert",
     "DriverSink",
     "FileSink",
     "ForeachEpochSink",
@@ -48,5 +49,6 @@ __all__ = [
     "TransactionalSink",
     "check_sinks",
     "errors_of_sink",
+    "fields_of",
     "open_sink",
 ]

@@ -106,7 +106,7 @@ class _CsvEncoder(_Encoder):
             self.columns = list(records[0])
         if self._stream.tell() == 0 and self.columns is not None:
             writer.writerow(self.columns)
-        writer.writerows([_fields(record, self.columns) for record in records])
+        writer.writerows([fields_of(record, self.columns) for record in records])
         self._stream.write(text.getvalue().encode())
 
 
@@ -137,7 +137,7 @@ class ParquetEncoder(_Encoder):
         if not names:
             raise ValueError("records for Parquet must be dicts with fields, or the sink needs columns")
         columns = [
-            list(column) for column in zip(*[_fields(record, names) for record in records], strict=True)
+            list(column) for column in zip(*[fields_of(record, names) for record in records], strict=True)
         ]
         if self._schema is None:
             return pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
@@ -215,7 +215,7 @@ def _holds(wanted: pa.DataType, found: pa.DataType) -> bool:
     return any(any(is_(found) for is_ in kind) and any(is_(wanted) for is_ in kind) for kind in kinds)
 
 
-def _fields(record: Record, columns: Columns) -> list[Record]:
+def fields_of(record: Record, columns: Columns) -> list[Record]:
     """Return a record's fields in the order of ``columns``; raise ``ValueError`` if it has other fields."""
     if isinstance(record, dict):
         if columns is None or record.keys() != set(columns):

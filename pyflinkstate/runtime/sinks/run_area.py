@@ -27,7 +27,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 
 import attrs
@@ -393,10 +393,13 @@ class RunArea:
         path = self.path("aside", run, name)
         return path if not self.exists(path) else f"{path}.{uuid.uuid4().hex}"
 
-    def bring_back(self, change: Change, take: Callable[[str], None]) -> None:
-        """Call ``take`` with the paths of all output that is aside and should be visible."""
+    def bring_back(self, change: Change, visible: Container[int], take: Callable[[str], None]) -> None:
+        """Call ``take`` with the paths of all output that is aside and should be visible.
+
+        An epoch that is visible stays as it is: its run had moved an earlier try of it aside.
+        """
         for run in self.runs_aside():
             for epoch, path in self.epochs("aside", run):
-                if change.is_wanted(run, epoch):
+                if epoch not in visible and change.is_wanted(run, epoch):
                     take(path)
             self.sync(self.path("aside", run))

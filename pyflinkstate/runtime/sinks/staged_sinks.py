@@ -19,9 +19,9 @@ from __future__ import annotations
 import struct
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -34,6 +34,8 @@ from pyflinkstate.runtime.storage import AnyPath, RunHistory, absolute, child_ur
 from pyflinkstate.runtime.wire import decode_values, frames_of
 
 _LENGTH = struct.Struct(">Q")
+#: Converts the records of a task.
+Convert: TypeAlias = Callable[[Iterator[Record]], Iterator[Any]]
 #: As many epochs without output may wait for one that has some, to be published with it.
 MOST_EMPTY_EPOCHS = 100
 
@@ -253,7 +255,15 @@ class TransactionalSink(StagedSink):
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
-        return RecordWriter(self.area.folder_of(epoch))
+        return RecordWriter(self.area.folder_of(epoch), self.converter())
+
+    def converter(self) -> Convert:
+        """Return a function, which is pickled, that converts a task's records before they are staged.
+
+        What is staged is covered by a checkpoint soon after, so a record that cannot be written is to be
+        refused here. Default: records are staged as they are.
+        """
+        return iter
 
     def publish(self, epoch: int, staged: list[Reported]) -> None:
         """See :class:`StagedSink`."""
@@ -266,7 +276,7 @@ class TransactionalSink(StagedSink):
 
         Args:
             epoch: the number of the epoch, for the marker.
-            batches: the records, in lists of a few thousand; those of one partition in their order.
+            batches: what was staged, in lists of a few thousand; the records of a partition in their order.
 
         Raises:
             JobSupersededError: the marker belongs to a newer run.
@@ -278,10 +288,11 @@ class RecordWriter:
     """Stages the records of a partition in a file of frames."""
 
     folder_uri: str
+    convert: Convert
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields the name of the file, or nothing if there are no records."""
-        frames = frames_of(records, "sink")
+        frames = frames_of(self.convert(records), "sink")
         frame = next(frames, None)
         if frame is None:
             return

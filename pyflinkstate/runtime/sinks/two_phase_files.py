@@ -76,7 +76,7 @@ class TwoPhaseFileSink(ABC):
             change = self._area.change_to(history, restored_epoch or 0)
             self._retract(change)
             self._area.note(history)
-            self._area.bring_back(change, self._bring_back)
+            self._area.bring_back(change, {epoch for epoch, _ in self._visible()}, self._bring_back)
             self._complete(change)
             self._clear()
 

@@ -1,0 +1,289 @@
+"""Rows into a table of PostgreSQL, SQLite, or any other database that SQLAlchemy knows, exactly once.
+
+An epoch's rows and its marker change in one transaction. Markers are in a table of their own, a row for each
+sink of a job. Each transaction first writes to that row, which locks it, and then looks which run it belongs
+to: the transaction of an older driver waits, finds a newer run, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeAlias
+
+import attrs
+
+from pyflinkstate.api import Record, Row, RowKind, check_list, safe_repr
+from pyflinkstate.connectors.extras import needs
+from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
+from pyflinkstate.runtime.sinks import Convert, TransactionalSink, fields_of
+from pyflinkstate.runtime.storage import AnyPath
+
+with needs("sql"):
+    import sqlalchemy as sa
+    from sqlalchemy.dialects import postgresql, sqlite
+
+#: The table of markers.
+MARKERS = "pyflinkstate_markers"
+#: Rows that are written with one call, if a database has no faster way.
+ROWS_PER_CALL = 1000
+_markers = sa.Table(
+    MARKERS,
+    sa.MetaData(),
+    sa.Column("job", sa.String(64), primary_key=True),
+    sa.Column("sink", sa.String(200), primary_key=True),
+    sa.Column("run", sa.String(64), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+)
+
+
+class SqlSink(TransactionalSink):
+    """Appends rows to a table, or replaces rows by key. An epoch is one transaction.
+
+    The table must exist. Records are dicts with the fields of ``columns``, or tuples, lists or ``Row``s in
+    their order. With ``key``, the last row of a key counts; a ``Row`` of kind ``DELETE`` deletes the row with
+    its key, and one of kind ``UPDATE_BEFORE`` is left out. Without, a row that is not an insert or an
+    ``UPDATE_AFTER`` is an error.
+
+    PostgreSQL gets rows by a binary ``COPY`` (it needs psycopg), other databases by ``executemany``.
+
+    Args:
+        url: a URL of SQLAlchemy, such as ``"postgresql+psycopg://user@host/database"`` or
+            ``"sqlite:////data/totals.sqlite"``. Only the driver connects to it.
+        table: the name of the table, with a schema if it needs one: ``"sales.totals"``.
+        columns: the names of the columns to write.
+        key: the columns by which rows are replaced; the database needs a primary key or a unique index on
+            them. Default: rows are appended.
+        name: see :class:`StagedSink`. Default: ``sql.`` and the name of the table.
+        staging: see :class:`StagedSink`.
+
+    Raises:
+        ConfigurationError: the arguments do not go together, or SQLAlchemy does not know the URL.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        columns: Sequence[str],
+        *,
+        key: Sequence[str] = (),
+        name: str | None = None,
+        staging: AnyPath | None = None,
+    ) -> None:
+        check_list("columns", columns)
+        check_list("key", key)
+        if not columns or len(set(columns)) < len(columns) or not set(key) <= set(columns):
+            raise ConfigurationError(
+                f"sql sink: columns must be different names, and key some of them, not {columns} and {key}"
+            )
+        super().__init__(f"sql.{table}" if name is None else name, staging)
+        self.columns, self.key = tuple(columns), tuple(key)
+        schema, _, self._table_name = table.rpartition(".")
+        self._schema = schema or None
+        try:
+            self._engine = sa.create_engine(url, poolclass=sa.NullPool)
+        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
+            raise ConfigurationError(f"sql sink: SQLAlchemy takes no such URL: {error}") from None
+        self._table: sa.Table | None = None
+
+    def committed_epoch(self) -> int | None:
+        """See :class:`StagedSink`."""
+        with self._errors("read its marker"):
+            self._table = self._reflected()
+            _markers.create(self._engine, checkfirst=True)
+            with self._engine.begin() as connection:
+                return self._claimed(connection)
+
+    def _reflected(self) -> sa.Table:
+        try:
+            table = sa.Table(self._table_name, sa.MetaData(), schema=self._schema, autoload_with=self._engine)
+        except sa.exc.NoSuchTableError as error:
+            raise SinkError(
+                f"sink {self.name!r}: there is no table {error}: create it", sink=self.name
+            ) from None
+        missing = [column for column in self.columns if column not in table.columns]
+        if missing:
+            raise SinkError(
+                f"sink {self.name!r}: table {table.fullname} has no column {', '.join(missing)}; it has "
+                f"{', '.join(table.columns.keys())}",
+                sink=self.name,
+            )
+        return table
+
+    def _claimed(self, connection: sa.Connection) -> int | None:
+        """Lock the marker, check that no newer run has it, and return its epoch."""
+        own = sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
+        connection.execute(sa.update(_markers).where(own).values(epoch=_markers.c.epoch))
+        found = connection.execute(sa.select(_markers.c.run, _markers.c.epoch).where(own)).first()
+        if found is None:
+            return None
+        self.check_run(found.run)
+        if found.run != self.run:
+            connection.execute(sa.update(_markers).where(own).values(run=self.run))
+        return int(found.epoch)
+
+    def write(self, epoch: int, batches: Iterable[list[Any]]) -> None:
+        """See :class:`TransactionalSink`."""
+        with self._errors(f"write epoch {epoch}"), self._engine.begin() as connection:
+            if self._claimed(connection) is None:
+                values = {"job": self.job_id, "sink": self.name, "run": self.run, "epoch": epoch}
+                connection.execute(sa.insert(_markers).values(**values))
+            else:
+                own = sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
+                connection.execute(sa.update(_markers).where(own).values(epoch=epoch))
+            self._write_rows(connection, batches)
+
+    # --- rows ------------------------------------------------------------------------------------------
+
+    def converter(self) -> Convert:
+        """See :class:`TransactionalSink`."""
+        return RowConverter(self.name, self.columns, bool(self.key))
+
+    def _write_rows(self, connection: sa.Connection, batches: Iterable[list[Any]]) -> None:
+        assert self._table is not None, "it is open"
+        rows = (row for batch in batches for row in batch)
+        if not self.key:
+            _insert(connection, self._table, self.columns, (row for row, _ in rows))
+            return
+        places = [self.columns.index(column) for column in self.key]
+        last = {tuple([row[place] for place in places]): (row, is_deleted) for row, is_deleted in rows}
+        gone = [key for key, (_, is_deleted) in last.items() if is_deleted]
+        _delete(connection, self._table, self.key, gone)
+        kept = {key: row for key, (row, is_deleted) in last.items() if not is_deleted}
+        _replace(connection, self._table, self.columns, self.key, kept)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        driver: Any = self._engine.dialect.dbapi
+        try:
+            yield
+        except (sa.exc.OperationalError, sa.exc.TimeoutError, driver.OperationalError) as error:
+            raise SinkStorageError(
+                f"sink {self.name!r}: cannot {what}: {_reason(error)}. If the server has ended "
+                f"the transaction, look at its limits (PostgreSQL: statement_timeout, "
+                f"idle_in_transaction_session_timeout)",
+                sink=self.name,
+            ) from error
+        except (sa.exc.SQLAlchemyError, driver.Error) as error:
+            raise SinkError(
+                f"sink {self.name!r}: cannot {what}: {_reason(error)}. What is staged stays: mend "
+                f"the table, or the rights of the user, and start the job again from its newest checkpoint",
+                sink=self.name,
+            ) from error
+
+
+@attrs.frozen
+class RowConverter:
+    """Makes rows of records, each with whether it is deleted."""
+
+    sink: str
+    columns: tuple[str, ...]
+    is_keyed: bool
+
+    def __call__(self, records: Iterator[Record]) -> Iterator[tuple[tuple[Any, ...], bool]]:
+        """Yield the rows, without those of kind ``UPDATE_BEFORE`` if others replace them."""
+        for record in records:
+            kind = record.get_row_kind() if isinstance(record, Row) else RowKind.INSERT
+            try:
+                row = tuple(fields_of(list(record) if isinstance(record, Row) else record, self.columns))
+                if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
+                    yield row, False
+                elif not self.is_keyed:
+                    raise ValueError(f"a row of kind {kind} needs a sink with a key")
+                elif kind is RowKind.DELETE:
+                    yield row, True
+            except (TypeError, ValueError) as error:
+                raise BadRecordError(
+                    f"sink {self.sink!r}: {error}; record {safe_repr(record)}", record=safe_repr(record)
+                ) from error
+
+
+# --- statements --------------------------------------------------------------------------------------
+
+#: A row, with the values of columns in their order.
+Values: TypeAlias = tuple[Any, ...]
+
+
+def _reason(error: Exception) -> str:
+    """Return what the database says of an error, without the statement and its rows."""
+    return str(getattr(error, "orig", None) or error).strip()
+
+
+def _delete(connection: sa.Connection, table: sa.Table, key: Sequence[str], keys: Sequence[Values]) -> None:
+    """Delete the rows that have these keys."""
+    names = [f"key_{column}" for column in key]
+    is_one = sa.and_(
+        *[table.c[column] == sa.bindparam(name) for column, name in zip(key, names, strict=True)]
+    )
+    _execute(connection, sa.delete(table).where(is_one), names, keys)
+
+
+def _replace(
+    connection: sa.Connection,
+    table: sa.Table,
+    columns: Sequence[str],
+    key: Sequence[str],
+    rows: dict[Values, Values],
+) -> None:
+    """Write rows with different keys in place of those that have these keys."""
+    maker: Any = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}.get(connection.dialect.name)
+    if maker is None:
+        _delete(connection, table, key, list(rows))
+        _insert(connection, table, columns, rows.values())
+        return
+    insert = maker(table)
+    if _has_copy(connection):
+        typed = [sa.Column(name, table.c[name].type) for name in columns]
+        new = sa.Table("pyflinkstate_rows", sa.MetaData(), *typed)
+        query = sa.select(*[table.c[name] for name in columns])
+        text = query.compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"CREATE TEMP TABLE {new.name} ON COMMIT DROP AS {text} WITH NO DATA")
+        _insert(connection, new, columns, rows.values())
+        insert = insert.from_select(list(columns), sa.select(new))
+    changed = {name: insert.excluded[name] for name in columns if name not in key}
+    if changed:
+        statement = insert.on_conflict_do_update(index_elements=list(key), set_=changed)
+    else:
+        statement = insert.on_conflict_do_nothing(index_elements=list(key))
+    if _has_copy(connection):
+        connection.execute(statement)
+    else:
+        _execute(connection, statement, columns, rows.values())
+
+
+def _insert(
+    connection: sa.Connection, table: sa.Table, columns: Sequence[str], rows: Iterable[Values]
+) -> None:
+    if _has_copy(connection):
+        _copy(connection, table, columns, rows)
+    else:
+        _execute(connection, sa.insert(table), columns, rows)
+
+
+def _execute(
+    connection: sa.Connection, statement: sa.Executable, names: Sequence[str], rows: Iterable[Values]
+) -> None:
+    """Execute a statement for each row."""
+    left = iter(rows)
+    while part := [dict(zip(names, row, strict=True)) for row in islice(left, ROWS_PER_CALL)]:
+        connection.execute(statement, part)
+
+
+def _has_copy(connection: sa.Connection) -> bool:
+    return connection.dialect.driver == "psycopg"
+
+
+def _copy(connection: sa.Connection, table: sa.Table, columns: Sequence[str], rows: Iterable[Values]) -> None:
+    """Write rows with PostgreSQL's binary ``COPY``."""
+    preparer = connection.dialect.identifier_preparer
+    target, names = preparer.format_table(table), ", ".join(preparer.quote(name) for name in columns)
+    psycopg: Any = connection.connection
+    with psycopg.cursor() as cursor:
+        cursor.execute(f"SELECT {names} FROM {target} LIMIT 0")
+        types = [column.type_code for column in cursor.description]
+        with cursor.copy(f"COPY {target} ({names}) FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
