@@ -5,6 +5,8 @@
 It says ``epoch <n>`` whenever an epoch has run, and ``savepoint <path>`` when one is complete. Output is in
 ``out``, checkpoints are in ``checkpoints``, and ``children`` has a file for each process that was forked.
 
+With ``--target`` the output goes into a connector's target instead, see ``killed_connectors``.
+
 With ``--dataframe`` the records are the files of a streaming DataFrame, which ``keyed_process`` reads one
 file a batch after the rows of ``initial_state``. Checkpoints and output are then below ``state``.
 
@@ -28,6 +30,7 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
+import killed_connectors
 import pyarrow.parquet
 from injections import LINES, Injection
 from processes import QUICK
@@ -139,8 +142,10 @@ def expected(of_dataframe: bool = False) -> list[Row]:
     return sorted(rows[len(before) :])
 
 
-def output_of(directory: Path) -> list[list[Any]]:
-    """Return the rows that the program has committed."""
+def output_of(directory: Path, target: str | None = None) -> list[list[Any]]:
+    """Return the rows that the program has committed, or those that its target has."""
+    if target is not None:
+        return killed_connectors.rows_of(target, directory)
     lines = [path.read_text().splitlines() for path in (directory / "out").glob("epoch=*/part-*")]
     tables = [
         pyarrow.parquet.read_table(path).to_pylist()
@@ -201,6 +206,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=50_000)
     parser.add_argument("--files", action="store_true", help="keep state in files, however little it is")
     parser.add_argument("--dataframe", action="store_true", help="run keyed_process with initial_state")
+    parser.add_argument("--target", choices=killed_connectors.TARGETS)
+    parser.add_argument("--kill-publishing", nargs=2, metavar=("before|after", "PASSAGES"))
     parser.add_argument("--java-options", default=QUICK)
     return parser.parse_args()
 
@@ -234,7 +241,12 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     kept = records.key_by(lambda record: record[0], Types.LONG()).process(remember).uid("remember")
     # A second keyed operator, by another key: rows pass through it unchanged.
     again = kept.key_by(lambda row: row[1] % 5, Types.LONG()).process(Passing()).uid("passing")
-    again.sink_to(FileSink(f"{args.directory}/out"))
+    if args.target is None:
+        again.sink_to(FileSink(f"{args.directory}/out"))
+        return
+    kill = (args.kill_publishing[0], int(args.kill_publishing[1])) if args.kill_publishing else None
+    sink = killed_connectors.sink_of(args.target, Path(args.directory), kill, say)
+    again.map(killed_connectors.flattened).sink_to(sink)
 
 
 def write_input(directory: Path) -> None:

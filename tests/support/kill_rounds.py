@@ -31,6 +31,7 @@ from pathlib import Path
 import attrs
 import kill_program
 import psutil
+from killed_connectors import MOMENTS
 from processes import Slower, command_of, java_options, marked, quick_start
 
 #: What the slots of some rounds are given up after, rather than after 50 seconds.
@@ -66,6 +67,9 @@ class Plan:
         waits: each trouble waits for a checkpoint to go back to.
         is_dataframe: the job is a ``keyed_process`` over a streaming DataFrame, with ``initial_state``. It
             takes no savepoint, because a streaming query does not go back.
+        target: the connector's target that the job writes to; None for files. It takes no savepoint, because
+            what is in a target is not taken back.
+        kill_publishing: the first driver kills itself before or after its sink publishes for the n-th time.
     """
 
     troubles: tuple[str, ...] = ()
@@ -77,6 +81,16 @@ class Plan:
     thaws: str = "soon"
     waits: bool = False
     is_dataframe: bool = False
+    target: str | None = None
+    kill_publishing: tuple[str, int] | None = None
+
+    def into(self, target: str, seed: int) -> Plan:
+        """Return the plan with output into a target, and perhaps a kill as it gets there."""
+        rng = random.Random(f"target {seed}")
+        kill = (rng.choice(MOMENTS), rng.randint(2, 6)) if rng.random() < 0.6 else None
+        return attrs.evolve(
+            self, savepoint_after=None, is_dataframe=False, target=target, kill_publishing=kill
+        )
 
     @classmethod
     def drawn(cls, seed: int, kinds: tuple[str, ...] = LOCAL_KINDS) -> Plan:
@@ -105,6 +119,10 @@ class Plan:
         if self.savepoint_after is not None:
             made += ["--savepoint-after", str(self.savepoint_after)]
         made += ["--dataframe"] * self.is_dataframe
+        if self.target is not None:
+            made += ["--target", self.target]
+        if self.kill_publishing is not None:
+            made += ["--kill-publishing", *map(str, self.kill_publishing)]
         return made
 
 
@@ -126,7 +144,7 @@ VICTIMS = {
 #: With what ``spark-submit`` ends when its driver is killed.
 KILLED = 128 + signal.SIGKILL
 #: What lines of the program begin with; Spark says things as well.
-WORDS = ("session", "epoch", "restart", "savepoint", "injected", "stopping")
+WORDS = ("session", "epoch", "restart", "savepoint", "injected", "stopping", "killed itself")
 #: What is done to the driver itself: the word for it, and the signal.
 OF_DRIVER = {"driver": ("kill", signal.SIGKILL), CONTEXT: ("stop", signal.SIGUSR2)}
 #: What the log says when a context is stopped.
@@ -233,6 +251,8 @@ def _trouble_of(line: str) -> str:
         return line.partition(" #")[0]
     if line.startswith("start from savepoint"):
         return "back to savepoint"
+    if ": killed itself" in line:
+        return f"killed itself {line.split()[3]} it published"
     return f"failing line {line.split()[-1]}" if ": injected" in line else ""
 
 
@@ -310,7 +330,7 @@ class KillRound:
 
     def outcome(self, hang: str | None = None) -> Outcome:
         """Compare the output and look for processes that were left; these are ended then."""
-        rows = Counter(json.dumps(row) for row in kill_program.output_of(self.directory))
+        rows = Counter(json.dumps(row) for row in kill_program.output_of(self.directory, self.plan.target))
         expected = Counter(json.dumps(row) for row in kill_program.expected(self.plan.is_dataframe))
         left = () if hang else tuple(f"{each.pid} {command_of(each)[:300]}" for each in self._left())
         for process in (rest := marked(MARK, self.mark)):
@@ -426,7 +446,7 @@ class KillRound:
     def plan_of_later(self) -> Plan:
         """What the first program did to itself, later ones do not, but for what they fork."""
         savepoint_after = self.plan.savepoint_after if self._savepoint is None else None
-        return attrs.evolve(self.plan, injection=None, savepoint_after=savepoint_after)
+        return attrs.evolve(self.plan, injection=None, savepoint_after=savepoint_after, kill_publishing=None)
 
     def start(
         self, parallelism: int, restore: str | None, options: list[str] | None = None
