@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import queue
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from pyflinkstate import (
     keyed_process,
     keyed_process_queries,
 )
+from pyflinkstate.connectors import SqlSink
 from pyflinkstate.runtime.spark import streaming_queries
 
 pytestmark = [
@@ -188,6 +190,20 @@ class TestStreaming:
         job.client.cancel().result(PATIENCE_S)
         downstream.input.add(1)
         assert downstream.read(downstream.start()) == downstream.expected()
+
+    def test_results_go_into_a_sink(self, downstream: Downstream) -> None:
+        database = downstream.folder / "sums.sqlite"
+        with closing(sqlite3.connect(database)) as opened:
+            opened.execute("CREATE TABLE sums (key TEXT, total BIGINT)")
+        for _ in range(2):
+            downstream.input.add(2)
+            sink = SqlSink(f"sqlite:///{database}", "sums", ["key", "total"])
+            query = downstream.start(sink=sink, trigger={"availableNow": True})
+            assert (query.output, query.await_termination(PATIENCE_S)) == ("", True)
+            with closing(sqlite3.connect(database)) as opened:
+                assert Counter(opened.execute("SELECT * FROM sums")) == downstream.expected()
+        with pytest.raises(errors.ConfigurationError, match="neither side_outputs nor retention"):
+            downstream.start(sink=sink, retention="1 day")
 
     def test_a_uri_with_escapes_and_a_name_with_a_blank(self, downstream: Downstream) -> None:
         downstream.directory = f"file:{downstream.folder}/50%2520off%20%C3%A9"

@@ -318,6 +318,7 @@ class TestForeachEpoch:
         """Epoch 2 is written, and its checkpoint is not. Meanwhile there is more: that is for epoch 3."""
         source = Given(*records(0, 10))
         written: list[tuple[int, int]] = []
+        jobs: set[str] = set()
 
         def run(fatal: int | None, restore: bool) -> None:
             env, watch = program.environment(), Watch()
@@ -325,7 +326,8 @@ class TestForeachEpoch:
             if restore:
                 env.restore_from("latest")
 
-            def write(df: Any, epoch: int) -> None:
+            def write(df: Any, epoch: int, job_id: str) -> None:
+                jobs.add(job_id)
                 written.append((epoch, df.count()))
                 if epoch == fatal:
                     raise OSError("the table is locked")
@@ -344,6 +346,7 @@ class TestForeachEpoch:
         source.finish()
         run(fatal=None, restore=True)
         assert written == [(1, 10), (2, 5), (2, 5), (3, 8)]
+        assert [len(job) for job in jobs] == [32]
 
 
 class Marks:

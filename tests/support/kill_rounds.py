@@ -25,7 +25,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -237,11 +236,14 @@ class Program:
         """Return the last line on standard error that begins with the name of an error.
 
         It is not that of a Python worker of Spark, which may have written to a driver that was ending, nor
-        that of a thread of Spark's that was left behind.
+        that of one of Spark's threads, which a stack of Java follows.
         """
-        lines = ["", *self.stderr.read_text(errors="replace").splitlines()]
-        told = [line for before, line in pairwise(lines) if ERROR.match(line) and WORKER not in before]
-        told = [line for line in told if not line.startswith('Exception in thread "')]
+        lines = ["", *self.stderr.read_text(errors="replace").splitlines(), ""]
+        told = [
+            line
+            for before, line, after in zip(lines, lines[1:], lines[2:], strict=False)
+            if ERROR.match(line) and WORKER not in before and not after.startswith("\tat ")
+        ]
         return told[-1] if told else "nothing"
 
 

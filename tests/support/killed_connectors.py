@@ -1,7 +1,7 @@
 """The connectors into which a kill round may write, and what readers find there afterwards.
 
-Each entry of ``TARGETS`` makes the sink of one start of the program, and reads the rows of the round, which are
-those of ``kill_program`` with their list as JSON.
+Each entry of ``TARGETS`` makes the sink of one start of the program, and reads the rows of the round. They
+are those of ``kill_program``, with their list as JSON.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ from pyflinkstate.runtime.program.user_functions import (
     refuse_checkpointed_in_tasks,
     type_of,
 )
-from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
+from pyflinkstate.runtime.sinks import ForeachEpoch, PrintSink, RecordText, RowFormatFileSink, Sink
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -517,9 +517,7 @@ class DataStream(Generic[T_co]):
         self._env.jobs.add_sink_node(node)
         return DataStreamSink(node)
 
-    def foreach_epoch(
-        self, function: Callable[[SparkObject, int], None], schema: SparkSchema
-    ) -> DataStreamSink:
+    def foreach_epoch(self, function: ForeachEpoch, schema: SparkSchema) -> DataStreamSink:
         """Call ``function(df, epoch)`` in the driver with each epoch's records as a DataFrame.
 
         The records are computed once, no matter how many actions the function runs. The function is called
@@ -527,7 +525,9 @@ class DataStream(Generic[T_co]):
         for its number.
 
         Args:
-            function: a function as for Spark's ``foreachBatch``.
+            function: a function as for Spark's ``foreachBatch``. If it has a third parameter, it also gets
+                the id of the job, which stays the same when the job is restored: job and epoch together say
+                what to replace, whoever else writes there.
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``. A record
                 that does not fit it fails the job with ``RowError``.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import uuid
@@ -31,7 +32,7 @@ from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode,
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
-from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
+from pyflinkstate.runtime.sinks import DriverSink, ForeachEpoch, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
 from pyflinkstate.runtime.spark import (
@@ -287,15 +288,17 @@ class Jobs:
         sink = DriverSink(lambda _, values: records.extend(values))
         return CloseableIterator(self.job_of_sinks(job_name, SinkNode(node, sink, "collect")), records)
 
-    def foreach_epoch_sink(
-        self, function: Callable[[DataFrame, int], None], schema: SparkSchema
-    ) -> ForeachEpochSink:
+    def foreach_epoch_sink(self, function: ForeachEpoch, schema: SparkSchema) -> ForeachEpochSink:
         """Return a sink that calls ``function`` with each epoch's records as a DataFrame."""
+        call: Callable[..., None] = function
+        takes_job_id = len(inspect.signature(call).parameters) > 2
 
         def write(frames: RDD[Any], epoch: int) -> None:
-            function(self._dataframe(self._values_of([frames]), schema), epoch)
+            rows = self._dataframe(self._values_of([frames]), schema)
+            call(rows, epoch, *([sink.job_id] if takes_job_id else []))
 
-        return ForeachEpochSink(write)
+        sink = ForeachEpochSink(write)
+        return sink
 
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Any]:
         """Run a job up to ``node`` and return its records as an RDD; sinks that were added wait."""

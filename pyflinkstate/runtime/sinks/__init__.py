@@ -3,6 +3,7 @@
 from pyflinkstate.runtime.sinks.file_sink import FileSink, fields_of
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
+    ForeachEpoch,
     ForeachEpochSink,
     KeptRddSink,
     PrintSink,
@@ -30,6 +31,7 @@ __all__ = [
     "Convert",
     "DriverSink",
     "FileSink",
+    "ForeachEpoch",
     "ForeachEpochSink",
     "KeptRddSink",
     "OpenFolder",

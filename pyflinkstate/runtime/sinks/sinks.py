@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
@@ -232,14 +232,26 @@ class KeptRddSink:
         return FrameWriter()
 
 
+#: A function of an epoch's DataFrame, the epoch and, if it likes, the id of the job.
+ForeachEpoch: TypeAlias = Callable[[SparkObject, int], None] | Callable[[SparkObject, int, str], None]
+
+
 class ForeachEpochSink(KeptRddSink, ReplacingSink):
     """Calls ``write(frames, epoch)`` for each epoch, before the epoch's checkpoint.
 
     After a failure an epoch comes again with the same number; ``write`` must replace what was written before.
+
+    Attributes:
+        job_id: the id of the job, once it is open.
     """
 
     def __init__(self, write: Callable[[SparkObject, int], None]) -> None:
         self._write = write
+        self.job_id = ""
+
+    def open(self, job_id: str, restored_epoch: int | None) -> None:
+        """See :class:`Sink`."""
+        self.job_id = job_id
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""

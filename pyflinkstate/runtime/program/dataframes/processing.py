@@ -36,7 +36,7 @@ from pyflinkstate.runtime.program.dataframes.options import (
 from pyflinkstate.runtime.program.dataframes.rows import KeyColumns, check_frame, columns_of, rows_of
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
-from pyflinkstate.runtime.sinks import FileSink
+from pyflinkstate.runtime.sinks import FileSink, Sink
 from pyflinkstate.runtime.spark import streaming_queries
 from pyflinkstate.runtime.storage import AnyPath, open_file_system, path_in_spark
 
@@ -57,7 +57,7 @@ class KeyedProcessQuery:
     Attributes:
         client: monitors and controls the job: status, cancellation, savepoints.
         output: the directory of its committed results, which are Parquet files, as Spark reads it: without
-            the ``%`` escapes of a URI.
+            the ``%`` escapes of a URI. Empty if the results go into a sink.
         job_name: the name that was given to :func:`keyed_process`.
     """
 
@@ -132,7 +132,7 @@ def keyed_process_queries() -> list[KeyedProcessQuery]:
     return list(_queries)
 
 
-def add_query(query: KeyedProcessQuery, tell: Callable[[Future[JobExecutionResult]], None]) -> None:
+def add_query(query: KeyedProcessQuery, tell: Callable[[Future[JobExecutionResult]], object]) -> None:
     """Add the query of a job that has just started; ``tell`` is called with its result."""
     query.client.get_job_execution_result().add_done_callback(tell)
     _queries[:] = [
@@ -143,22 +143,31 @@ def add_query(query: KeyedProcessQuery, tell: Callable[[Future[JobExecutionResul
 
 @overload
 def keyed_process(
-    df: DataFrame, *, side_outputs: None = None, **options: Unpack[ProcessKeywords]
+    df: DataFrame, *, side_outputs: None = None, sink: None = None, **options: Unpack[ProcessKeywords]
 ) -> DataFrame: ...
 
 
 @overload
 def keyed_process(
-    df: DataFrame, *, side_outputs: Mapping[OutputTag, SparkSchema], **options: Unpack[ProcessKeywords]
+    df: DataFrame,
+    *,
+    side_outputs: Mapping[OutputTag, SparkSchema],
+    sink: None = None,
+    **options: Unpack[ProcessKeywords],
 ) -> tuple[DataFrame, ...]: ...
+
+
+@overload
+def keyed_process(df: DataFrame, *, sink: Sink, **options: Unpack[ProcessKeywords]) -> KeyedProcessQuery: ...
 
 
 def keyed_process(
     df: DataFrame,
     *,
     side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
+    sink: Sink | None = None,
     **options: Unpack[ProcessKeywords],
-) -> DataFrame | tuple[DataFrame, ...]:
+) -> DataFrame | tuple[DataFrame, ...] | KeyedProcessQuery:
     """Run a keyed function over a DataFrame and return its results as a DataFrame.
 
     A batch DataFrame is processed at once, and the result is kept on the cluster. For a streaming DataFrame a
@@ -201,6 +210,9 @@ def keyed_process(
         side_outputs: by tag, the schema of a side output. The result is then a tuple: the DataFrame of the
             results, and one for each tag in the order given. A step before the last one may have side
             outputs, too.
+        sink: for a streaming DataFrame, where the results go, such as a ``SqlSink``; it gets them as tuples
+            in the order of ``schema``. No second query is needed then: the job's query is returned, and no
+            DataFrame. It does not go together with ``side_outputs`` or ``retention``.
         checkpoint_directory: required for a streaming DataFrame: a path or URI that driver and executors can
             reach. The results are there too, as Parquet. Spark must reach it under the same URI, so it cannot
             be on S3. Spark takes some characters, such as ``*`` and ``[``, for patterns of names: its path,
@@ -230,12 +242,14 @@ def keyed_process(
             for ``late_rows``, or there is no such option.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
-    check_keywords("keyed_process()", options, ProcessKeywords, ["side_outputs"])
+    check_keywords("keyed_process()", options, ProcessKeywords, ["side_outputs", "sink"])
     then = options.get("then", ())
     _check_lists(then, side_outputs)
     steps = [first_step(options), *then]
     _check_late_rows(steps, side_outputs or {})
     job = JobOptions("keyed_process()", options, options.get("timestamp"), options.get("watermark"))
+    if sink is not None:
+        return _process_into(df, steps, sink, side_outputs, job)
     frames = process(df, steps, side_outputs or {}, job)
     return frames[0] if side_outputs is None else tuple(frames)
 
@@ -267,6 +281,20 @@ def process(
     df: DataFrame, steps: list[KeyedStep], side_outputs: Mapping[OutputTag, SparkSchema], options: JobOptions
 ) -> list[DataFrame]:
     """Run steps over a DataFrame; return their results and then the side outputs."""
+    env, base, made = _prepared(df, steps, options)
+    outputs: dict[str, tuple[Node, SparkSchema]] = {"": (made[-1].node, steps[-1].schema)}
+    for tag, schema in side_outputs.items():
+        side = [stream.get_side_output(tag) for stream in made]
+        outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
+    if base is None:
+        return env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
+    return _streaming(env, df, outputs, options, base)
+
+
+def _prepared(
+    df: DataFrame, steps: list[KeyedStep], options: JobOptions
+) -> tuple[StreamExecutionEnvironment, str | None, list[DataStream]]:
+    """Return an environment, the directory for a streaming DataFrame, and the results of each step."""
     options.check(df)
     env = options.environment(df)
     base = options.base() if df.isStreaming else None
@@ -276,14 +304,23 @@ def process(
     if initial_state is not None:
         check_frame(initial_state, df, steps[0].key)
         initial_rows = rows_of(env, initial_state)
-    made = chained(env, options.rows(env, df), df.columns, steps, options.job_name, initial_rows)
-    outputs: dict[str, tuple[Node, SparkSchema]] = {"": (made[-1].node, steps[-1].schema)}
-    for tag, schema in side_outputs.items():
-        side = [stream.get_side_output(tag) for stream in made]
-        outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
-    if base is None:
-        return env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
-    return _streaming(env, df, outputs, options, base)
+    return env, base, chained(env, options.rows(env, df), df.columns, steps, options.job_name, initial_rows)
+
+
+def _process_into(
+    df: DataFrame, steps: list[KeyedStep], sink: Sink, side_outputs: object, options: JobOptions
+) -> KeyedProcessQuery:
+    """Start a job that sends the results of the last step to a sink."""
+    if side_outputs is not None or options.given.get("retention") is not None or not df.isStreaming:
+        raise ConfigurationError(
+            "keyed_process() with sink= takes a streaming DataFrame, and neither side_outputs nor retention: "
+            "leave sink= out, and write the DataFrames that are returned"
+        )
+    env, _, made = _prepared(df, steps, options)
+    DataStream(env, env.jobs.checked_rows(made[-1].node, steps[-1].schema, False)).sink_to(sink)
+    query = KeyedProcessQuery(env.execute_async(options.job_name), "", options.job_name)
+    add_query(query, failure_of)
+    return query
 
 
 def _streaming(
