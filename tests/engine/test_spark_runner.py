@@ -170,6 +170,15 @@ def test_it_is_gone_when_the_context_was_stopped_inside_a_jvm_that_lives() -> No
     assert asked.call_count == 2
 
 
+def test_when_an_attempt_has_failed_the_jvm_is_asked_at_once() -> None:
+    context = context_of()
+    application = Application(context, lambda: 0.0)
+    assert application.gone() is None
+    stops_context(context)
+    assert application.gone() is None
+    assert isinstance(application.gone(at_once=True), SparkUnavailableError)
+
+
 def test_what_is_ahead_ends_when_the_epoch_before_it_never_builds_its_rdds_and_spark_is_gone() -> None:
     context, done = context_of(), threading.Event()
     stops_context(context)
@@ -190,7 +199,7 @@ class DroppedStage(Application):
         self.looks += 1
         return False
 
-    def gone(self, description: str = "") -> SparkUnavailableError | None:
+    def gone(self, description: str = "", at_once: bool = False) -> SparkUnavailableError | None:
         return SparkUnavailableError("the Spark application ended") if self.looks > 3 else None
 
 

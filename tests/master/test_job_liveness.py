@@ -186,7 +186,7 @@ def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do
     storage: CheckpointFolders,
 ) -> None:
     def when_idle(_: GrowingSource) -> None:
-        run.runner.gone = lambda: GONE  # type: ignore[method-assign]
+        run.runner.gone = lambda at_once=False: GONE  # type: ignore[method-assign]
 
     run = run_of(LocalRunner(), storage, [], restarts=5)
     run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
@@ -203,7 +203,7 @@ def test_what_an_engine_that_is_gone_shuffles_ahead_does_not_hold_up_the_end(
     class Gone(LocalRunner):
         def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
             self.requests_ahead.append(request)
-            self.gone = lambda: GONE  # type: ignore[method-assign]
+            self.gone = lambda at_once=False: GONE  # type: ignore[method-assign]
 
     run = run_of(Gone(), storage, [], restarts=5)
     run.end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
@@ -213,11 +213,22 @@ def test_what_an_engine_that_is_gone_shuffles_ahead_does_not_hold_up_the_end(
     assert run.heard.restarts == []
 
 
+def test_an_attempt_that_fails_with_its_engine_is_not_begun_again(storage: CheckpointFolders) -> None:
+    """What the engine raises then need not say so; it is asked at once."""
+    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run.runner.gone = lambda at_once=False: GONE if at_once else None  # type: ignore[method-assign]
+    run.runner.before = once(SparkJobError("SparkPlan.session() is null"), 2)
+    with pytest.raises(SparkUnavailableError) as caught:
+        run.run()
+    assert isinstance(caught.value.__cause__, SparkJobError)
+    assert run.heard.restarts == []
+
+
 @pytest.mark.parametrize("delay_ms", [0, 3_600_000])
 def test_nor_does_it_wait_for_its_restart(storage: CheckpointFolders, delay_ms: int) -> None:
     class OnRestart(JobListener):
         def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-            run.runner.gone = lambda: GONE  # type: ignore[method-assign]
+            run.runner.gone = lambda at_once=False: GONE  # type: ignore[method-assign]
 
     run = run_of(LocalRunner(), storage, [], restarts=5)
     run.restart = FixedDelayRestart(5, delay_ms)
@@ -362,7 +373,7 @@ class Stops(LocalRunner):
     def lost(self) -> PyFlinkStateError | None:
         return self.gone()
 
-    def gone(self) -> PyFlinkStateError | None:
+    def gone(self, at_once: bool = False) -> PyFlinkStateError | None:
         return SparkUnavailableError("the Spark application ended") if self.has_stopped.is_set() else None
 
 

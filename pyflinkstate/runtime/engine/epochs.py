@@ -158,10 +158,13 @@ class EpochRunner:
         """
         raise NotImplementedError
 
-    def gone(self) -> PyFlinkStateError | None:
+    def gone(self, at_once: bool = False) -> PyFlinkStateError | None:
         """Return why the engine can run nothing any more, or None as long as it can.
 
         The job master calls this whenever it waits, also while nothing runs, so it must not block.
+
+        Args:
+            at_once: whether an answer of a moment ago will not do, because an attempt has just failed.
         """
         return None
 

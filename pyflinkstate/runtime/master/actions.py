@@ -479,7 +479,14 @@ class Actions:
         return AttemptEnded(error, self._falls_back(error), self._clock.monotonic_ms())
 
     def _reason_of(self, error: PyFlinkStateError) -> PyFlinkStateError:
-        """Return why an attempt has failed: if there is another driver, most likely because of that."""
+        """Return why an attempt has failed.
+
+        If there is another driver, or the engine has ended, most likely because of that.
+        """
+        gone = self.engine.runner.gone(at_once=True)
+        if gone is not None and error.recoverable and not gone.recoverable:
+            gone.__cause__ = error
+            return gone
         try:
             self._check_run()
         except JobSupersededError as superseded:

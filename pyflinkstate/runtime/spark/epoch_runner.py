@@ -158,9 +158,9 @@ class SparkRunner(EpochRunner):
             return None
         return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
 
-    def gone(self) -> PyFlinkStateError | None:
+    def gone(self, at_once: bool = False) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`: the JVM has ended, or the context was stopped."""
-        return self._application.gone()
+        return self._application.gone(at_once=at_once)
 
     def close(self) -> None:
         """See :class:`EpochRunner`. What does not end in time keeps its code."""

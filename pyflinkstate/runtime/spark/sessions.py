@@ -162,12 +162,15 @@ class Application:
             self._slice = jvm.scala.concurrent.duration.Duration.apply(int(LOOK_EVERY_S * 1000), "ms")
             self.java = self._context._jsc.sc()
 
-    def gone(self, description: str = "") -> SparkUnavailableError | None:
-        """Return the error if the application has ended. The JVM is asked at most every ``LOOK_EVERY_S``."""
+    def gone(self, description: str = "", at_once: bool = False) -> SparkUnavailableError | None:
+        """Return the error if the application has ended.
+
+        The JVM is asked at most every ``LOOK_EVERY_S``, but for ``at_once``.
+        """
         if self._context._jsc is None or self._jvm_has_ended():
             return unavailable(description)
         now_s = self._now_s()
-        if not self._has_stopped and now_s - self._asked_s >= LOOK_EVERY_S:
+        if not self._has_stopped and (at_once or now_s - self._asked_s >= LOOK_EVERY_S):
             self._asked_s = now_s
             self._has_stopped = not self.is_alive()
         return unavailable(description) if self._has_stopped else None
