@@ -397,7 +397,7 @@ class TestSideBySide:
             source.give(records(900, 930))
             source.finish()
         results = [client.get_job_execution_result().result(PATIENCE_S) for client in clients]
-        assert [result.restarts for result in results] == [1, 0]
+        assert [result.restarts for result in results] == [1, 0], [watch.restarts for watch in watches]
         for room, source in zip([program, others], sources, strict=True):
             assert room.rows() == as_rows(running_sums(source.records))
 
