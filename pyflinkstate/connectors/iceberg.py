@@ -74,34 +74,42 @@ class IcebergTable:
         """Return the newest version of the table."""
         return self.catalog.load_table(self.identifier)
 
-    @contextmanager
-    def errors(
-        self, who: str, what: str, refused: type[PyFlinkStateError], away: type[PyFlinkStateError]
-    ) -> Iterator[None]:
-        """Convert the library's errors.
+    def close(self) -> None:
+        """Give back the connections to the catalog; they are made again if they are needed."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
 
-        Args:
-            who: the sink or source, for the message.
-            what: what it does with the table, for the message.
-            refused: the error if another attempt would fail as well.
-            away: the error if the catalog or the table's storage cannot be reached.
-        """
-        try:
-            yield
-        except PyFlinkStateError:
-            raise
-        except _REFUSED as error:
-            raise refused(
-                f"{who}: cannot {what} the table {self.identifier}: {_text(error)}. Check the table, the "
-                f"properties of the catalog and the rights of its user",
-                table=self.identifier,
-            ) from error
-        except _AWAY as error:
-            raise away(
-                f"{who}: cannot {what} the table {self.identifier}: {_text(error)}. Try again when the "
-                f"catalog and the table's storage can be reached",
-                table=self.identifier,
-            ) from error
+
+@contextmanager
+def iceberg_errors(
+    who: str, what: str, table: str, refused: type[PyFlinkStateError], away: type[PyFlinkStateError]
+) -> Iterator[None]:
+    """Convert the library's errors.
+
+    Args:
+        who: the sink or source, for the message.
+        what: what it does with the table, for the message.
+        table: the identifier of the table.
+        refused: the error if another attempt would fail as well.
+        away: the error if the catalog or the table's storage cannot be reached.
+    """
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except _REFUSED as error:
+        raise refused(
+            f"{who}: cannot {what} the table {table}: {_text(error)}. Check the table, the properties of the "
+            f"catalog and the rights of its user",
+            table=table,
+        ) from error
+    except _AWAY as error:
+        raise away(
+            f"{who}: cannot {what} the table {table}: {_text(error)}. Try again when the catalog and the "
+            f"table's storage can be reached",
+            table=table,
+        ) from error
 
 
 def _text(error: Exception) -> str:

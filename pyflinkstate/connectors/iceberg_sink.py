@@ -16,9 +16,8 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from datetime import datetime, timezone
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import attrs
@@ -30,7 +29,6 @@ from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.connectors import needs
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
 from pyflinkstate.runtime.sinks import (
-    OpenFolder,
     SinkWriter,
     StagedFile,
     StagedFilesSink,
@@ -55,7 +53,7 @@ with needs("iceberg"):
     from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
     from pyiceberg.table.upsert_util import create_match_filter
 
-    from pyflinkstate.connectors.iceberg import IcebergTable
+    from pyflinkstate.connectors.iceberg import IcebergTable, iceberg_errors
 
 #: Number of commits from one that lets old snapshots expire to the next.
 COMMITS_PER_EXPIRY = 50
@@ -96,8 +94,8 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
             5,000 records into 200,000 rows took 0.4 s, with a key of two columns 1,000 took 2.4 s. Use it for
             up to a few thousand records an epoch. Default: append.
         name: the name of the sink in its marker. Default: the name of the table.
-        expire_after_ms: every 50 commits the snapshots older than this expire, in ms, also those of other
-            writers. Default: never.
+        expire_after_ms: every 50 commits the snapshots expire, also those of other writers, that have not
+            been the newest for longer than this, in ms; not those with a tag or branch. Default: never.
         file_bytes: a task begins a new file when one has about so many bytes. Default: 128 MiB.
         staging: where notes, and with ``key`` records, are kept until the commit. Default: a folder of the
             job in its checkpoint directory.
@@ -201,12 +199,8 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
 
     # --- what tasks write ------------------------------------------------------------------------------
 
-    def open_folder(self) -> OpenFolder:
+    def open_folder(self) -> _Folder:
         """See :class:`StagedFilesSink`."""
-        return self._data_folder
-
-    @property
-    def _data_folder(self) -> _Folder:
         if self._folder is None:
             raise SinkError(f"sink {self.name!r} is not open; only a job can open it", sink=self.name)
         return self._folder
@@ -239,7 +233,7 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
                     f"{MOST_PARTITION_BYTES} bytes: {value[:40]!r}... Partition by shorter values",
                     sink=self.name,
                 )
-        location = self._data_folder.location
+        location = self.open_folder().location
         self._commit(epoch, partial(_add, paths=[f"{location}/{file.name}" for file in files]))
 
     def write(self, epoch: int, batches: Iterable[list[Any]]) -> None:
@@ -254,16 +248,17 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
         self._commit(epoch, partial(_upsert, rows=rows, keys=keys))
 
     def take_back(self, epoch: int) -> None:
-        """Roll the table back to the snapshot of an epoch, if all later ones are of this sink."""
+        """Roll the table back to the snapshot of an epoch, if all later ones are of this sink.
 
-        def change(transaction: Transaction, summary: dict[str, str]) -> None:
+        An older driver has not read that one: each takeover makes a snapshot, with the epoch before it.
+        """
+
+        def change(transaction: Transaction, _: dict[str, str]) -> None:
             snapshot_id = self._snapshot_of(epoch, transaction.table_metadata)
             if snapshot_id is None:
                 StagedFilesSink.take_back(self, epoch)  # refuses
-            ManageSnapshots(transaction).rollback_to_snapshot(snapshot_id).commit()
-            _add(
-                transaction, summary
-            )  # a snapshot that no driver has seen, on which an older one would commit
+            else:
+                ManageSnapshots(transaction).rollback_to_snapshot(snapshot_id).commit()
 
         self._commit(epoch, change)
 
@@ -282,7 +277,6 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
 
         None keeps the epoch of the marker, and makes it a marker of this run.
         """
-        expires = self._expire_after_ms is not None and epoch is not None
         for _ in range(MOST_ATTEMPTS):
             with self._errors("change"), suppress(CommitFailedException, CommitStateUnknownException):
                 table = self._load()
@@ -296,12 +290,14 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
                 wanted = _Marker(self.run, found.epoch if epoch is None else epoch)
                 if found == wanted:  # also if a commit that was reported as failed has arrived
                     return wanted.epoch
+                is_new = (wanted.epoch or 0) > (found.epoch or 0)
                 with table.transaction() as transaction:
+                    expires = is_new and self._commits % COMMITS_PER_EXPIRY == 0
+                    if expires and (expired := self._expired(table.metadata)):
+                        ExpireSnapshots(transaction).by_ids(expired).commit()
                     change(transaction, wanted.summary(self._property))
                     transaction.set_properties({self._property: wanted.text})
-                    if expires and self._commits % COMMITS_PER_EXPIRY == 0:
-                        ExpireSnapshots(transaction).older_than(self._oldest()).commit()
-                self._commits += epoch is not None
+                self._commits += is_new
                 return wanted.epoch
         raise SinkStorageError(
             f"sink {self.name!r}: the table {self._table.identifier} was changed by others during each of "
@@ -309,9 +305,22 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
             sink=self.name,
         )
 
-    def _oldest(self) -> datetime:
-        assert self._expire_after_ms is not None, "only then do snapshots expire"
-        return datetime.fromtimestamp((self._now_ms() - self._expire_after_ms) / 1000, timezone.utc)
+    def _expired(self, metadata: TableMetadata) -> list[int]:
+        """Return the snapshots that have not been the newest for long enough, and are not named."""
+        if self._expire_after_ms is None:
+            return []
+        replaced_ms = {
+            older.snapshot_id: newer.timestamp_ms
+            for newer, older in pairwise(ancestors_of(metadata.current_snapshot(), metadata))
+        }
+        named = {ref.snapshot_id for ref in metadata.refs.values()}
+        return [
+            snapshot.snapshot_id
+            for snapshot in metadata.snapshots
+            if snapshot.snapshot_id not in named
+            and replaced_ms.get(snapshot.snapshot_id, snapshot.timestamp_ms)
+            < self._now_ms() - self._expire_after_ms
+        ]
 
     @property
     def _property(self) -> str:
@@ -345,7 +354,8 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
         return table
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
-        return self._table.errors(f"sink {self.name!r}", what, SinkError, SinkStorageError)
+        who = f"sink {self.name!r}"
+        return iceberg_errors(who, what, self._table.identifier, SinkError, SinkStorageError)
 
 
 @attrs.frozen
@@ -416,7 +426,7 @@ class _ChangeWriter:
     def _values(self, record: Record) -> list[Any]:
         """Return the values of a record in the order of columns."""
         try:
-            row = record.get_fields_by_names(self.schema.names) if isinstance(record, Row) else record
+            row: Any = record.get_fields_by_names(self.schema.names) if isinstance(record, Row) else record
             ParquetEncoder(None, self.schema).table([row])
         except ENCODING_ERRORS as error:
             raise BadRecordError(f"Iceberg sink: {error}; record {safe_repr(record)}") from error
