@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from operator import attrgetter
-from typing import Any
 
 import attrs
 
@@ -77,7 +76,7 @@ class IcebergSource(Source):
         """See :class:`Source`."""
         self._check(self._load(), position)
 
-    def latest_offset(self, start: Mapping[str, Any], whole: bool) -> Available:
+    def latest_offset(self, start: Mapping[str, int | None], whole: bool) -> Available:
         """See :class:`Source`.
 
         Raises:
@@ -85,9 +84,8 @@ class IcebergSource(Source):
         """
         table = self._load()
         newer = self._check(table, start)
-        current = table.current_snapshot()
-        if start["snapshot"] is None or current is None:
-            return Available(_offset(table, None if current is None else current.snapshot_id))
+        if start["snapshot"] is None:
+            return Available(_offset(table, newer[-1].snapshot_id if newer else None))
         for snapshot in newer[: self._most]:
             operation = None if snapshot.summary is None else snapshot.summary.operation
             if operation not in _GROWS:
@@ -100,7 +98,7 @@ class IcebergSource(Source):
         end = newer[: self._most][-1].snapshot_id if newer else start["snapshot"]
         return Available(_offset(table, end), is_full=len(newer) >= self._most)
 
-    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Epoch:
+    def plan(self, start: Mapping[str, int | None], end: Mapping[str, int]) -> Epoch:
         """See :class:`Source`."""
         table = self._load()
         with _errors("read", self._table.identifier):
@@ -126,7 +124,8 @@ class IcebergSource(Source):
 
     def _check(self, table: Table, position: Offset) -> list[Snapshot]:
         """Return the snapshots after an offset, the oldest first."""
-        check_position(position, {"table": str(table.metadata.table_uuid)}, f"the table {table.name()}")
+        uuid = str(table.metadata.table_uuid)
+        check_position(position, {"table": uuid}, f"the table {self._table.identifier}")
         snapshot_id = position["snapshot"]
         newer: list[Snapshot] = []
         for snapshot in ancestors_of(table.current_snapshot(), table.metadata):

@@ -1,6 +1,7 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
-from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder
+from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpochSink,
@@ -16,7 +17,7 @@ from pyflinkstate.runtime.sinks.sinks import (
     errors_of_sink,
     open_sink,
 )
-from pyflinkstate.runtime.sinks.staged_files import OpenFolder, StagedFile, StagedFilesSink
+from pyflinkstate.runtime.sinks.staged_files import FILE_BYTES, OpenFolder, StagedFile, StagedFilesSink
 from pyflinkstate.runtime.sinks.staged_sinks import StagedSink, TransactionalSink
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
@@ -26,6 +27,8 @@ from pyflinkstate.runtime.sinks.text_file_sink import (
 )
 
 __all__ = [
+    "ENCODING_ERRORS",
+    "FILE_BYTES",
     "BucketAssigner",
     "DriverSink",
     "FileSink",
@@ -33,6 +36,7 @@ __all__ = [
     "KeptRddSink",
     "OpenFolder",
     "OutputFileConfig",
+    "ParquetEncoder",
     "PrintSink",
     "RddSink",
     "RecordText",
