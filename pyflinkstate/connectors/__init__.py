@@ -7,13 +7,17 @@ when a name is used first.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyflinkstate.connectors.iceberg_sink import IcebergSink as IcebergSink
+    from pyflinkstate.connectors.iceberg_source import IcebergSource as IcebergSource
     from pyflinkstate.connectors.sql_sink import SqlSink as SqlSink
 
 #: The public names by the file that has them.
 _FILES: dict[str, tuple[str, ...]] = {
+    "iceberg_sink": ("IcebergSink",),
+    "iceberg_source": ("IcebergSource",),
     "sql_sink": ("SqlSink",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
@@ -21,7 +25,7 @@ _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 __all__ = sorted(_FILE_OF)  # noqa: PLE0605 - derived, so that a name has one place
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _FILE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_FILE_OF[name]}"), name)

@@ -17,13 +17,15 @@ import attrs
 from pyflinkstate.api import Record, Row, RowKind, check_list, safe_repr
 from pyflinkstate.connectors.extras import needs
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
-from pyflinkstate.runtime.sinks import Convert, TransactionalSink, fields_of
+from pyflinkstate.runtime.sinks import Batches, Convert, TransactionalSink, fields_of
 from pyflinkstate.runtime.storage import AnyPath
 
 with needs("sql"):
     import sqlalchemy as sa
     from sqlalchemy.dialects import postgresql, sqlite
 
+#: The values of some columns of a row, in their order.
+Values: TypeAlias = tuple[object, ...]
 #: The table of markers.
 MARKERS = "pyflinkstate_markers"
 #: Rows that are written with one call, if a database has no faster way.
@@ -124,7 +126,7 @@ class SqlSink(TransactionalSink):
             connection.execute(sa.update(_markers).where(own).values(run=self.run))
         return int(found.epoch)
 
-    def write(self, epoch: int, batches: Iterable[list[Any]]) -> None:
+    def write(self, epoch: int, batches: Batches) -> None:
         """See :class:`TransactionalSink`."""
         with self._errors(f"write epoch {epoch}"), self._engine.begin() as connection:
             if self._claimed(connection) is None:
@@ -141,7 +143,7 @@ class SqlSink(TransactionalSink):
         """See :class:`TransactionalSink`."""
         return RowConverter(self.name, self.columns, bool(self.key))
 
-    def _write_rows(self, connection: sa.Connection, batches: Iterable[list[Any]]) -> None:
+    def _write_rows(self, connection: sa.Connection, batches: Batches) -> None:
         assert self._table is not None, "it is open"
         rows = (row for batch in batches for row in batch)
         if not self.key:
@@ -182,7 +184,7 @@ class RowConverter:
     columns: tuple[str, ...]
     is_keyed: bool
 
-    def __call__(self, records: Iterator[Record]) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    def __call__(self, records: Iterator[Record]) -> Iterator[tuple[Values, bool]]:
         """Yield the rows, without those of kind ``UPDATE_BEFORE`` if others replace them."""
         for record in records:
             kind = record.get_row_kind() if isinstance(record, Row) else RowKind.INSERT
@@ -201,9 +203,6 @@ class RowConverter:
 
 
 # --- statements --------------------------------------------------------------------------------------
-
-#: A row, with the values of columns in their order.
-Values: TypeAlias = tuple[Any, ...]
 
 
 def _reason(error: Exception) -> str:

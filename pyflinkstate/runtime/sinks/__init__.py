@@ -1,6 +1,7 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
-from pyflinkstate.runtime.sinks.file_sink import FileSink, fields_of
+from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
+from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpoch,
@@ -17,8 +18,8 @@ from pyflinkstate.runtime.sinks.sinks import (
     errors_of_sink,
     open_sink,
 )
-from pyflinkstate.runtime.sinks.staged_files import OpenFolder, StagedFile, StagedFilesSink
-from pyflinkstate.runtime.sinks.staged_sinks import Convert, StagedSink, TransactionalSink
+from pyflinkstate.runtime.sinks.staged_files import FILE_BYTES, OpenFolder, StagedFile, StagedFilesSink
+from pyflinkstate.runtime.sinks.staged_sinks import Batches, Convert, StagedSink, TransactionalSink
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,
@@ -27,6 +28,9 @@ from pyflinkstate.runtime.sinks.text_file_sink import (
 )
 
 __all__ = [
+    "ENCODING_ERRORS",
+    "FILE_BYTES",
+    "Batches",
     "BucketAssigner",
     "Convert",
     "DriverSink",
@@ -36,6 +40,7 @@ __all__ = [
     "KeptRddSink",
     "OpenFolder",
     "OutputFileConfig",
+    "ParquetEncoder",
     "PrintSink",
     "RddSink",
     "RecordText",

@@ -36,6 +36,8 @@ from pyflinkstate.runtime.wire import decode_values, frames_of
 _LENGTH = struct.Struct(">Q")
 #: Converts the records of a task.
 Convert: TypeAlias = Callable[[Iterator[Record]], Iterator[Any]]
+#: What was staged for an epoch, in lists of a few thousand.
+Batches: TypeAlias = Iterable[list[Any]]
 #: As many epochs without output may wait for one that has some, to be published with it.
 MOST_EMPTY_EPOCHS = 100
 
@@ -271,7 +273,7 @@ class TransactionalSink(StagedSink):
         self.write(epoch, (batch for uri in files for batch in _read(uri)))
 
     @abstractmethod
-    def write(self, epoch: int, batches: Iterable[list[Any]]) -> None:
+    def write(self, epoch: int, batches: Batches) -> None:
         """Write an epoch's records, and set the marker to it, in one transaction.
 
         Args:
