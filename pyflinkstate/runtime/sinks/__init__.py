@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import (
+    DeliveryGuarantee,
     DriverSink,
     ForeachEpochSink,
     KeptRddSink,
@@ -27,6 +28,7 @@ from pyflinkstate.runtime.sinks.text_file_sink import (
 
 __all__ = [
     "BucketAssigner",
+    "DeliveryGuarantee",
     "DriverSink",
     "FileSink",
     "ForeachEpochSink",

@@ -1,0 +1,612 @@
+"""Kafka as a sink, exactly once: an epoch becomes visible in one transaction, from all subtasks at once.
+
+A client cannot finish the transaction of a process that died: it can only abort it. So records are not sent
+as they come. Tasks serialize them and stage them in files, and at the commit the driver sends an epoch's
+records in one transaction, with a *marker*: a record in a compacted topic, whose key is the transactional id
+and whose value has the number of the epoch and the run of the job. So epoch and marker become visible
+together, or not at all.
+
+A driver that opens the sink *takes the marker over*. It begins to use the transactional id, which ends the
+open transaction of an older driver, fences that driver, and settles a commit that was in doubt. Then it reads
+the marker, and writes it again with its own run. An older driver that fails and tries to take the marker over
+again finds the newer run there, and ends.
+
+The topic of markers is shared by jobs, so another job's open transaction may hide a marker that is committed
+behind it. A read that must see everything therefore waits until the reader has come to the end that the topic
+had when the transactional id was taken.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api import Record, Reported, SerializationSchema, check_text, safe_repr
+from pyflinkstate.connectors import needs
+from pyflinkstate.connectors.kafka import Cluster, ClusterBuilder
+from pyflinkstate.errors import (
+    BadRecordError,
+    ConfigurationError,
+    PyFlinkStateError,
+    SinkError,
+    SinkStorageError,
+)
+from pyflinkstate.runtime.sinks import DeliveryGuarantee, Sink, SinkWriter, TransactionalSink
+from pyflinkstate.runtime.storage import AnyPath
+
+with needs("kafka"):
+    from confluent_kafka import (
+        Consumer,
+        KafkaError,
+        KafkaException,
+        Message,
+        Producer,
+        TopicPartition,
+    )
+    from confluent_kafka.admin import NewTopic
+
+#: The topic of markers, unless a sink is given another one.
+MARKER_TOPIC = "pyflinkstate_markers"
+#: How the topic of markers is created: small segments, so that old markers are soon deleted.
+_MARKER_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "10485760",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_MARKER_READER = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 10,  # as long it takes to see that the topic ends
+}
+#: The broker aborts a transaction that is open for longer.
+_TRANSACTION_MS = 300_000
+#: Seconds that aborting a transaction may take; the next one aborts it as well.
+_ABORT_S = 5
+#: What a client gets whose transaction was ended by somebody else.
+_ENDED = {
+    KafkaError._FENCED,
+    KafkaError._STATE,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.INVALID_TXN_STATE,
+}
+#: What messages of a transaction get that fails for another reason, which its commit tells.
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+#: A task that sends records looks for errors after so many.
+_MESSAGES_PER_BATCH = 1000
+#: A message: topic, key, value.
+_Message = tuple[str, bytes | None, bytes | None]
+_Serialize = Callable[[Any], bytes | None]
+
+
+class KafkaTopicSelector(ABC):
+    """Chooses the topic of each record."""
+
+    @abstractmethod
+    def apply(self, data: Record) -> str:
+        """Return the topic of a record."""
+
+
+@attrs.frozen
+class KafkaRecordSerializationSchema:
+    """Makes Kafka messages of records; :meth:`builder` makes one."""
+
+    _topic: Callable[[Any], str] | str
+    _key: _Serialize | None
+    _value: _Serialize
+
+    @staticmethod
+    def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """Return a builder."""
+        return KafkaRecordSerializationSchemaBuilder()
+
+    def message(self, record: Record) -> _Message:
+        """Return the topic, key and value of a record.
+
+        Raises:
+            BadRecordError: a schema or the topic selector failed, or returned something else.
+        """
+        try:
+            topic = self._topic if isinstance(self._topic, str) else self._topic(record)
+            key = None if self._key is None else self._key(record)
+            value = self._value(record)
+        except Exception as error:  # it is the user's code
+            raise BadRecordError(
+                f"Kafka sink: a record cannot be serialized: {type(error).__name__}: {error}; record "
+                f"{safe_repr(record)}",
+                record=safe_repr(record),
+            ) from error
+        if isinstance(topic, str) and all(part is None or isinstance(part, bytes) for part in (key, value)):
+            return topic, key, value
+        raise BadRecordError(
+            f"Kafka sink: the topic must be a string, and key and value must be bytes or None, not "
+            f"{safe_repr((topic, key, value))}; record {safe_repr(record)}",
+            record=safe_repr(record),
+        )
+
+
+def _serializer(what: str, schema: SerializationSchema[Any] | _Serialize) -> _Serialize:
+    serialize = schema.serialize if isinstance(schema, SerializationSchema) else schema
+    if not callable(serialize):
+        raise ConfigurationError(
+            f"{what} takes a SerializationSchema or a function that returns bytes, not {schema!r}"
+        )
+    return serialize
+
+
+class KafkaRecordSerializationSchemaBuilder:
+    """Makes a :class:`KafkaRecordSerializationSchema`. A schema may also be a function that returns bytes."""
+
+    def __init__(self) -> None:
+        self._topic: Callable[[Any], str] | str = ""
+        self._key: _Serialize | None = None
+        self._value: _Serialize | None = None
+
+    def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """Send all records to one topic, which must exist."""
+        check_text("topic", topic)
+        self._topic = topic
+        return self
+
+    def set_topic_selector(
+        self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Choose the topic of each record, by a ``KafkaTopicSelector`` or a function."""
+        selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
+        if not callable(selector):
+            raise ConfigurationError(
+                f"set_topic_selector() takes a KafkaTopicSelector, not {topic_selector!r}"
+            )
+        self._topic = selector
+        return self
+
+    def set_key_serialization_schema(
+        self, key_serialization_schema: SerializationSchema[Any] | _Serialize
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Make keys of records. Default: no key. Equal keys go to one partition, as with Java's clients."""
+        self._key = _serializer("set_key_serialization_schema()", key_serialization_schema)
+        return self
+
+    def set_value_serialization_schema(
+        self, value_serialization_schema: SerializationSchema[Any] | _Serialize
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Make values of records; None deletes the key in a compacted topic."""
+        self._value = _serializer("set_value_serialization_schema()", value_serialization_schema)
+        return self
+
+    def build(self) -> KafkaRecordSerializationSchema:
+        """Return the schema.
+
+        Raises:
+            ConfigurationError: no topic, or no schema for values, is set.
+        """
+        if not self._topic or self._value is None:
+            raise ConfigurationError(
+                "KafkaRecordSerializationSchema: call set_topic() or set_topic_selector(), and "
+                "set_value_serialization_schema()"
+            )
+        return KafkaRecordSerializationSchema(self._topic, self._key, self._value)
+
+
+class KafkaSink(Sink):
+    """A sink into Kafka topics. :meth:`builder` makes one, of the kind that its guarantee needs."""
+
+    @staticmethod
+    def builder() -> KafkaSinkBuilder:
+        """Return a builder.
+
+        Example::
+
+            schema = (
+                KafkaRecordSerializationSchema.builder()
+                .set_topic("results")
+                .set_value_serialization_schema(SimpleStringSchema())
+                .build()
+            )
+            sink = (
+                KafkaSink.builder()
+                .set_bootstrap_servers("localhost:9092")
+                .set_record_serializer(schema)
+                .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+                .set_transactional_id_prefix("results")
+                .build()
+            )
+        """
+        return KafkaSinkBuilder()
+
+
+class KafkaSinkBuilder(ClusterBuilder):
+    """Makes a :class:`KafkaSink`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._serializer: KafkaRecordSerializationSchema | None = None
+        self._guarantee = DeliveryGuarantee.NONE
+        self._prefix: str | None = None
+        self._marker_topic = MARKER_TOPIC
+        self._staging: AnyPath | None = None
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """Set the brokers to ask first: ``host:port``, separated by commas."""
+        self._add_server(bootstrap_servers)
+        return self
+
+    def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
+        """Set a property of librdkafka's producer.
+
+        ``default.api.timeout.ms`` bounds each call, and how long a message may wait for a broker; default:
+        60,000 ms. ``transaction.timeout.ms`` bounds a transaction; default: 300,000 ms. ``partitioner`` is
+        ``murmur2_random`` by default, as with Java's clients.
+        """
+        self._add_property(key, value)
+        return self
+
+    def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
+        """Set what makes messages of records."""
+        if not isinstance(record_serializer, KafkaRecordSerializationSchema):
+            raise ConfigurationError(
+                f"set_record_serializer() takes KafkaRecordSerializationSchema.builder()...build(), not "
+                f"{record_serializer!r}"
+            )
+        self._serializer = record_serializer
+        return self
+
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        """Set how often readers see a record after failures.
+
+        ``EXACTLY_ONCE``: once, if they read with ``isolation.level=read_committed``, after the checkpoint
+        that covers it. ``AT_LEAST_ONCE``: at once, and again if its epoch is run again. ``NONE``, the
+        default as in Flink, is like ``AT_LEAST_ONCE``.
+        """
+        if not isinstance(delivery_guarantee, DeliveryGuarantee):
+            raise ConfigurationError(
+                f"set_delivery_guarantee() takes a DeliveryGuarantee, not {delivery_guarantee!r}"
+            )
+        self._guarantee = delivery_guarantee
+        return self
+
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+        """Set the name of the sink, with which its transactional id begins; ``EXACTLY_ONCE`` needs one.
+
+        It must be unique among the sinks of a job, and stay the same when the job is restored.
+        """
+        check_text("transactional_id_prefix", transactional_id_prefix)
+        self._prefix = transactional_id_prefix
+        return self
+
+    def set_marker_topic(self, marker_topic: str) -> KafkaSinkBuilder:
+        """Set the topic of markers, which jobs may share. Default: ``pyflinkstate_markers``.
+
+        It is created if it is missing: compacted, with one partition.
+        """
+        check_text("marker_topic", marker_topic)
+        self._marker_topic = marker_topic
+        return self
+
+    def set_staging(self, staging: AnyPath) -> KafkaSinkBuilder:
+        """Set where ``EXACTLY_ONCE`` stages records; see ``StagedSink``. Default: with the checkpoints."""
+        self._staging = staging
+        return self
+
+    def build(self) -> KafkaSink:
+        """Return the sink.
+
+        Raises:
+            ConfigurationError: something that it needs is not set.
+        """
+        cluster = self._cluster("Kafka sink", SinkStorageError, SinkError)
+        if self._serializer is None:
+            raise ConfigurationError("Kafka sink: call set_record_serializer()")
+        if self._guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+            return DirectKafkaSink(cluster, self._serializer)
+        if self._prefix is None:
+            raise ConfigurationError("Kafka sink: EXACTLY_ONCE needs set_transactional_id_prefix()")
+        return TransactionalKafkaSink(
+            self._prefix, cluster, self._serializer, self._marker_topic, self._staging
+        )
+
+
+# --- sending ---------------------------------------------------------------------------------------
+
+
+class _Sender:
+    """A producer that keeps the first error of a message."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str | None = None) -> None:
+        self._timeout_s = cluster.timeout_s
+        errors = self._errors = list[KafkaError]()
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                errors.append(error)
+
+        message_ms = int(self._timeout_s * 1000)
+        defaults = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random"}
+        fixed = {"on_delivery": delivered, "delivery.report.only.error": True}
+        if transactional_id is not None:
+            transaction_ms = cluster.milliseconds("transaction.timeout.ms", _TRANSACTION_MS)
+            message_ms = min(message_ms, transaction_ms)
+            fixed |= {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_ms}
+        self.producer = Producer(cluster.config({**defaults, "message.timeout.ms": message_ms}, fixed))
+
+    def send(self, messages: Iterable[_Message]) -> None:
+        """Send messages, as fast as the producer takes them."""
+        for topic, key, value in messages:
+            while True:
+                try:
+                    self.producer.produce(topic, value, key)
+                    break
+                except BufferError:  # the queue is full
+                    self.producer.poll(self._timeout_s)
+        self.producer.poll(0)
+        self._raise_first()
+
+    def flush(self) -> None:
+        """Wait until all messages have arrived."""
+        left = self.producer.flush(self._timeout_s)
+        self._raise_first()
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} messages are not acknowledged"))
+
+    def _raise_first(self) -> None:
+        for error in self._errors:
+            if error.code() not in _PURGED:
+                raise KafkaException(error)
+
+
+class DirectKafkaSink(KafkaSink):
+    """Sends records as they come. Those of an epoch that is run again are there again."""
+
+    def __init__(self, cluster: Cluster, serializer: KafkaRecordSerializationSchema) -> None:
+        self._writer = _DirectWriter(cluster, serializer)
+
+    def open(self, job_id: str, restored_epoch: int | None) -> None:
+        """See :class:`Sink`."""
+
+    def writer(self, epoch: int) -> SinkWriter:
+        """See :class:`Sink`."""
+        return self._writer
+
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
+        """See :class:`Sink`; all messages have arrived when a task ends."""
+
+    def commit(self, epoch: int) -> None:
+        """See :class:`Sink`."""
+
+    def rewind(self, epoch: int) -> None:
+        """See :class:`Sink`."""
+
+
+@attrs.frozen
+class _DirectWriter:
+    """Sends the records of a partition."""
+
+    _cluster: Cluster
+    _serializer: KafkaRecordSerializationSchema
+
+    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
+        """See :class:`SinkWriter`."""
+        with self._cluster.errors("send records"):
+            sender = _Sender(self._cluster)
+            while batch := list(islice(records, _MESSAGES_PER_BATCH)):
+                sender.send(map(self._serializer.message, batch))
+            sender.flush()
+        yield from ()
+
+
+# --- exactly once ----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _StagingWriter:
+    """Stages the messages of a partition."""
+
+    _serializer: KafkaRecordSerializationSchema
+    _staged: SinkWriter
+
+    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
+        """See :class:`SinkWriter`."""
+        return self._staged.write(partition, map(self._serializer.message, records))
+
+
+@attrs.frozen
+class _Marker:
+    """What a marker says: the last epoch that is published, None for none; and the run that owns it."""
+
+    epoch: int | None
+    run: str
+
+
+@attrs.frozen
+class _Markers:
+    """The topic of markers."""
+
+    _cluster: Cluster
+    topic: str
+    _key: bytes
+
+    def message(self, marker: _Marker) -> _Message:
+        """Return the message that sets the marker."""
+        return self.topic, self._key, json.dumps(attrs.asdict(marker)).encode()
+
+    def create(self) -> None:
+        """Create the topic unless it is there."""
+        admin = self._cluster.admin()
+        new = NewTopic(self.topic, 1, config=_MARKER_CONFIG)
+        with self._cluster.errors(f"create the topic {self.topic!r} for markers"):
+            try:
+                admin.create_topics([new], request_timeout=self._cluster.timeout_s)[self.topic].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def read(self, is_settled: bool) -> _Marker | None:
+        """Return the marker, or None if there is none.
+
+        Args:
+            is_settled: wait for the open transactions of other jobs, which may hide it.
+        """
+        end = self._read("read_uncommitted", 0)[1] if is_settled else 0
+        value, _ = self._read("read_committed", end)
+        return None if value is None else self._decode(value)
+
+    def _read(self, isolation: str, end: int) -> tuple[bytes | None, int]:
+        """Return the last value of this key, and where the topic ends for a reader.
+
+        Args:
+            isolation: what the reader sees.
+            end: wait until the topic ends there, or later.
+        """
+        config = self._cluster.config(
+            {"group.id": "pyflinkstate"}, {**_MARKER_READER, "isolation.level": isolation}
+        )
+        value = None
+        with self._cluster.errors(f"read the topic {self.topic!r}"), ExitStack() as closed:
+            consumer = Consumer(config)
+            closed.callback(consumer.close)
+            consumer.assign([TopicPartition(self.topic, 0, 0)])
+            while True:
+                message = consumer.poll(self._cluster.timeout_s)
+                if message is None:
+                    raise self._unanswered(end)
+                error = message.error()
+                if error is None:
+                    value = message.value() if message.key() == self._key else value
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                elif (message.offset() or 0) >= end:
+                    return value, message.offset() or 0
+
+    def _unanswered(self, end: int) -> SinkStorageError:
+        return SinkStorageError(
+            f"Kafka sink: the topic {self.topic!r} cannot be read up to offset {end}: no broker of "
+            f"{self._cluster.servers} answers, or a transaction of another job is open. The job tries again; "
+            f"or give the sink a topic of its own by set_marker_topic()",
+            servers=self._cluster.servers,
+        )
+
+    def _decode(self, value: bytes) -> _Marker:
+        try:
+            return _Marker(**json.loads(value))
+        except (ValueError, TypeError) as error:
+            raise SinkError(
+                f"Kafka sink: the marker in the topic {self.topic!r} is not one, {value[:200]!r}: nothing else "
+                f"may write to this topic"
+            ) from error
+
+
+class TransactionalKafkaSink(TransactionalSink, KafkaSink):
+    """Publishes each epoch in one transaction; see the top of the file."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: Cluster,
+        serializer: KafkaRecordSerializationSchema,
+        marker_topic: str,
+        staging: AnyPath | None,
+    ) -> None:
+        super().__init__(name, staging)
+        self._cluster = cluster
+        self._serializer = serializer
+        self._marker_topic = marker_topic
+        self._sender: _Sender | None = None
+        self._marker = _Marker(None, "")
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id, and the key of the marker."""
+        return f"{self.name}/{self.job_id}"
+
+    @property
+    def owned_folder(self) -> str:
+        """What no other sink of a job may have."""
+        return f"the transactional id {self.name!r} of {self._cluster.servers}"
+
+    @property
+    def _markers(self) -> _Markers:
+        return _Markers(self._cluster, self._marker_topic, self.transactional_id.encode())
+
+    def writer(self, epoch: int) -> SinkWriter:
+        """See :class:`Sink`."""
+        return _StagingWriter(self._serializer, super().writer(epoch))
+
+    def committed_epoch(self) -> int | None:
+        """See :class:`StagedSink`. A sink that has the marker, and has not failed, knows it without a read."""
+        if self._sender is None or self._marker.run != self.run:
+            self._sender = None
+            self._take_over()
+        return self._marker.epoch
+
+    def _take_over(self) -> None:
+        self._markers.create()
+        self._read_marker(is_settled=False)  # an older driver must not fence a newer one
+        with self._cluster.errors(f"take the transactional id {self.transactional_id!r}"):
+            sender = _Sender(self._cluster, self.transactional_id)
+            sender.producer.init_transactions(self._cluster.timeout_s)
+        found = self._read_marker(is_settled=True)
+        self._sender = sender
+        self._transact("take the marker over", None if found is None else found.epoch, ())
+
+    def _read_marker(self, is_settled: bool) -> _Marker | None:
+        found = self._markers.read(is_settled)
+        if found is not None:
+            self.check_run(found.run)
+        return found
+
+    def write(self, epoch: int, batches: Iterable[list[Any]]) -> None:
+        """See :class:`TransactionalSink`."""
+        if self._sender is None:
+            self.committed_epoch()
+        self._transact(f"publish epoch {epoch}", epoch, batches)
+
+    def _transact(self, what: str, epoch: int | None, batches: Iterable[list[Any]]) -> None:
+        """Send messages, and the marker after them, in a transaction."""
+        sender, marker = self._sender, _Marker(epoch, self.run)
+        assert sender is not None, "the marker was taken over"
+        with self._errors(what), ExitStack() as failed:
+            failed.callback(self._give_up, sender.producer)
+            sender.producer.begin_transaction()
+            for batch in batches:
+                sender.send(batch)
+            sender.send([self._markers.message(marker)])  # last: it hides those of other jobs until the end
+            sender.flush()
+            sender.producer.commit_transaction(self._cluster.timeout_s)
+            failed.pop_all()
+        self._marker = marker
+
+    def _give_up(self, producer: Producer) -> None:
+        """Leave a transaction: the next use of the transactional id settles it, and the marker tells how."""
+        self._sender = None
+        with suppress(KafkaException):
+            producer.abort_transaction(_ABORT_S)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            with self._cluster.errors(what):
+                yield
+        except PyFlinkStateError as error:
+            cause = error.__cause__
+            if isinstance(error, SinkStorageError) and isinstance(cause, KafkaException):
+                if cause.args[0].code() in _ENDED or cause.args[0].fatal():
+                    self._raise_ended(what, cause)
+            raise
+
+    def _raise_ended(self, what: str, cause: KafkaException) -> None:
+        """Raise ``JobSupersededError`` if a newer run has the marker; if not, the transaction was lost."""
+        self._read_marker(is_settled=False)
+        raise SinkStorageError(
+            f"Kafka sink: cannot {what}: the transaction of {self.transactional_id!r} was ended before its "
+            f"commit ({cause.args[0].str()}). It was open for longer than the property transaction.timeout.ms "
+            f"allows: raise it, up to transaction.max.timeout.ms of the brokers; or another job uses the same "
+            f"transactional id",
+            sink=self.name,
+        ) from cause
