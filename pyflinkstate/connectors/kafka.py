@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -21,11 +21,11 @@ with needs("kafka"):
     from confluent_kafka.admin import AdminClient
 
 TIMEOUT: Final = "default.api.timeout.ms"
-#: How often a source looks for new topics, as in Flink.
-DISCOVERY: Final = "partition.discovery.interval.ms"
-#: Properties that are used here, and that librdkafka does not have.
-OWN: Final = {TIMEOUT, DISCOVERY}
 _TIMEOUT_MS = 60_000
+ConfigValue = str | int | float | bool
+Config = Mapping[str, ConfigValue]
+B = TypeVar("B", bound="Builder")
+C = TypeVar("C", bound="ClusterBuilder")
 
 #: What to do about errors that do not go away by themselves.
 _REMEDIES: Final[dict[int, str]] = {
@@ -74,16 +74,14 @@ class Cluster:
         text = self.properties.get(name, str(default))
         return positive(f"the property {name!r}", int(text) if text.isdecimal() else text)
 
-    def config(
-        self, defaults: Mapping[str, object] | None = None, fixed: Mapping[str, object] | None = None
-    ) -> dict[str, object]:
+    def config(self, defaults: Config | None = None, fixed: Config | None = None) -> dict[str, ConfigValue]:
         """Return the configuration of a client, by name of property.
 
         Args:
             defaults: what the properties of the user replace.
             fixed: what they do not replace.
         """
-        given = {name: value for name, value in self.properties.items() if name not in OWN}
+        given = {name: value for name, value in self.properties.items() if name != TIMEOUT}
         config = {"log_level": 2, **(defaults or {}), **given, **(fixed or {})}
         return {**config, "bootstrap.servers": self.servers}
 
@@ -120,25 +118,41 @@ class Cluster:
         )
 
 
-class ClusterBuilder:
-    """The part of a builder that says how the cluster is reached."""
+class Builder:
+    """Keeps what is set, by name; a subclass has the setters, and ``build`` checks what belongs together."""
 
     def __init__(self) -> None:
-        self._servers = ""
-        self._properties: dict[str, str] = {}
+        self._given: dict[str, Any] = {}
 
-    def _cluster(self, user: str, lost: type[PyFlinkStateError], wrong: type[PyFlinkStateError]) -> Cluster:
-        if not self._servers:
-            raise ConfigurationError(f"{user}: call set_bootstrap_servers('host:port')")
-        cluster = Cluster(user, self._servers, self._properties, lost, wrong)
-        cluster.milliseconds(TIMEOUT, _TIMEOUT_MS)
-        return cluster
+    def _with(self: B, **given: Any) -> B:
+        self._given.update(given)
+        return self
 
-    def _add_server(self, servers: str) -> None:
-        check_text("bootstrap_servers", servers)
-        self._servers = servers
 
-    def _add_property(self, key: str, value: str) -> None:
+class ClusterBuilder(Builder):
+    """Makes a source or a sink of a cluster."""
+
+    def set_bootstrap_servers(self: C, bootstrap_servers: str) -> C:
+        """Set the brokers to ask first: ``host:port``, separated by commas."""
+        check_text("bootstrap_servers", bootstrap_servers)
+        return self._with(servers=bootstrap_servers)
+
+    def set_property(self: C, key: str, value: str) -> C:
+        """Set a property of librdkafka's client; what does not exist is refused when the job starts.
+
+        ``default.api.timeout.ms`` bounds each call, and how long a message may wait for a broker; default:
+        60,000 ms. A sink also has ``transaction.timeout.ms``, 300,000 ms by default, and ``partitioner``,
+        ``murmur2_random`` by default, as in Java's clients. A source has ``isolation.level``,
+        ``read_committed`` by default.
+        """
         check_text("the name of a property", key)
         check_text(f"the property {key!r}", value, may_be_empty=True)
-        self._properties = {**self._properties, key: value}
+        return self._with(properties={**self._given.get("properties", {}), key: value})
+
+    def _cluster(self, user: str, lost: type[PyFlinkStateError], wrong: type[PyFlinkStateError]) -> Cluster:
+        servers, properties = self._given.get("servers"), self._given.get("properties", {})
+        if servers is None:
+            raise ConfigurationError(f"{user}: call set_bootstrap_servers('host:port')")
+        cluster = Cluster(user, servers, properties, lost, wrong)
+        cluster.milliseconds(TIMEOUT, _TIMEOUT_MS)
+        return cluster

@@ -29,7 +29,7 @@ import attrs
 
 from pyflinkstate.api import Record, Reported, SerializationSchema, check_text, safe_repr
 from pyflinkstate.connectors import needs
-from pyflinkstate.connectors.kafka import Cluster, ClusterBuilder
+from pyflinkstate.connectors.kafka import Builder, Cluster, ClusterBuilder, Config, ConfigValue
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,
@@ -49,7 +49,7 @@ with needs("kafka"):
         Producer,
         TopicPartition,
     )
-    from confluent_kafka.admin import NewTopic
+    from confluent_kafka.cimpl import NewTopic
 
 #: The topic of markers, unless a sink is given another one.
 MARKER_TOPIC = "pyflinkstate_markers"
@@ -59,12 +59,13 @@ _MARKER_CONFIG = {
     "segment.bytes": "10485760",
     "min.cleanable.dirty.ratio": "0.1",
 }
-_MARKER_READER = {
+_MARKER_READER: Config = {
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 10,  # as long it takes to see that the topic ends
 }
+_SENDER: Config = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random"}
 #: The broker aborts a transaction that is open for longer.
 _TRANSACTION_MS = 300_000
 #: Seconds that aborting a transaction may take; the next one aborts it as well.
@@ -141,45 +142,32 @@ def _serializer(what: str, schema: SerializationSchema[Any] | _Serialize) -> _Se
     return serialize
 
 
-class KafkaRecordSerializationSchemaBuilder:
+class KafkaRecordSerializationSchemaBuilder(Builder):
     """Makes a :class:`KafkaRecordSerializationSchema`. A schema may also be a function that returns bytes."""
-
-    def __init__(self) -> None:
-        self._topic: Callable[[Any], str] | str = ""
-        self._key: _Serialize | None = None
-        self._value: _Serialize | None = None
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
         """Send all records to one topic, which must exist."""
         check_text("topic", topic)
-        self._topic = topic
-        return self
+        return self._with(topic=topic)
 
     def set_topic_selector(
         self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Choose the topic of each record, by a ``KafkaTopicSelector`` or a function."""
         selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
-        if not callable(selector):
-            raise ConfigurationError(
-                f"set_topic_selector() takes a KafkaTopicSelector, not {topic_selector!r}"
-            )
-        self._topic = selector
-        return self
+        return self._with(topic=selector)
 
     def set_key_serialization_schema(
         self, key_serialization_schema: SerializationSchema[Any] | _Serialize
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Make keys of records. Default: no key. Equal keys go to one partition, as with Java's clients."""
-        self._key = _serializer("set_key_serialization_schema()", key_serialization_schema)
-        return self
+        return self._with(key=_serializer("set_key_serialization_schema()", key_serialization_schema))
 
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema[Any] | _Serialize
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Make values of records; None deletes the key in a compacted topic."""
-        self._value = _serializer("set_value_serialization_schema()", value_serialization_schema)
-        return self
+        return self._with(value=_serializer("set_value_serialization_schema()", value_serialization_schema))
 
     def build(self) -> KafkaRecordSerializationSchema:
         """Return the schema.
@@ -187,12 +175,13 @@ class KafkaRecordSerializationSchemaBuilder:
         Raises:
             ConfigurationError: no topic, or no schema for values, is set.
         """
-        if not self._topic or self._value is None:
+        topic, value = self._given.get("topic"), self._given.get("value")
+        if value is None or not (isinstance(topic, str) or callable(topic)):
             raise ConfigurationError(
                 "KafkaRecordSerializationSchema: call set_topic() or set_topic_selector(), and "
                 "set_value_serialization_schema()"
             )
-        return KafkaRecordSerializationSchema(self._topic, self._key, self._value)
+        return KafkaRecordSerializationSchema(topic, self._given.get("key"), value)
 
 
 class KafkaSink(Sink):
@@ -225,38 +214,9 @@ class KafkaSink(Sink):
 class KafkaSinkBuilder(ClusterBuilder):
     """Makes a :class:`KafkaSink`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._serializer: KafkaRecordSerializationSchema | None = None
-        self._guarantee = DeliveryGuarantee.NONE
-        self._prefix: str | None = None
-        self._marker_topic = MARKER_TOPIC
-        self._staging: AnyPath | None = None
-
-    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
-        """Set the brokers to ask first: ``host:port``, separated by commas."""
-        self._add_server(bootstrap_servers)
-        return self
-
-    def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
-        """Set a property of librdkafka's producer.
-
-        ``default.api.timeout.ms`` bounds each call, and how long a message may wait for a broker; default:
-        60,000 ms. ``transaction.timeout.ms`` bounds a transaction; default: 300,000 ms. ``partitioner`` is
-        ``murmur2_random`` by default, as with Java's clients.
-        """
-        self._add_property(key, value)
-        return self
-
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
         """Set what makes messages of records."""
-        if not isinstance(record_serializer, KafkaRecordSerializationSchema):
-            raise ConfigurationError(
-                f"set_record_serializer() takes KafkaRecordSerializationSchema.builder()...build(), not "
-                f"{record_serializer!r}"
-            )
-        self._serializer = record_serializer
-        return self
+        return self._with(serializer=record_serializer)
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
         """Set how often readers see a record after failures.
@@ -265,12 +225,7 @@ class KafkaSinkBuilder(ClusterBuilder):
         that covers it. ``AT_LEAST_ONCE``: at once, and again if its epoch is run again. ``NONE``, the
         default as in Flink, is like ``AT_LEAST_ONCE``.
         """
-        if not isinstance(delivery_guarantee, DeliveryGuarantee):
-            raise ConfigurationError(
-                f"set_delivery_guarantee() takes a DeliveryGuarantee, not {delivery_guarantee!r}"
-            )
-        self._guarantee = delivery_guarantee
-        return self
+        return self._with(guarantee=delivery_guarantee)
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
         """Set the name of the sink, with which its transactional id begins; ``EXACTLY_ONCE`` needs one.
@@ -278,8 +233,7 @@ class KafkaSinkBuilder(ClusterBuilder):
         It must be unique among the sinks of a job, and stay the same when the job is restored.
         """
         check_text("transactional_id_prefix", transactional_id_prefix)
-        self._prefix = transactional_id_prefix
-        return self
+        return self._with(prefix=transactional_id_prefix)
 
     def set_marker_topic(self, marker_topic: str) -> KafkaSinkBuilder:
         """Set the topic of markers, which jobs may share. Default: ``pyflinkstate_markers``.
@@ -287,30 +241,35 @@ class KafkaSinkBuilder(ClusterBuilder):
         It is created if it is missing: compacted, with one partition.
         """
         check_text("marker_topic", marker_topic)
-        self._marker_topic = marker_topic
-        return self
+        return self._with(marker_topic=marker_topic)
 
     def set_staging(self, staging: AnyPath) -> KafkaSinkBuilder:
         """Set where ``EXACTLY_ONCE`` stages records; see ``StagedSink``. Default: with the checkpoints."""
-        self._staging = staging
-        return self
+        return self._with(staging=staging)
 
     def build(self) -> KafkaSink:
         """Return the sink.
 
         Raises:
-            ConfigurationError: something that it needs is not set.
+            ConfigurationError: something that it needs is not set, or is not what it takes.
         """
         cluster = self._cluster("Kafka sink", SinkStorageError, SinkError)
-        if self._serializer is None:
-            raise ConfigurationError("Kafka sink: call set_record_serializer()")
-        if self._guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
-            return DirectKafkaSink(cluster, self._serializer)
-        if self._prefix is None:
-            raise ConfigurationError("Kafka sink: EXACTLY_ONCE needs set_transactional_id_prefix()")
-        return TransactionalKafkaSink(
-            self._prefix, cluster, self._serializer, self._marker_topic, self._staging
-        )
+        serializer, prefix = self._given.get("serializer"), self._given.get("prefix")
+        guarantee = self._given.get("guarantee", DeliveryGuarantee.NONE)
+        if not isinstance(serializer, KafkaRecordSerializationSchema):
+            raise ConfigurationError(
+                f"Kafka sink: set_record_serializer() takes a KafkaRecordSerializationSchema, not "
+                f"{serializer!r}"
+            )
+        if guarantee in (DeliveryGuarantee.AT_LEAST_ONCE, DeliveryGuarantee.NONE):
+            return DirectKafkaSink(cluster, serializer)
+        if guarantee is not DeliveryGuarantee.EXACTLY_ONCE or prefix is None:
+            raise ConfigurationError(
+                f"Kafka sink: set_delivery_guarantee() takes a DeliveryGuarantee, not {guarantee!r}; "
+                f"EXACTLY_ONCE also needs set_transactional_id_prefix()"
+            )
+        marker_topic = self._given.get("marker_topic", MARKER_TOPIC)
+        return TransactionalKafkaSink(prefix, cluster, serializer, marker_topic, self._given.get("staging"))
 
 
 # --- sending ---------------------------------------------------------------------------------------
@@ -328,13 +287,13 @@ class _Sender:
                 errors.append(error)
 
         message_ms = int(self._timeout_s * 1000)
-        defaults = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random"}
-        fixed = {"on_delivery": delivered, "delivery.report.only.error": True}
+        fixed: dict[str, ConfigValue] = {"delivery.report.only.error": True}
         if transactional_id is not None:
             transaction_ms = cluster.milliseconds("transaction.timeout.ms", _TRANSACTION_MS)
             message_ms = min(message_ms, transaction_ms)
             fixed |= {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_ms}
-        self.producer = Producer(cluster.config({**defaults, "message.timeout.ms": message_ms}, fixed))
+        config = cluster.config({**_SENDER, "message.timeout.ms": message_ms}, fixed)
+        self.producer = Producer({**config, "on_delivery": delivered})
 
     def send(self, messages: Iterable[_Message]) -> None:
         """Send messages, as fast as the producer takes them."""
@@ -361,44 +320,37 @@ class _Sender:
                 raise KafkaException(error)
 
 
+@attrs.frozen
 class DirectKafkaSink(KafkaSink):
     """Sends records as they come. Those of an epoch that is run again are there again."""
 
-    def __init__(self, cluster: Cluster, serializer: KafkaRecordSerializationSchema) -> None:
-        self._writer = _DirectWriter(cluster, serializer)
+    _cluster: Cluster
+    _serializer: KafkaRecordSerializationSchema
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """See :class:`Sink`."""
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
-        return self._writer
-
-    def prepare(self, epoch: int, results: list[Reported]) -> None:
-        """See :class:`Sink`; all messages have arrived when a task ends."""
-
-    def commit(self, epoch: int) -> None:
-        """See :class:`Sink`."""
-
-    def rewind(self, epoch: int) -> None:
-        """See :class:`Sink`."""
-
-
-@attrs.frozen
-class _DirectWriter:
-    """Sends the records of a partition."""
-
-    _cluster: Cluster
-    _serializer: KafkaRecordSerializationSchema
+        return self
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
-        """See :class:`SinkWriter`."""
+        """See :class:`SinkWriter`; all messages have arrived when this ends."""
         with self._cluster.errors("send records"):
             sender = _Sender(self._cluster)
             while batch := list(islice(records, _MESSAGES_PER_BATCH)):
                 sender.send(map(self._serializer.message, batch))
             sender.flush()
         yield from ()
+
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
+        """See :class:`Sink`."""
+
+    def commit(self, epoch: int) -> None:
+        """See :class:`Sink`."""
+
+    def rewind(self, epoch: int) -> None:
+        """See :class:`Sink`."""
 
 
 # --- exactly once ----------------------------------------------------------------------------------
@@ -497,8 +449,8 @@ class _Markers:
             return _Marker(**json.loads(value))
         except (ValueError, TypeError) as error:
             raise SinkError(
-                f"Kafka sink: the marker in the topic {self.topic!r} is not one, {value[:200]!r}: nothing else "
-                f"may write to this topic"
+                f"Kafka sink: the topic {self.topic!r} has {value[:200]!r} in the place of a marker: nothing "
+                f"else may write to this topic"
             ) from error
 
 
@@ -539,7 +491,7 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
         return _StagingWriter(self._serializer, super().writer(epoch))
 
     def committed_epoch(self) -> int | None:
-        """See :class:`StagedSink`. A sink that has the marker, and has not failed, knows it without a read."""
+        """See :class:`StagedSink`. A sink that has taken it over, and has not failed, need not ask again."""
         if self._sender is None or self._marker.run != self.run:
             self._sender = None
             self._take_over()
@@ -595,18 +547,18 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
                 yield
         except PyFlinkStateError as error:
             cause = error.__cause__
-            if isinstance(error, SinkStorageError) and isinstance(cause, KafkaException):
-                if cause.args[0].code() in _ENDED or cause.args[0].fatal():
-                    self._raise_ended(what, cause)
-            raise
+            if not (isinstance(error, SinkStorageError) and isinstance(cause, KafkaException)):
+                raise
+            if not (cause.args[0].code() in _ENDED or cause.args[0].fatal()):
+                raise
+            self._read_marker(is_settled=False)  # raises JobSupersededError if a newer run has it
+            raise self._lost(what, cause) from cause
 
-    def _raise_ended(self, what: str, cause: KafkaException) -> None:
-        """Raise ``JobSupersededError`` if a newer run has the marker; if not, the transaction was lost."""
-        self._read_marker(is_settled=False)
-        raise SinkStorageError(
+    def _lost(self, what: str, cause: KafkaException) -> SinkStorageError:
+        return SinkStorageError(
             f"Kafka sink: cannot {what}: the transaction of {self.transactional_id!r} was ended before its "
-            f"commit ({cause.args[0].str()}). It was open for longer than the property transaction.timeout.ms "
-            f"allows: raise it, up to transaction.max.timeout.ms of the brokers; or another job uses the same "
-            f"transactional id",
+            f"commit ({cause.args[0].str()}). If it took longer than the property transaction.timeout.ms "
+            f"allows, raise that, up to transaction.max.timeout.ms of the brokers; if another job uses the "
+            f"same transactional id, set another prefix",
             sink=self.name,
-        ) from cause
+        )
