@@ -314,6 +314,11 @@ class _Sender:
         if left:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} messages are not acknowledged"))
 
+    def commit(self) -> None:
+        """Commit the transaction; readers see it a moment later."""
+        self.flush()
+        self.producer.commit_transaction(self._timeout_s)
+
     def _raise_first(self) -> None:
         for error in self._errors:
             if error.code() not in _PURGED:
@@ -529,8 +534,7 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
             for batch in batches:
                 sender.send(batch)
             sender.send([self._markers.message(marker)])  # last: it hides those of other jobs until the end
-            sender.flush()
-            sender.producer.commit_transaction(self._cluster.timeout_s)
+            sender.commit()
             failed.pop_all()
         self._marker = marker
 
