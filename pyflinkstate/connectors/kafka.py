@@ -124,7 +124,7 @@ class Builder:
     def __init__(self) -> None:
         self._given: dict[str, Any] = {}
 
-    def _with(self: B, **given: Any) -> B:
+    def _with(self: B, **given: object) -> B:
         self._given.update(given)
         return self
 

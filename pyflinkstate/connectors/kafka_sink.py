@@ -85,6 +85,7 @@ _MESSAGES_PER_BATCH = 1000
 #: A message: topic, key, value.
 _Message = tuple[str, bytes | None, bytes | None]
 _Serialize = Callable[[Any], bytes | None]
+_Select = Callable[[Any], str]
 
 
 class KafkaTopicSelector(ABC):
@@ -99,7 +100,7 @@ class KafkaTopicSelector(ABC):
 class KafkaRecordSerializationSchema:
     """Makes Kafka messages of records; :meth:`builder` makes one."""
 
-    _topic: Callable[[Any], str] | str
+    _topic: _Select | str
     _key: _Serialize | None
     _value: _Serialize
 
@@ -133,13 +134,8 @@ class KafkaRecordSerializationSchema:
         )
 
 
-def _serializer(what: str, schema: SerializationSchema[Any] | _Serialize) -> _Serialize:
-    serialize = schema.serialize if isinstance(schema, SerializationSchema) else schema
-    if not callable(serialize):
-        raise ConfigurationError(
-            f"{what} takes a SerializationSchema or a function that returns bytes, not {schema!r}"
-        )
-    return serialize
+def _function(schema: SerializationSchema | _Serialize) -> _Serialize:
+    return schema.serialize if isinstance(schema, SerializationSchema) else schema
 
 
 class KafkaRecordSerializationSchemaBuilder(Builder):
@@ -151,37 +147,39 @@ class KafkaRecordSerializationSchemaBuilder(Builder):
         return self._with(topic=topic)
 
     def set_topic_selector(
-        self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
+        self, topic_selector: KafkaTopicSelector | _Select
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Choose the topic of each record, by a ``KafkaTopicSelector`` or a function."""
         selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
         return self._with(topic=selector)
 
     def set_key_serialization_schema(
-        self, key_serialization_schema: SerializationSchema[Any] | _Serialize
+        self, key_serialization_schema: SerializationSchema | _Serialize
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Make keys of records. Default: no key. Equal keys go to one partition, as with Java's clients."""
-        return self._with(key=_serializer("set_key_serialization_schema()", key_serialization_schema))
+        return self._with(key=_function(key_serialization_schema))
 
     def set_value_serialization_schema(
-        self, value_serialization_schema: SerializationSchema[Any] | _Serialize
+        self, value_serialization_schema: SerializationSchema | _Serialize
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Make values of records; None deletes the key in a compacted topic."""
-        return self._with(value=_serializer("set_value_serialization_schema()", value_serialization_schema))
+        return self._with(value=_function(value_serialization_schema))
 
     def build(self) -> KafkaRecordSerializationSchema:
         """Return the schema.
 
         Raises:
-            ConfigurationError: no topic, or no schema for values, is set.
+            ConfigurationError: no topic, or no schema for values, is set; or it is neither schema nor
+                function.
         """
-        topic, value = self._given.get("topic"), self._given.get("value")
-        if value is None or not (isinstance(topic, str) or callable(topic)):
+        topic, key, value = (self._given.get(name) for name in ("topic", "key", "value"))
+        if not callable(value) or not (isinstance(topic, str) or callable(topic)) or not callable(key or str):
             raise ConfigurationError(
-                "KafkaRecordSerializationSchema: call set_topic() or set_topic_selector(), and "
-                "set_value_serialization_schema()"
+                f"KafkaRecordSerializationSchema: call set_topic() or set_topic_selector(), and "
+                f"set_value_serialization_schema(); a schema is a SerializationSchema or a function that "
+                f"returns bytes. It has topic {topic!r}, key {key!r} and value {value!r}"
             )
-        return KafkaRecordSerializationSchema(topic, self._given.get("key"), value)
+        return KafkaRecordSerializationSchema(topic, key, value)
 
 
 class KafkaSink(Sink):
@@ -432,7 +430,12 @@ class _Markers:
             while True:
                 message = consumer.poll(self._cluster.timeout_s)
                 if message is None:
-                    raise self._unanswered(end)
+                    raise SinkStorageError(
+                        f"Kafka sink: the topic {self.topic!r} cannot be read up to offset {end}: no broker "
+                        f"of {self._cluster.servers} answers, or a transaction of another job is open. The "
+                        f"job tries again; or give the sink a topic of its own by set_marker_topic()",
+                        servers=self._cluster.servers,
+                    )
                 error = message.error()
                 if error is None:
                     value = message.value() if message.key() == self._key else value
@@ -440,14 +443,6 @@ class _Markers:
                     raise KafkaException(error)
                 elif (message.offset() or 0) >= end:
                     return value, message.offset() or 0
-
-    def _unanswered(self, end: int) -> SinkStorageError:
-        return SinkStorageError(
-            f"Kafka sink: the topic {self.topic!r} cannot be read up to offset {end}: no broker of "
-            f"{self._cluster.servers} answers, or a transaction of another job is open. The job tries again; "
-            f"or give the sink a topic of its own by set_marker_topic()",
-            servers=self._cluster.servers,
-        )
 
     def _decode(self, value: bytes) -> _Marker:
         try:
@@ -518,13 +513,13 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
             self.check_run(found.run)
         return found
 
-    def write(self, epoch: int, batches: Iterable[list[Any]]) -> None:
+    def write(self, epoch: int, batches: Iterable[list[_Message]]) -> None:
         """See :class:`TransactionalSink`."""
         if self._sender is None:
             self.committed_epoch()
         self._transact(f"publish epoch {epoch}", epoch, batches)
 
-    def _transact(self, what: str, epoch: int | None, batches: Iterable[list[Any]]) -> None:
+    def _transact(self, what: str, epoch: int | None, batches: Iterable[list[_Message]]) -> None:
         """Send messages, and the marker after them, in a transaction."""
         sender, marker = self._sender, _Marker(epoch, self.run)
         assert sender is not None, "the marker was taken over"
@@ -556,13 +551,10 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
             if not (cause.args[0].code() in _ENDED or cause.args[0].fatal()):
                 raise
             self._read_marker(is_settled=False)  # raises JobSupersededError if a newer run has it
-            raise self._lost(what, cause) from cause
-
-    def _lost(self, what: str, cause: KafkaException) -> SinkStorageError:
-        return SinkStorageError(
-            f"Kafka sink: cannot {what}: the transaction of {self.transactional_id!r} was ended before its "
-            f"commit ({cause.args[0].str()}). If it took longer than the property transaction.timeout.ms "
-            f"allows, raise that, up to transaction.max.timeout.ms of the brokers; if another job uses the "
-            f"same transactional id, set another prefix",
-            sink=self.name,
-        )
+            raise SinkStorageError(
+                f"Kafka sink: cannot {what}: the transaction of {self.transactional_id!r} was ended before "
+                f"its commit ({cause.args[0].str()}). If it took longer than the property "
+                f"transaction.timeout.ms allows, raise that, up to transaction.max.timeout.ms of the "
+                f"brokers; if another job uses the same transactional id, set another prefix",
+                sink=self.name,
+            ) from cause

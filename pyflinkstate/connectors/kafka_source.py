@@ -26,11 +26,13 @@ import attrs
 
 from pyflinkstate.api import (
     DeserializationSchema,
+    K,
     Position,
     Record,
     SimpleStringSchema,
     TypeInformation,
     Types,
+    V,
     at_least,
     check_text,
     positive,
@@ -228,12 +230,15 @@ class _Topics:
         self._group = cluster.properties.get("group.id")
         self._admin: AdminClient = cluster.admin()
 
-    def _ask(self, what: str, ask: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+    def _ask(
+        self, what: str, ask: Callable[..., Mapping[K, Future[V]]], asked: object, **options: object
+    ) -> dict[K, V]:
         """Return the answers, by what is asked; a partition may be about to get a leader."""
         tries = int(self._cluster.timeout_s / _RETRY_S)
         while True:
             try:
-                return {key: future.result() for key, future in ask(self._admin).items()}
+                answers = ask(asked, request_timeout=self._cluster.timeout_s, **options)
+                return {key: future.result() for key, future in answers.items()}
             except KafkaException as error:
                 tries -= 1
                 if error.args[0].code() not in _TRANSIENT or tries <= 0:
@@ -241,10 +246,10 @@ class _Topics:
             threading.Event().wait(_RETRY_S)
 
     def names(self, pattern: re.Pattern[str]) -> list[str]:
-        """Return the names of the topics that match a pattern as a whole."""
+        """Return the topics whose name matches a pattern as a whole, without those of Kafka itself."""
         with self._cluster.errors("list topics"):
             topics = self._admin.list_topics(timeout=self._cluster.timeout_s).topics
-        return sorted(name for name in topics if pattern.fullmatch(name))
+        return sorted(name for name in topics if pattern.fullmatch(name) and not name.startswith("__"))
 
     def described(self, names: Iterable[str]) -> dict[str, tuple[str, list[KafkaTopicPartition]]]:
         """Return the id and the partitions of topics; those that do not exist are left out."""
@@ -268,13 +273,8 @@ class _Topics:
         specs = {TopicPartition(each.topic, each.partition): spec for each in partitions}
         committed_only = self._cluster.properties.get("isolation.level") != "read_uncommitted"
         level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
-        timeout_s = self._cluster.timeout_s
-        found = self._ask(
-            "find the offsets of partitions",
-            lambda admin: (
-                admin.list_offsets(specs, isolation_level=level, request_timeout=timeout_s) if specs else {}
-            ),
-        )
+        what, ask = "find the offsets of partitions", self._admin.list_offsets
+        found = self._ask(what, ask, specs, isolation_level=level) if specs else {}
         return {KafkaTopicPartition(each.topic, each.partition): at.offset for each, at in found.items()}
 
     def committed(self, partitions: Iterable[KafkaTopicPartition]) -> _Offsets:
@@ -283,11 +283,8 @@ class _Topics:
             raise ConfigurationError("Kafka source: committed_offsets() needs set_group_id()")
         asked = [TopicPartition(each.topic, each.partition) for each in partitions]
         request = [ConsumerGroupTopicPartitions(self._group, asked)]
-        timeout_s = self._cluster.timeout_s
-        (found,) = self._ask(
-            f"find the offsets of group {self._group!r}",
-            lambda admin: admin.list_consumer_group_offsets(request, request_timeout=timeout_s),
-        ).values()
+        ask = self._admin.list_consumer_group_offsets
+        (found,) = self._ask(f"find the offsets of group {self._group!r}", ask, request).values()
         return {KafkaTopicPartition(at.topic, at.partition): at.offset for at in found.topic_partitions}
 
     def commit(self, offsets: _Offsets) -> None:
@@ -296,12 +293,9 @@ class _Topics:
             return
         at = [TopicPartition(each.topic, each.partition, offset) for each, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(self._group, at)]
-        timeout_s = self._cluster.timeout_s
         try:
-            self._ask(
-                f"commit offsets to group {self._group!r}",
-                lambda admin: admin.alter_consumer_group_offsets(request, request_timeout=timeout_s),
-            )
+            ask = self._admin.alter_consumer_group_offsets
+            self._ask(f"commit offsets to group {self._group!r}", ask, request)
         except PyFlinkStateError as error:
             _log.warning("%s", error)
 
@@ -624,7 +618,7 @@ class KafkaSourceBuilder(ClusterBuilder):
         return self._with(stopping=stopping_offsets_initializer, is_bounded=False)
 
     def set_value_only_deserializer(
-        self, deserialization_schema: DeserializationSchema[Any] | Callable[[bytes], Any]
+        self, deserialization_schema: DeserializationSchema | Callable[[bytes], Record]
     ) -> KafkaSourceBuilder:
         """Make records of values, by a schema or a function such as ``json.loads``.
 
@@ -670,12 +664,12 @@ class KafkaSourceBuilder(ClusterBuilder):
         is_text = isinstance(schema, SimpleStringSchema)
         on_error = given.get("on_error", OnMalformed.FAIL)
         return KafkaSource(
-            cluster,
-            topics,
-            starting,
-            stopping,
-            given.get("is_bounded", False),
-            given.get("most", RECORDS_PER_EPOCH),
-            KafkaReader(cluster, deserialize, on_error, is_text or schema is None),
-            Types.STRING() if is_text else None,
+            cluster=cluster,
+            topics=topics,
+            starting=starting,
+            stopping=stopping,
+            is_bounded=given.get("is_bounded", False),
+            most=given.get("most", RECORDS_PER_EPOCH),
+            read=KafkaReader(cluster, deserialize, on_error, is_text or schema is None),
+            type_info=Types.STRING() if is_text else None,
         )

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaServer]:
     """Start a broker, which runs until the session ends."""
-    from kafka_server import KafkaServer, kafka_home
+    from kafka_server import running_kafka
 
-    server = KafkaServer(kafka_home())
-    server.start()
-    yield server
-    server.close()
+    with running_kafka() as server:
+        yield server

@@ -85,6 +85,7 @@ def test_an_epoch_is_a_range_of_offsets(kafka: KafkaServer) -> None:
     assert again.epoch() == ["b", "c", "d", "e"]
 
 
+@pytest.mark.full
 def test_transactions_leave_gaps(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a", "b", **{"transactional.id": topic})
@@ -148,6 +149,7 @@ def test_where_a_job_begins(kafka: KafkaServer) -> None:
         Reading(builder(kafka, topic, "missing").build())
 
 
+@pytest.mark.full
 def test_where_a_bounded_job_ends(kafka: KafkaServer) -> None:
     topic = kafka.topic(2)
     kafka.send(topic, "a", "b", **{"transactional.id": topic})
@@ -170,20 +172,25 @@ def test_where_a_bounded_job_ends(kafka: KafkaServer) -> None:
     assert (job.epoch(), job.is_last) == (["x", "y", "z"], True)
 
 
+@pytest.mark.full
 def test_partitions_and_topics_are_added(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     pattern = KafkaSource.builder().set_bootstrap_servers(kafka.servers).set_topic_pattern(f"{topic}.*")
-    job = Reading(pattern.set_value_only_deserializer(SimpleStringSchema()).build())
-    assert job.epoch() == ["a"]
+    pattern.set_value_only_deserializer(SimpleStringSchema())
+    job = Reading(pattern.build())
+    later = Reading(pattern.set_topic_pattern(f"{topic}-mor.").build())
+    assert (job.epoch(), later.epoch()) == (["a"], [])
     kafka.admin().create_partitions([NewPartitions(topic, 2)])[topic].result(30)
     kafka.topic(name=f"{topic}-more")
     kafka.send(topic, "b", partition=1)
     kafka.send(f"{topic}-more", "c")
     assert sorted(_until(job, 2)) == ["b", "c"]
+    assert _until(later, 1) == ["c"]
     assert sorted(job.position["next"][topic].items()) == [("0", 1), ("1", 1)]
 
 
+@pytest.mark.full
 def test_a_topic_is_deleted_or_made_anew(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
@@ -200,6 +207,7 @@ def test_a_topic_is_deleted_or_made_anew(kafka: KafkaServer) -> None:
         Reading(builder(kafka, topic).build(), job.position)
 
 
+@pytest.mark.full
 def test_records_expire(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a", "b", "c")
@@ -218,6 +226,7 @@ def test_records_expire(kafka: KafkaServer) -> None:
         Reading(builder(kafka, topic).build(), {"index": 1})
 
 
+@pytest.mark.full
 def test_what_a_record_is(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     producer = Producer({"bootstrap.servers": kafka.servers})
@@ -231,6 +240,7 @@ def test_what_a_record_is(kafka: KafkaServer) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_value_that_cannot_be_read(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}', "{", "2")
@@ -246,6 +256,7 @@ def test_a_value_that_cannot_be_read(kafka: KafkaServer) -> None:
     assert [each.keep for each in job.rejected] == [False]
 
 
+@pytest.mark.full
 def test_the_group_shows_how_far_the_job_is(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a", "b")

@@ -10,6 +10,8 @@ import socket
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,17 @@ def kafka_home() -> Path:
     if done.returncode:
         pytest.skip(f"no Kafka: {done.stderr.strip()}")
     return Path(done.stdout.strip())
+
+
+@contextmanager
+def running_kafka() -> Iterator[KafkaServer]:
+    """Start a broker, and end it."""
+    server = KafkaServer(kafka_home())
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 def free_ports(count: int) -> list[int]:

@@ -7,16 +7,23 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import kafka_program
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from kafka_server import KafkaServer
+from kafka_server import KafkaServer, running_kafka
 from processes import quick_start
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(600)]
 WORDS = [f"w{number % 7}" for number in range(100)]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaServer]:
+    with running_kafka() as server:
+        yield server
 
 
 def test_words_are_counted_once_whenever_the_driver_is_killed(kafka: KafkaServer, tmp_path: Path) -> None:
