@@ -410,7 +410,7 @@ class _Markers:
         """
         end = self._read("read_uncommitted", 0)[1] if is_settled else 0
         value, _ = self._read("read_committed", end)
-        return None if value is None else self._decode(value)
+        return None if value is None else _Marker(**json.loads(value))
 
     def _read(self, isolation: str, end: int) -> tuple[bytes | None, int]:
         """Return the last value of this key, and where the topic ends for a reader.
@@ -443,15 +443,6 @@ class _Markers:
                     raise KafkaException(error)
                 elif (message.offset() or 0) >= end:
                     return value, message.offset() or 0
-
-    def _decode(self, value: bytes) -> _Marker:
-        try:
-            return _Marker(**json.loads(value))
-        except (ValueError, TypeError) as error:
-            raise SinkError(
-                f"Kafka sink: the topic {self.topic!r} has {value[:200]!r} in the place of a marker: nothing "
-                f"else may write to this topic"
-            ) from error
 
 
 class TransactionalKafkaSink(TransactionalSink, KafkaSink):
@@ -493,7 +484,6 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`. A sink that has taken it over, and has not failed, need not ask again."""
         if self._sender is None or self._marker.run != self.run:
-            self._sender = None
             self._take_over()
         return self._marker.epoch
 
@@ -515,9 +505,9 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
 
     def write(self, epoch: int, batches: Iterable[list[_Message]]) -> None:
         """See :class:`TransactionalSink`."""
-        if self._sender is None:
-            self.committed_epoch()
-        self._transact(f"publish epoch {epoch}", epoch, batches)
+        found = self.committed_epoch()
+        if found is None or found < epoch:
+            self._transact(f"publish epoch {epoch}", epoch, batches)
 
     def _transact(self, what: str, epoch: int | None, batches: Iterable[list[_Message]]) -> None:
         """Send messages, and the marker after them, in a transaction."""
@@ -536,7 +526,7 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
     def _give_up(self, producer: Producer) -> None:
         """Leave a transaction: the next use of the transactional id settles it, and the marker tells how."""
         self._sender = None
-        with suppress(KafkaException):
+        with suppress(KafkaException, SystemError):
             producer.abort_transaction(_ABORT_S)
 
     @contextmanager

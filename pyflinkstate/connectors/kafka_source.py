@@ -114,10 +114,6 @@ class KafkaOffsetResetStrategy(enum.Enum):
     NONE = 2
 
 
-def _offsets(given: Mapping[KafkaTopicPartition, int]) -> _Offsets:
-    return {each: at_least(f"the offset of {each}", offset, 0) for each, offset in dict(given).items()}
-
-
 @attrs.frozen
 class KafkaOffsetsInitializer:
     """Where to begin, or to stop, in each partition."""
@@ -150,7 +146,8 @@ class KafkaOffsetsInitializer:
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
     ) -> KafkaOffsetsInitializer:
         """Begin, or stop, at these offsets; the strategy is for partitions without one."""
-        return KafkaOffsetsInitializer(reset=offset_reset_strategy, given=_offsets(offsets))
+        given = {each: at_least(f"the offset of {each}", offset, 0) for each, offset in offsets.items()}
+        return KafkaOffsetsInitializer(reset=offset_reset_strategy, given=given)
 
     @staticmethod
     def committed_offsets(
