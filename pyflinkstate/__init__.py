@@ -7,7 +7,6 @@ which does not need Spark, does not spend time on importing it. Type checkers re
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 #: The public names by the module that has them. ``scripts/write_stub.py`` makes ``__init__.pyi`` of it.
 _ROOMS: dict[str, tuple[str, ...]] = {
@@ -212,7 +211,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = sorted(_ROOM_OF)  # noqa: PLE0605 - derived, so that a name has one place
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "compiled":
         return importlib.import_module(f"{__name__}.backends.compiled").is_compiled()
     if name == "__version__":

@@ -12,12 +12,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyflinkstate.connectors.iceberg_sink import IcebergSink as IcebergSink
     from pyflinkstate.connectors.iceberg_source import IcebergSource as IcebergSource
+    from pyflinkstate.connectors.kafka_sink import (
+        KafkaRecordSerializationSchema as KafkaRecordSerializationSchema,
+        KafkaSink as KafkaSink,
+    )
+    from pyflinkstate.connectors.kafka_source import (
+        KafkaOffsetsInitializer as KafkaOffsetsInitializer,
+        KafkaRecord as KafkaRecord,
+        KafkaSource as KafkaSource,
+    )
     from pyflinkstate.connectors.sql_sink import SqlSink as SqlSink
 
 #: The public names by the file that has them.
 _FILES: dict[str, tuple[str, ...]] = {
     "iceberg_sink": ("IcebergSink",),
     "iceberg_source": ("IcebergSource",),
+    "kafka_sink": ("KafkaRecordSerializationSchema", "KafkaSink"),
+    "kafka_source": ("KafkaOffsetsInitializer", "KafkaRecord", "KafkaSource"),
     "sql_sink": ("SqlSink",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}

@@ -158,7 +158,7 @@ class SqlSink(TransactionalSink):
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        driver: Any = self._engine.dialect.dbapi
+        driver = self._engine.dialect.loaded_dbapi
         try:
             yield
         except (sa.exc.OperationalError, sa.exc.TimeoutError, driver.OperationalError) as error:
@@ -227,12 +227,15 @@ def _replace(
     rows: dict[Values, Values],
 ) -> None:
     """Write rows with different keys in place of those that have these keys."""
-    maker: Any = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}.get(connection.dialect.name)
-    if maker is None:
+    insert: postgresql.Insert | sqlite.Insert
+    if connection.dialect.name == "postgresql":
+        insert = postgresql.insert(table)
+    elif connection.dialect.name == "sqlite":
+        insert = sqlite.insert(table)
+    else:
         _delete(connection, table, key, list(rows))
         _insert(connection, table, columns, rows.values())
         return
-    insert = maker(table)
     if _has_copy(connection):
         typed = [sa.Column(name, table.c[name].type) for name in columns]
         new = sa.Table("pyflinkstate_rows", sa.MetaData(), *typed)

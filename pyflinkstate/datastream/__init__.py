@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyflinkstate.api import (
     AggregateFunction,
@@ -136,7 +136,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load the environment on first use: a state slot does not need Spark."""
     if name == "StreamExecutionEnvironment":
         from pyflinkstate.runtime.program import StreamExecutionEnvironment

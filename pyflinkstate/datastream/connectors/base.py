@@ -1,6 +1,6 @@
 """PyFlink's ``pyflink.datastream.connectors.base``."""
 
-from pyflinkstate.runtime.sinks import Sink
+from pyflinkstate.runtime.sinks import DeliveryGuarantee, Sink
 from pyflinkstate.runtime.sources import Source
 
-__all__ = ["Sink", "Source"]
+__all__ = ["DeliveryGuarantee", "Sink", "Source"]

@@ -13,7 +13,7 @@ import enum
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
@@ -110,7 +110,7 @@ class Reader:
         parts = (part.strip().partition("#") for part in self.text().split(",") if part.strip())
         return [(path, more or None) for path, _, more in parts]
 
-    def one_of(self, choices: Mapping[str, Any]) -> Any:
+    def one_of(self, choices: Mapping[str, T]) -> T:
         """Read a word that stands for one of several values."""
         if self.word() not in choices:
             raise ConfigurationError(
@@ -119,6 +119,7 @@ class Reader:
         return choices[self.word()]
 
 
+T = TypeVar("T")
 #: Reads the value of a setting from a ``Configuration``.
 Read: TypeAlias = Callable[[Reader], Value]
 #: Returns the value to keep for the one that a program sets on an object, or raises ``ConfigurationError``.

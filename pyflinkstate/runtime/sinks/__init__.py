@@ -3,6 +3,7 @@
 from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
 from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS
 from pyflinkstate.runtime.sinks.sinks import (
+    DeliveryGuarantee,
     DriverSink,
     ForeachEpoch,
     ForeachEpochSink,
@@ -33,6 +34,7 @@ __all__ = [
     "Batches",
     "BucketAssigner",
     "Convert",
+    "DeliveryGuarantee",
     "DriverSink",
     "FileSink",
     "ForeachEpoch",

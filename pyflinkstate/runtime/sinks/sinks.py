@@ -9,6 +9,7 @@ half of an epoch.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -34,6 +35,14 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.storage import RunHistory
 from pyflinkstate.runtime.wire import NoRecord, decode_values, frames_of, user_failure
+
+
+class DeliveryGuarantee(enum.Enum):
+    """How often readers of a sink see a record after failures."""
+
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+    NONE = 2
 
 
 class SinkWriter(Protocol):

@@ -6,7 +6,7 @@ from pyflinkstate.runtime.sources.file_sources import (
     FileSourceBuilder,
     StreamFormat,
 )
-from pyflinkstate.runtime.sources.formats import FORMATS, Reject, RejectedRecord
+from pyflinkstate.runtime.sources.formats import FORMATS, OnMalformed, Reject, RejectedRecord
 from pyflinkstate.runtime.sources.source_set import (
     GuardedSource,
     InitialRows,
@@ -56,6 +56,7 @@ __all__ = [
     "GuardedSource",
     "InitialRows",
     "NumberSequenceSource",
+    "OnMalformed",
     "PartitionOffsets",
     "QueryLog",
     "RateSource",

@@ -66,7 +66,7 @@ def side_output_count(operator: str, tag_id: str) -> str:
     return f"{operator}{SIDE_OUTPUT}{tag_id}"
 
 
-def _best(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+def _best(choose: Callable[..., T], one: T | None, other: T | None) -> T | None:
     if one is None or other is None:
         return other if one is None else one
     return choose(one, other)

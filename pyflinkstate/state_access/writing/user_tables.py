@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -35,6 +35,7 @@ from pyflinkstate.api import (
 from pyflinkstate.backends.types import arrow_type, value_of_cell
 from pyflinkstate.errors import StateTableError
 
+T = TypeVar("T")
 #: The cells of a column, as Arrow or as Python has them.
 Cells: TypeAlias = "pa.Array | list[Any]"
 #: Converts a cell to the value that it represents.
@@ -86,7 +87,7 @@ def arrow_table(table: object, what: str) -> pa.Table:
     return _converted(table, what, _arrow_table)
 
 
-def _converted(table: ArrowObject, what: str, convert: Callable[[ArrowObject], Any]) -> Any:
+def _converted(table: ArrowObject, what: str, convert: Callable[[ArrowObject], T]) -> T:
     try:
         return convert(table)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -114,7 +115,7 @@ def _cells(given: object) -> Cells:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def _plain(cell: Any) -> Any:
+def _plain(cell: object) -> object:
     return cell.item() if isinstance(cell, np.generic) else cell
 
 
@@ -138,7 +139,7 @@ def _of_series(series: ArrowObject) -> Cells:
     return _cells(pa.Array.from_pandas(series))
 
 
-def _comparable(cell: Any) -> Any:
+def _comparable(cell: object) -> Any:
     return cell.tolist() if isinstance(cell, np.ndarray) else cell
 
 
