@@ -25,9 +25,13 @@ with needs("delta"):
 
 #: The folder of the log in a table's folder.
 LOG = "_delta_log"
-#: Ends of escape sequences and arrows in the library's messages, which have many lines.
+#: Escape sequences and arrows in the library's messages, which have many lines.
 _DECORATION = re.compile(r"\x1b\[\d*m|↳|\s+")
 _REFUSED = re.compile(r"privileges|permission denied|access.?denied|forbidden", re.IGNORECASE)
+#: Types that the library would change into others: unsigned integers, nanoseconds, no type at all.
+_ODD = re.compile(r"\b(uint\d+|null)\b(?!:)|\[ns")
+#: Properties of tables under which files have more rules than their schema.
+_RULES = re.compile(r"delta\.(constraints\..*|columnMapping\.mode|enableDeletionVectors)")
 #: Errors after which another attempt would fail as well.
 _LASTING = (TableNotFoundError, DeltaProtocolError, SchemaMismatchError, ValueError)
 _S3_OPTIONS = {
@@ -74,16 +78,11 @@ class DeltaPlace:
     @property
     def options(self) -> dict[str, str]:
         """Options for ``deltalake``, under which S3 refuses to overwrite a commit."""
-        guard = {"aws_conditional_put": "etag"} if self.uri.startswith("s3:") else {}
-        return {**guard, **self.storage_options}
+        return {"aws_conditional_put": "etag", **self.storage_options}
 
     def load(self, version: int | None = None) -> DeltaTable:
         """Return the table at a version, by default at the newest one."""
         return DeltaTable(self.uri, version=version, storage_options=self.options)
-
-    def exists(self) -> bool:
-        """Return whether there is a table."""
-        return DeltaTable.is_deltatable(self.uri, self.options)
 
     def folder(self) -> tuple[fs.FileSystem, str]:
         """Return the file system of the table's folder, and the path on it."""
@@ -97,6 +96,15 @@ class DeltaPlace:
 def columns_of(table: DeltaTable) -> pa.Schema:
     """Return the columns of a table."""
     return pa.schema(table.schema().to_arrow())
+
+
+def rules_of(table: DeltaTable) -> list[str]:
+    """Return the properties of a table that neither the sink nor the source can respect."""
+    return [
+        f"it has the property {name}={value}, which is not supported"
+        for name, value in table.metadata().configuration.items()
+        if _RULES.fullmatch(name) and value not in ("none", "false")
+    ]
 
 
 def storable(who: str, schema: pa.Schema) -> pa.Schema:
@@ -113,13 +121,12 @@ def storable(who: str, schema: pa.Schema) -> pa.Schema:
         found = pa.schema(DeltaSchema.from_arrow(schema).to_arrow())
     except Exception as error:  # the library raises it
         raise ConfigurationError(f"{who}: Delta Lake has no type for a column: {_text(error)}") from error
-    for field in schema:
-        unsigned_or_ns = re.search(r"uint|\[ns|null", str(field.type))
-        if unsigned_or_ns is not None:
-            raise ConfigurationError(
-                f"{who}: column {field.name!r} is {field.type}, which Delta Lake does not have: use signed "
-                f"integers, and timestamps in microseconds"
-            )
+    odd = [f"{field.name!r} ({field.type})" for field in schema if _ODD.search(str(field.type)) is not None]
+    if odd:
+        raise ConfigurationError(
+            f"{who}: Delta Lake has no such types: {', '.join(odd)}. Use signed integers, and timestamps in "
+            f"microseconds"
+        )
     return found
 
 

@@ -17,7 +17,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -29,7 +28,7 @@ import pyarrow.parquet as pq
 from pyflinkstate.api import Record, Reported, Row, RowKind, check_list, positive
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.connectors import needs
-from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors, storable
+from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors, rules_of, storable
 from pyflinkstate.errors import ConfigurationError, SinkError, SinkStorageError
 from pyflinkstate.runtime.sinks import OpenFolder, SinkWriter, StagedFile, StagedFilesSink
 from pyflinkstate.runtime.sinks.sink_files import opened, sink_errors
@@ -45,7 +44,7 @@ from pyflinkstate.runtime.storage import (
 
 with needs("delta"):
     from deltalake import CommitProperties, DeltaTable, Schema as DeltaSchema, Transaction
-    from deltalake.exceptions import CommitFailedError
+    from deltalake.exceptions import CommitFailedError, TableNotFoundError
     from deltalake.transaction import AddAction, RemoveAction
 
 _log = logging.getLogger("pyflinkstate.sinks")
@@ -54,12 +53,8 @@ _log = logging.getLogger("pyflinkstate.sinks")
 _METADATA = "pyflinkstate"
 #: As often a commit is tried if other writers of the table are faster.
 MOST_ATTEMPTS = 20
-#: Longer strings are not put into the statistics of a file.
-_MOST_LETTERS = 32
 #: Columns that the changes of an upsert have as well.
 _IS_DELETE, _ORDER = "_pyflinkstate_delete", "_pyflinkstate_order"
-#: Properties of tables whose rules the library does not keep for files that it has not written.
-_RULES = re.compile(r"delta\.(constraints\..*|columnMapping\.mode|enableDeletionVectors)")
 
 
 def _number(run: str) -> int:
@@ -137,25 +132,23 @@ class DeltaSink(StagedFilesSink):
         self.key = None if key is None else tuple(key)
         if self.key is not None and not (self.key and set(self.key) <= set(schema.names)):
             raise ConfigurationError(f"sink {self.name!r}: key must be some of {schema.names}, not {key}")
-        for names, refused in ((self.key or (), _NO_KEY), (self.partition_by, _NO_PARTITION)):
-            for field in map(self.schema.field, names):
-                if any(is_(field.type) for is_ in refused):
-                    raise ConfigurationError(
-                        f"sink {self.name!r}: key and partition_by must not have a column of {field.type}, "
-                        f"such as {field.name!r}"
-                    )
+        for field in map(self.schema.field, (*self.partition_by, *(self.key or ()))):
+            if any(is_(field.type) for is_ in _NO_KEY):
+                raise ConfigurationError(
+                    f"sink {self.name!r}: key and partition_by must not have a column of {field.type}, such "
+                    f"as {field.name!r}"
+                )
         self._evolves = schema_evolution
         self._compact_every = None if compact_every is None else positive("compact_every", compact_every)
         self._now_ms = now_ms
         self._history = RunHistory()
-        self._is_there = False
 
     # --- tasks -------------------------------------------------------------------------------------
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
         if self.key is None:
-            return _FileWriter(super().writer(epoch), self.open_folder())
+            return super().writer(epoch)
         schema = self.schema.append(pa.field(_IS_DELETE, pa.bool_()))
         for name in self.key:
             position = schema.get_field_index(name)
@@ -180,7 +173,6 @@ class DeltaSink(StagedFilesSink):
     def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
         """See :class:`StagedSink`."""
         self._history = history
-        self._is_there = False
         super().open_run(job_id, history, restored_epoch)
 
     @property
@@ -189,23 +181,20 @@ class DeltaSink(StagedFilesSink):
 
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`; the table is created if the sink has never had it."""
-        if not self._is_there:
-            with self._errors("open"):
-                if not self.place.exists():
-                    if self.area.was_marked:
-                        return None
-                    self._create()
-            self._is_there = True
+        with self._errors("open"):
+            try:
+                self.place.load()
+            except TableNotFoundError:
+                if self.area.was_marked:
+                    return None
+                DeltaTable.create(
+                    self.place.uri,
+                    DeltaSchema.from_arrow(self.schema),
+                    mode="ignore",
+                    partition_by=list(self.partition_by),
+                    storage_options=self.place.options,
+                )
         return self._change("open", self._take).transaction_version(self._app)
-
-    def _create(self) -> None:
-        DeltaTable.create(
-            self.place.uri,
-            DeltaSchema.from_arrow(self.schema),
-            mode="ignore",
-            partition_by=list(self.partition_by),
-            storage_options=self.place.options,
-        )
 
     def _take(self, table: DeltaTable) -> None:
         """Make the table fit the sink, and this run the one that has it."""
@@ -228,30 +217,27 @@ class DeltaSink(StagedFilesSink):
 
     def _misfits(self, table: DeltaTable, columns: pa.Schema) -> Iterator[str]:
         """Yield what about a table does not fit."""
-        metadata = table.metadata()
-        if metadata.partition_columns != list(self.partition_by):
-            yield f"it is partitioned by {metadata.partition_columns}, not {list(self.partition_by)}"
-        for name, value in metadata.configuration.items():
-            if _RULES.fullmatch(name) and value not in ("none", "false"):
-                yield f"it has the property {name}={value}, which the sink cannot respect"
+        partitions = table.metadata().partition_columns
+        if partitions != list(self.partition_by):
+            yield f"it is partitioned by {partitions}, not {list(self.partition_by)}"
+        yield from rules_of(table)
+        yield from filter(None, (self._misfit(field, columns) for field in self.schema))
         yield from (
-            f"column {field.name!r} {misfit}"
-            for field in self.schema
-            if (misfit := self._misfit(field, columns))
+            f"column {field.name!r} is not in the sink"
+            for field in columns
+            if field.name not in self.schema.names and not (self._evolves and field.nullable)
         )
-        for field in columns:
-            if field.name not in self.schema.names and not (self._evolves and field.nullable):
-                yield f"column {field.name!r} is not in the sink"
 
     def _misfit(self, field: pa.Field, columns: pa.Schema) -> str | None:
         """Return what about a column does not fit, or None if it fits."""
         if field.name not in columns.names:
-            return None if self._evolves else "is not in the table (schema_evolution=True adds it)"
+            new = f"column {field.name!r} is not in the table (schema_evolution=True adds it)"
+            return None if self._evolves else new
         found = columns.field(field.name)
         if found.type != field.type:
-            return f"has {found.type}, not {field.type}"
+            return f"column {field.name!r} has {found.type}, not {field.type}"
         is_strict = field.nullable and not found.nullable and field.name not in (self.key or ())
-        return "must not be null: declare it so" if is_strict else None
+        return f"column {field.name!r} must not be null: declare it so" if is_strict else None
 
     def _check_line(self, table: DeltaTable) -> None:
         """Check that the published epochs are those of the restored checkpoint, if it is not an older one."""
@@ -314,14 +300,16 @@ class DeltaSink(StagedFilesSink):
         transactions = [Transaction(f"{self._app}.run", _number(self.run))]
         maker = "" if epoch is None else self._history.run_of(epoch) or ""
         if epoch is not None:
-            transactions.append(Transaction(self._app, epoch))
-            transactions.append(Transaction(f"{self._app}.maker", _number(maker) if maker else 0))
+            made = Transaction(f"{self._app}.maker", _number(maker) if maker else 0)
+            transactions += [Transaction(self._app, epoch), made]
         return CommitProperties(
             custom_metadata={_METADATA: {"sink": self._app, "epoch": epoch, "maker": maker}},
             app_transactions=transactions,
         )
 
-    def _write(self, table: DeltaTable, actions: Sequence[Action], properties: CommitProperties) -> None:
+    def _write(
+        self, table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties
+    ) -> None:
         columns = table.metadata().partition_columns
         table.create_write_transaction(
             list(actions), "append", table.schema(), columns, commit_properties=properties
@@ -349,7 +337,12 @@ class DeltaSink(StagedFilesSink):
         return found is not None and found >= epoch
 
     def _added(self, file: StagedFile) -> AddAction:
-        stats = file.stats or json.dumps({"numRecords": file.rows})
+        """Return the action that adds a file.
+
+        Its statistics have the number of rows alone. With bounds of some columns and not of all, filters of
+        the library's ``to_pyarrow_dataset`` lose rows. Readers find bounds in the files themselves.
+        """
+        stats = json.dumps({"numRecords": file.rows})
         partition = {name: value or None for name, value in file.partition.items()}
         return AddAction(file.name, file.size_bytes, partition, self._now_ms(), True, stats)
 
@@ -381,9 +374,9 @@ class DeltaSink(StagedFilesSink):
             target_alias="t",
             commit_properties=properties,
         )
-        merger = merger.when_matched_delete(f"s.{_IS_DELETE}")
-        merger = merger.when_matched_update({f"t.{name}": value for name, value in values.items()})
-        merger.when_not_matched_insert(values, f"NOT s.{_IS_DELETE}").execute()
+        merger.when_matched_delete(f"s.{_IS_DELETE}").when_matched_update(values).when_not_matched_insert(
+            values, f"NOT s.{_IS_DELETE}"
+        ).execute()
 
     # --- going back --------------------------------------------------------------------------------
 
@@ -396,23 +389,18 @@ class DeltaSink(StagedFilesSink):
         self._change(f"take output after epoch {epoch} out of", partial(self._take_back, epoch))
 
     def _take_back(self, epoch: int, table: DeltaTable) -> None:
-        if table.transaction_version(self._app) == epoch:
-            return
         now, then = _files(table), _files(self.place.load(self._version_of(table, epoch)))
         file_system, folder = self.place.folder()
         back = {path: file for path, file in then.items() if path not in now}
         for path in back:
             if not file_system.get_file_info(f"{folder}/{path}").is_file:
                 raise self._refused(epoch, f"its file {path}, which later epochs have replaced, was deleted")
-        time_ms = self._now_ms()
-        actions: list[Action] = [
-            RemoveAction(path, True, time_ms, file.size_bytes, file.partition)
+        removed = [
+            RemoveAction(path, True, self._now_ms(), file.size_bytes, file.partition)
             for path, file in now.items()
             if path not in then
         ]
-        self._write(
-            table, [*actions, *(self._added(file) for file in back.values())], self._properties(epoch)
-        )
+        self._write(table, [*removed, *map(self._added, back.values())], self._properties(epoch))
 
     def _version_of(self, table: DeltaTable, epoch: int) -> int:
         """Return the version of the table at the end of an epoch.
@@ -457,25 +445,21 @@ class DeltaSink(StagedFilesSink):
 
     def _compact(self) -> None:
         """Compact small files. If that fails, it is logged, and the next time may do better."""
-        properties = CommitProperties(custom_metadata=self._properties(None).custom_metadata)
         try:
             with self._errors("compact"):
-                self.place.load().optimize.compact(commit_properties=properties)
+                self.place.load().optimize.compact(commit_properties=self._properties(None))
         except SinkError as error:
             _log.warning("%s", error)
 
 
-#: An action of a commit.
-Action = AddAction | RemoveAction
-_NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list, pa.types.is_large_list)
-_NO_KEY = (*_NESTED, pa.types.is_floating)
-_NO_PARTITION = (*_NESTED, pa.types.is_binary)
+#: Tests for types whose values cannot be compared, or have no text.
+_NO_KEY = (pa.types.is_nested, pa.types.is_floating, pa.types.is_binary)
 
 
 def _name_of(uri: str) -> str:
     """Return a name for the sink of a table: letters and digits of its last folder, and a digest."""
-    last = re.sub(r"[^A-Za-z0-9_-]+", "-", uri.rstrip("/").rpartition("/")[2])
-    return f"delta.{last}-{hashlib.blake2s(uri.encode(), digest_size=4).hexdigest()}"
+    letters = re.sub(r"[^A-Za-z0-9_-]+", "-", uri.rpartition("/")[2])
+    return f"delta.{letters}-{hashlib.blake2s(uri.encode(), digest_size=4).hexdigest()}"
 
 
 def _files(table: DeltaTable) -> dict[str, StagedFile]:
@@ -496,51 +480,6 @@ def _files(table: DeltaTable) -> dict[str, StagedFile]:
 
 
 @attrs.frozen
-class _FileWriter:
-    """Writes files of the table, and reports what their columns hold."""
-
-    files: SinkWriter
-    open_folder: OpenFolder
-
-    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
-        """See :class:`SinkWriter`."""
-        for staged in self.files.write(partition, records):
-            assert isinstance(staged, dict)
-            file_system, folder = self.open_folder()
-            path = f"{folder}/{staged['name']}"
-            with sink_errors(f"read {path}"):
-                metadata = pq.read_metadata(path, filesystem=file_system)
-            yield {**staged, "stats": json.dumps(_statistics(metadata))}
-
-
-def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Return statistics of a file as the log has them: of columns that are not nested."""
-    lows, highs, nulls = {}, {}, {}
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    for number in range(metadata.num_columns):
-        name = metadata.schema.column(number).path
-        found = [group.column(number).statistics for group in groups]
-        if "." in name or not all(part is not None and part.has_null_count for part in found):
-            continue
-        nulls[name] = sum(part.null_count for part in found)
-        if all(part.has_min_max for part in found):
-            low, high = _plain(min(part.min for part in found)), _plain(max(part.max for part in found))
-            if low is not None and high is not None:
-                lows[name], highs[name] = low, high
-    return {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-
-
-def _plain(value: object) -> object:
-    """Return a bound of a column as JSON has it, or None if it is left out."""
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    is_plain = isinstance(value, str) and len(value) <= _MOST_LETTERS
-    return value if is_plain or (isinstance(value, int) and not isinstance(value, bool)) else None
-
-
-@attrs.frozen
 class _ChangeWriter:
     """Stages changes: records with a column that says which of them delete."""
 
@@ -549,16 +488,10 @@ class _ChangeWriter:
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`."""
-        for staged in self.files.write(partition, self._changes(records)):
-            assert isinstance(staged, dict)
-            yield {**staged, "name": f"{self.folder}/{staged['name']}"}
-
-    def _changes(self, records: Iterator[Record]) -> Iterator[Record]:
-        for record in records:
-            with sink_errors("stage a record", partial(_same, record)):
-                change = self._change(record)
-            if change is not None:
-                yield change
+        changes = (change for change in map(self._change, records) if change is not None)
+        for staged in self.files.write(partition, changes):
+            file = StagedFile.of(staged)
+            yield attrs.asdict(attrs.evolve(file, name=f"{self.folder}/{file.name}"))
 
     def _change(self, record: Record) -> Record | None:
         if isinstance(record, dict):
@@ -566,10 +499,6 @@ class _ChangeWriter:
         if not isinstance(record, Row):
             return [*record, False] if isinstance(record, (tuple, list)) else record
         kind = record.get_row_kind()
-        if kind is RowKind.UPDATE_BEFORE:
-            return None
-        return [*record.get_fields_by_names(self.files.schema.names[:-1]), kind is RowKind.DELETE]
-
-
-def _same(record: Record) -> Record:
-    return record
+        with sink_errors("stage a row", lambda: record):
+            fields = record.get_fields_by_names(self.files.schema.names[:-1])
+        return None if kind is RowKind.UPDATE_BEFORE else [*fields, kind is RowKind.DELETE]

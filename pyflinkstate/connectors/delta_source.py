@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import attrs
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pyflinkstate.api import Position, Record, at_least, positive
 from pyflinkstate.connectors import needs
-from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors
+from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors, rules_of
 from pyflinkstate.errors import SourceError
 from pyflinkstate.runtime.sources import Available, Epoch, Reject, Source, SplitEpoch
 from pyflinkstate.runtime.sources.sources import check_position
@@ -35,26 +35,18 @@ VERSIONS_PER_EPOCH = 100
 _ROWS_PER_BATCH = 4096
 #: Fields that records of a change feed have as well.
 _CHANGE, _VERSION, _TIME = "_change_type", "_commit_version", "_commit_timestamp"
+#: Kinds of changes by actions; None if the file has them.
+_KINDS = {"add": "insert", "remove": "delete", "cdc": None}
+_FEED = "delta.enableChangeDataFeed"
 _CHANGE_FIELDS = (
     pa.field(_CHANGE, pa.string()),
     pa.field(_VERSION, pa.int64()),
     pa.field(_TIME, pa.timestamp("ms", "UTC")),
 )
-#: Properties of tables that the source does not support, with the value that means they do not apply.
-_PLAIN = {"delta.columnMapping.mode": "none", "delta.enableDeletionVectors": "false"}
 
 
-@attrs.frozen
-class _File:
-    """A file to read: a split.
-
-    Attributes:
-        path: its path in the table's folder.
-        constants: the values of columns that are not in the file.
-    """
-
-    path: str
-    constants: dict[str, Any]
+#: A split: the path of a file in the table's folder, and the values of columns that are not in the file.
+_File: TypeAlias = tuple[str, dict[str, Any]]
 
 
 class DeltaSource(Source):
@@ -91,75 +83,64 @@ class DeltaSource(Source):
         max_versions_per_epoch: int = VERSIONS_PER_EPOCH,
     ) -> None:
         self.place = DeltaPlace(table_uri, storage_options)
-        self._read = None if starting_version is None else at_least("starting_version", starting_version, 0) - 1
+        first = None if starting_version is None else at_least("starting_version", starting_version, 0)
+        self._before = None if first is None else first - 1
         self._has_changes = change_data_feed
         self._most = positive("max_versions_per_epoch", max_versions_per_epoch)
 
     def initial_offset(self) -> Position:
         """See :class:`Source`: the id of the table and the last version that is read, None for none."""
-        return {
-            "table": self._load().metadata().id,
-            "version": None if self._first is None else self._first - 2,
-        }
+        return {"table": self._load(None).metadata().id, "version": self._before}
 
     def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
-        self._check(position, self._load())
+        self._load(position)
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
-        table = self._load()
-        self._check(start, table)
+        table = self._load(start)
         newest, done = table.version(), start["version"]
         end = newest if done is None else max(done, min(newest, done + self._most))
         return Available({**start, "version": end}, is_full=done is not None and end - done == self._most)
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        table = self._load(end["version"])
-        self._check(end, table)
+        table = self._load(end, end["version"])
         columns = columns_of(table)
-        if start["version"] is None:
-            files = self._all(table)
-        else:
-            versions = range(start["version"] + 1, end["version"] + 1)
-            files = (file for version in versions for file in self._changes(version, columns))
+        done = -1 if start["version"] is None else start["version"]
+        versions = range(done + 1, end["version"] + 1)
+        changes = (file for version in versions for file in self._changes(version, columns))
+        files = self._all(table) if start["version"] is None else changes
         fields = [*columns, *(_CHANGE_FIELDS if self._has_changes else ())]
         return SplitEpoch(list(files), _Reader(self.place, pa.schema(fields)), is_fresh=True)
 
-    def _load(self, version: int | None = None) -> DeltaTable:
+    def _load(self, position: Position, version: int | None = None) -> DeltaTable:
+        """Return the table, which must be that of a position if there is one."""
         with self._errors("open"):
             table = self.place.load(version)
-        configuration = table.metadata().configuration
-        if self._has_changes and configuration.get("delta.enableChangeDataFeed") != "true":
-            raise SourceError(
-                f"Delta source: {self.place.uri} has no change data feed: set its property "
-                f"delta.enableChangeDataFeed=true, and start with a later version"
-            )
-        for name, plain in _PLAIN.items():
-            if configuration.get(name, plain) != plain:
-                raise SourceError(
-                    f"Delta source: {self.place.uri} has {name}={configuration[name]}, which cannot be read"
-                )
+        if position is not None:
+            check_position(position, {"table": table.metadata().id}, f"the Delta table {self.place.uri}")
+        misfits = [rule for rule in rules_of(table) if "constraints" not in rule]
+        if self._has_changes and table.metadata().configuration.get(_FEED) != "true":
+            misfits.append(f"its property {_FEED} must be true, which makes a feed of later versions")
+        if misfits:
+            raise SourceError(f"Delta source: cannot read {self.place.uri}: {'; '.join(misfits)}")
         return table
 
     def _errors(self, what: str) -> Any:
         return delta_errors("Delta source", what, self.place, SourceError, SourceError)
 
-    def _check(self, position: Position, table: DeltaTable) -> None:
-        check_position(position, {"table": table.metadata().id}, f"the Delta table {self.place.uri}")
-
-    def _extra(self, kind: str | None, version: int, time_ms: int) -> dict[str, Any]:
+    def _more(self, kind: str | None, version: int, time_ms: int) -> dict[str, Any]:
+        """Return the fields of a change feed; the kind is None if it is in the file."""
         if not self._has_changes:
             return {}
-        time = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
-        return {**({} if kind is None else {_CHANGE: kind}), _VERSION: version, _TIME: time}
+        return {_CHANGE: kind, _VERSION: version, _TIME: datetime.fromtimestamp(time_ms / 1000, timezone.utc)}
 
     def _all(self, table: DeltaTable) -> Iterator[_File]:
         """Yield the files of a version of the table."""
-        extra = self._extra("insert", table.version(), table.history(1)[0]["timestamp"])
+        extra = self._more("insert", table.version(), table.history(1)[0]["timestamp"])
         for file in pa.table(table.get_add_actions()).to_pylist():
-            yield _File(unquote(file["path"]), {**(file.get("partition") or {}), **extra})
+            yield unquote(file["path"]), {**(file.get("partition") or {}), **extra}
 
     def _changes(self, version: int, columns: pa.Schema) -> Iterator[_File]:
         """Yield the files that have what a version has changed."""
@@ -180,8 +161,7 @@ class DeltaSource(Source):
                 column: _value(text, columns.field(column).type)
                 for column, text in (file.get("partitionValues") or {}).items()
             }
-            kind = {"add": "insert", "remove": "delete"}.get(name)
-            yield _File(unquote(file["path"]), {**values, **self._extra(kind, version, time_ms)})
+            yield unquote(file["path"]), {**values, **self._more(_KINDS[name], version, time_ms)}
 
     def _log_of(self, version: int) -> list[tuple[str, Any]]:
         """Return the actions of a version."""
@@ -230,18 +210,19 @@ class _Reader:
 
     def __call__(self, file: _File, _: Reject) -> Iterable[Record]:
         """Yield the rows of a file as dicts."""
+        path, constants = file
         file_system, folder = self.place.folder()
         with (
-            _reading(self.place, f"file {file.path}", "delta.deletedFileRetentionDuration"),
-            file_system.open_input_file(f"{folder}/{file.path}") as stream,
+            _reading(self.place, f"file {path}", "delta.deletedFileRetentionDuration"),
+            file_system.open_input_file(f"{folder}/{path}") as stream,
         ):
             for batch in pq.ParquetFile(stream).iter_batches(_ROWS_PER_BATCH):
-                yield from self._rows(batch, file.constants)
+                yield from self._rows(batch, constants)
 
     def _rows(self, batch: pa.RecordBatch, constants: dict[str, Any]) -> Iterator[Record]:
         cells = [
             batch.column(field.name).cast(field.type).to_pylist()
-            if field.name in batch.schema.names and field.name not in constants
+            if field.name in batch.schema.names and constants.get(field.name) is None
             else [constants.get(field.name)] * batch.num_rows
             for field in self.columns
         ]

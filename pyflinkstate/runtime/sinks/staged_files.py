@@ -46,14 +46,12 @@ class StagedFile:
         size_bytes: its size.
         rows: how many rows it has.
         partition: the values of the partition columns of its rows, as texts; None for null.
-        stats: statistics of its columns, if the sink's writer has added some.
     """
 
     name: str
     size_bytes: int
     rows: int
     partition: dict[str, str | None] = attrs.Factory(dict)
-    stats: str = ""
 
     @staticmethod
     def of(staged: Reported) -> StagedFile:
