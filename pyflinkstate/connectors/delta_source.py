@@ -222,7 +222,7 @@ class _Reader:
     def _rows(self, batch: pa.RecordBatch, constants: dict[str, Any]) -> Iterator[Record]:
         cells = [
             batch.column(field.name).cast(field.type).to_pylist()
-            if field.name in batch.schema.names and constants.get(field.name) is None
+            if field.name in batch.schema.names
             else [constants.get(field.name)] * batch.num_rows
             for field in self.columns
         ]

@@ -290,12 +290,17 @@ def test_another_writer_that_is_faster_costs_another_attempt(
     assert [amount for amount in lake.amounts if amount < 100] == [1]
 
 
-def test_an_epoch_is_published_once_also_if_its_outcome_was_not_known(lake: Lake) -> None:
+def test_an_epoch_that_is_there_is_not_published_again(lake: Lake) -> None:
+    """The outcome of a commit was not known, for example."""
     sink = lake.opened()
     staged = prepare(sink, 1, [("day1", 1)])
-    for _ in range(2):
-        sink.publish(1, staged)
+    sink.publish(1, staged)
+    sink.publish(2, [])
+    version = lake.table.version()
+    sink.publish(1, staged)
     assert lake.amounts == [1]
+    assert lake.table.version() == version
+    assert sink.committed_epoch() == 2
 
 
 # --- the table -------------------------------------------------------------------------------------------
@@ -424,7 +429,7 @@ def test_the_last_record_of_a_key_wins(lake: Lake) -> None:
     gone = Row.of_kind(RowKind.DELETE, "nonesuch", 1)
     again = [Row.of_kind(RowKind.DELETE, "b", 3), Row("b", 6)]
     prepare(
-        sink, 2, [before, after, gone], [delete], again, [Row("d", 7), Row.of_kind(RowKind.DELETE, "d", 7)]
+        sink, 2, [after, before, gone], [delete], again, [Row("d", 7), Row.of_kind(RowKind.DELETE, "d", 7)]
     )
     sink.commit(2)
     assert lake.rows == [("a", 5), ("b", 6)]
@@ -519,6 +524,16 @@ def test_a_checkpoint_of_another_line_is_refused(lake: Lake) -> None:
     assert lake.amounts == [1, 20, 30]
     lake.opened(runs=history((1, 0), (2, 1), (5, 2)), restored=2)
     assert lake.amounts == [1, 20]
+
+
+def test_going_back_to_an_epoch_without_output(lake: Lake) -> None:
+    run(lake.opened(), 1, 1)
+    sink = lake.opened(runs=history((1, 0), (2, 1)), restored=1)
+    run(sink, 2)
+    run(sink, 3, 3)
+    sink.rewind(2)
+    assert lake.amounts == [1]
+    assert sink.committed_epoch() == 2
 
 
 # --- compaction and errors ---------------------------------------------------------------------------------

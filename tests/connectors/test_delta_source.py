@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from pyflinkstate.connectors.delta_sink import DeltaSink
 from pyflinkstate.connectors.delta_source import DeltaSource
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 
@@ -142,6 +143,18 @@ def test_partition_columns(lake: Lake, kind: pa.DataType, value: Any, first: int
     write_deltalake(lake.uri, table, partition_by=["p"])
     ((_, read),) = epochs(lake.source(starting_version=first))
     assert read == rows
+
+
+def test_what_the_sink_writes_is_read(lake: Lake, tmp_path: Path) -> None:
+    """Its times in partition columns have a zone, those of the library do not."""
+    row = {"p": datetime(2020, 1, 2, 3, 4, 5, 678, tzinfo=timezone.utc), "n": 1}
+    schema = pa.schema([("p", pa.timestamp("us", "UTC")), ("n", pa.int64())])
+    sink = DeltaSink(lake.uri, schema, partition_by=["p"], staging=tmp_path / "staging")
+    sink.open("a" * 32, None)
+    sink.prepare(1, list(sink.writer(1).write(0, iter([row]))))
+    sink.commit(1)
+    ((_, rows),) = epochs(lake.source(starting_version=0))
+    assert rows == [row]
 
 
 def test_columns_that_were_added_are_null_in_older_rows(lake: Lake) -> None:
