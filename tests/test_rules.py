@@ -97,6 +97,7 @@ LARGE_CLASSES = {
     "backends/heap/map_state.py: HeapMapState": "PyFlink's map state is one object",
     "backends/heap/timer_queue.py: TimerQueue": "one structure; a call costs a record",
     "backends/types/codec.py: Codec": "a row of the table of types",
+    "connectors/delta_sink.py: DeltaSink": "each step between a sink and its table",
     "runtime/engine/epoch_graph.py: EpochGraph": "what an engine has to implement, and the graph",
     "runtime/operators/subtask.py: KeyedSubtask": "a call costs a record",
     "runtime/plan/job_plan.py: JobPlan": "answers all questions to a plan",
@@ -117,6 +118,8 @@ MOST_POSITIONS = 7
 MOST_SHARED_PARAMETERS = 5
 #: Functions of a module that may share more parameters, and why.
 SHARED_PARAMETERS = {
+    "connectors/delta_sink.py": "a table is a table: its sinks take the same arguments",
+    "connectors/iceberg_sink.py": "a table is a table: its sinks take the same arguments",
     "datastream/async_data_stream.py": "each signature of AsyncDataStream is PyFlink's",
     "runtime/operators/windows/windowing.py": "window_operator() checks what WindowOperator takes",
 }

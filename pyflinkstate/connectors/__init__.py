@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyflinkstate.connectors.delta_sink import DeltaSink as DeltaSink
+    from pyflinkstate.connectors.delta_source import DeltaSource as DeltaSource
     from pyflinkstate.connectors.iceberg_sink import IcebergSink as IcebergSink
     from pyflinkstate.connectors.iceberg_source import IcebergSource as IcebergSource
     from pyflinkstate.connectors.kafka_sink import (
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The public names by the file that has them.
 _FILES: dict[str, tuple[str, ...]] = {
+    "delta_sink": ("DeltaSink",),
+    "delta_source": ("DeltaSource",),
     "iceberg_sink": ("IcebergSink",),
     "iceberg_source": ("IcebergSource",),
     "kafka_sink": ("KafkaRecordSerializationSchema", "KafkaSink"),

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.connectors import needs
+from pyflinkstate.connectors.extras import needs
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.storage import AnyPath, absolute, is_uri, open_file_system
 

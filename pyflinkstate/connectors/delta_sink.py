@@ -17,8 +17,8 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
 from urllib.parse import unquote
 
 import attrs
@@ -27,12 +27,19 @@ import pyarrow.parquet as pq
 
 from pyflinkstate.api import Record, Reported, Row, RowKind, check_list, positive
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.connectors import needs
 from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors, rules_of, storable
+from pyflinkstate.connectors.extras import needs
 from pyflinkstate.errors import ConfigurationError, SinkError, SinkStorageError
-from pyflinkstate.runtime.sinks import OpenFolder, SinkWriter, StagedFile, StagedFilesSink
-from pyflinkstate.runtime.sinks.sink_files import opened, sink_errors
-from pyflinkstate.runtime.sinks.staged_files import FILE_BYTES, TableFileWriter
+from pyflinkstate.runtime.sinks import (
+    FILE_BYTES,
+    OpenFolder,
+    SinkWriter,
+    StagedFile,
+    StagedFilesSink,
+    TableFileWriter,
+    opened,
+    sink_errors,
+)
 from pyflinkstate.runtime.storage import (
     AnyPath,
     RunHistory,
@@ -257,7 +264,7 @@ class DeltaSink(StagedFilesSink):
 
     # --- commits -----------------------------------------------------------------------------------
 
-    def _errors(self, what: str) -> Any:
+    def _errors(self, what: str) -> AbstractContextManager[None]:
         return delta_errors(f"sink {self.name!r}", what, self.place, SinkError, SinkStorageError)
 
     def _change(self, what: str, change: Callable[[DeltaTable], None]) -> DeltaTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyflinkstate.api import Position, Record, at_least, positive
-from pyflinkstate.connectors import needs
 from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors, rules_of
+from pyflinkstate.connectors.extras import needs
 from pyflinkstate.errors import SourceError
-from pyflinkstate.runtime.sources import Available, Epoch, Reject, Source, SplitEpoch
-from pyflinkstate.runtime.sources.sources import check_position
+from pyflinkstate.runtime.sources import Available, Epoch, Reject, Source, SplitEpoch, check_position
 from pyflinkstate.runtime.storage import AnyPath
 
 with needs("delta"):
@@ -127,7 +126,7 @@ class DeltaSource(Source):
             raise SourceError(f"Delta source: cannot read {self.place.uri}: {'; '.join(misfits)}")
         return table
 
-    def _errors(self, what: str) -> Any:
+    def _errors(self, what: str) -> AbstractContextManager[None]:
         return delta_errors("Delta source", what, self.place, SourceError, SourceError)
 
     def _more(self, kind: str | None, version: int, time_ms: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
-from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS
+from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import (
     DeliveryGuarantee,
     DriverSink,
@@ -19,7 +19,13 @@ from pyflinkstate.runtime.sinks.sinks import (
     errors_of_sink,
     open_sink,
 )
-from pyflinkstate.runtime.sinks.staged_files import FILE_BYTES, OpenFolder, StagedFile, StagedFilesSink
+from pyflinkstate.runtime.sinks.staged_files import (
+    FILE_BYTES,
+    OpenFolder,
+    StagedFile,
+    StagedFilesSink,
+    TableFileWriter,
+)
 from pyflinkstate.runtime.sinks.staged_sinks import Batches, Convert, StagedSink, TransactionalSink
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
@@ -55,9 +61,12 @@ __all__ = [
     "StagedFile",
     "StagedFilesSink",
     "StagedSink",
+    "TableFileWriter",
     "TransactionalSink",
     "check_sinks",
     "errors_of_sink",
     "fields_of",
     "open_sink",
+    "opened",
+    "sink_errors",
 ]
