@@ -1,18 +1,23 @@
-"""A job on Spark from Kafka to Kafka, whose driver is killed around the commit of a transaction."""
+"""Jobs on Spark from Kafka: to Kafka, with a driver that is killed as it commits; the example with orders."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import kafka_program
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from deltalake import DeltaTable
+from example_programs import EXAMPLES
 from kafka_server import KafkaServer, running_kafka
 from processes import quick_start
 
@@ -53,3 +58,40 @@ def test_words_are_counted_once_whenever_the_driver_is_killed(kafka: KafkaServer
     ]
     (shown,) = kafka.admin().list_consumer_group_offsets(asked).values()
     assert [each.offset for each in shown.result(30).topic_partitions] == [50, 50]
+
+
+ORDERS = [{"user": f"u{number % 5}", "cents": number * 37 % 4000} for number in range(120)]
+
+
+def test_orders_reach_a_database_a_table_and_a_topic(kafka: KafkaServer, tmp_path: Path) -> None:
+    for name in ("orders", "alerts"):
+        kafka.topic(2, name)
+    (settings := tmp_path / "conf").mkdir()
+    database, changes = tmp_path / "totals.sqlite", tmp_path / "changes"
+    with closing(sqlite3.connect(database)) as opened:
+        opened.execute("CREATE TABLE totals (account TEXT PRIMARY KEY, cents BIGINT)")
+    arguments = ["--servers", kafka.servers, "--database", f"sqlite:///{database}", "--until-end"]
+    arguments += ["--checkpoint-dir", str(tmp_path / "checkpoints"), "--changes", str(changes)]
+    totals: Counter[str] = Counter()
+    every: Counter[tuple[str, int]] = Counter()
+    alerts: Counter[str] = Counter()
+    for order in ORDERS:
+        user, before = order["user"], totals[order["user"]]
+        totals[user] += order["cents"]
+        every[user, totals[user]] += 1
+        if before <= 100_00 < totals[user]:
+            alerts[json.dumps({"user": user, "cents": totals[user]})] += 1
+    kafka.send("orders", *map(json.dumps, ORDERS), partition=0)
+    for restore in ([], ["--restore", "latest"]):  # a bounded source has an end, which a checkpoint keeps
+        subprocess.run(
+            [sys.executable, str(EXAMPLES / "kafka_orders.py"), *arguments, *restore],
+            env={**quick_start(settings), **os.environ},
+            capture_output=True,
+            timeout=300,
+            check=True,
+        )
+        with closing(sqlite3.connect(database)) as opened:
+            assert dict(opened.execute("SELECT * FROM totals")) == totals
+        rows = DeltaTable(changes).to_pyarrow_table().to_pylist()
+        assert Counter((row["account"], row["cents"]) for row in rows) == every
+        assert Counter(kafka.values("alerts")) == alerts
