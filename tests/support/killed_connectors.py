@@ -1,5 +1,7 @@
 """The connectors into which a kill round may write, and what readers find there afterwards.
 
+The packages of a connector are imported where they are used, because slots import this file.
+
 Each entry of ``TARGETS`` makes the sink of one start of the program, and reads the rows of the round. They
 are those of ``kill_program``, with their list as JSON.
 """
@@ -16,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pyarrow as pa
 
-from pyflinkstate import StagedSink
-from pyflinkstate.connectors import SqlSink
+from pyflinkstate import StagedSink, connectors
 
 COLUMNS = ["key", "number", "total", "last", "same"]
+SCHEMA = pa.schema([(name, pa.string() if name == "last" else pa.int64()) for name in COLUMNS])
 #: When a program may kill itself that publishes an epoch.
 MOMENTS = ("before", "after")
 
@@ -47,7 +50,7 @@ def _connected(folder: Path) -> sqlite3.Connection:
 
 def _sql_sink(folder: Path) -> StagedSink:
     _connected(folder).close()
-    return SqlSink(f"sqlite:///{folder}/out.sqlite", "kept", COLUMNS)
+    return connectors.SqlSink(f"sqlite:///{folder}/out.sqlite", "kept", COLUMNS)
 
 
 def _sql_rows(folder: Path) -> Iterable[Iterable[Any]]:
@@ -55,8 +58,36 @@ def _sql_rows(folder: Path) -> Iterable[Iterable[Any]]:
         return database.execute("SELECT * FROM kept").fetchall()
 
 
+def _delta_rows(folder: Path) -> Iterable[Iterable[Any]]:
+    from deltalake import DeltaTable
+
+    if not (folder / "kept").exists():
+        return []
+    return [row.values() for row in DeltaTable(folder / "kept").to_pyarrow_table(columns=COLUMNS).to_pylist()]
+
+
+def _catalog(folder: Path) -> dict[str, str]:
+    uri = f"sqlite:///{folder}/catalog.sqlite"
+    return {"name": "default", "type": "sql", "uri": uri, "warehouse": f"file://{folder}/warehouse"}
+
+
+def _iceberg_rows(folder: Path) -> Iterable[Iterable[Any]]:
+    from pyiceberg.catalog import load_catalog
+
+    properties = _catalog(folder)
+    catalog = load_catalog(properties.pop("name"), **properties)
+    if not catalog.table_exists("shop.kept"):
+        return []
+    rows = catalog.load_table("shop.kept").scan(selected_fields=tuple(COLUMNS)).to_arrow().to_pylist()
+    return [[row[name] for name in COLUMNS] for row in rows]
+
+
 TARGETS = {
     "sql": KilledTarget(_sql_sink, _sql_rows),
+    "delta": KilledTarget(lambda folder: connectors.DeltaSink(folder / "kept", SCHEMA), _delta_rows),
+    "iceberg": KilledTarget(
+        lambda folder: connectors.IcebergSink(_catalog(folder), "shop.kept", SCHEMA), _iceberg_rows
+    ),
 }
 
 
