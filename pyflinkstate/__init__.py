@@ -173,6 +173,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "runtime.sinks": (
         "BucketAssigner",
+        "DeliveryGuarantee",
         "FileSink",
         "OutputFileConfig",
         "ReplacingSink",

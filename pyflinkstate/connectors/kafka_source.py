@@ -600,6 +600,12 @@ class KafkaSourceBuilder(ClusterBuilder):
         """Set the name by which brokers know the clients."""
         return self.set_property("client.id", prefix)
 
+    def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
+        """Set several properties; see :meth:`set_property`."""
+        for key, value in props.items():
+            self.set_property(key, value)
+        return self
+
     def set_starting_offsets(
         self, starting_offsets_initializer: KafkaOffsetsInitializer
     ) -> KafkaSourceBuilder:

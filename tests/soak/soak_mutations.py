@@ -118,7 +118,7 @@ MUTATIONS = (
     Mutation(
         "what was moved aside is not brought back",
         "runtime/sinks/two_phase_files.py",
-        "self._area.bring_back(change, self._bring_back)",
+        "self._area.bring_back(change, {epoch for epoch, _ in self._visible()}, self._bring_back)",
         "pass",
     ),
     Mutation(
