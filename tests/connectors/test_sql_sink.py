@@ -57,7 +57,7 @@ def postgresql(server: postgres_server.PostgresServer) -> Database:
     return made
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     if request.param == "sqlite":
         path = tmp_path / "data.sqlite"
@@ -179,6 +179,7 @@ def test_a_marker_that_was_removed(database: Database, tmp_path: Path) -> None:
     sink(database, tmp_path, name="again").open(JOB, 2)
 
 
+@pytest.mark.full
 def test_a_server_that_is_away(
     server: postgres_server.PostgresServer, postgresql: Database, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_server_that_is_away(
     assert rows(postgresql) == Counter([("ann", 1)])
 
 
+@pytest.mark.full
 def test_a_server_that_dies_in_a_transaction(
     server: postgres_server.PostgresServer,
     postgresql: Database,
