@@ -13,7 +13,6 @@ from kafka_server import KafkaServer
 
 from pyflinkstate.api import SimpleStringSchema
 from pyflinkstate.connectors.kafka_sink import (
-    MARKER_TOPIC,
     KafkaRecordSerializationSchema,
     KafkaSink,
     KafkaSinkBuilder,
@@ -48,9 +47,11 @@ def builder(servers: str, topic: str) -> KafkaSinkBuilder:
 
 
 def exact(servers: str, topic: str, **properties: str) -> KafkaSink:
+    """Return a sink with markers in a topic of its own: what one test leaves open is not in another's way."""
     made = builder(servers, topic).set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
     for name, value in properties.items():
         made.set_property(name.replace("_", "."), value)
+    made.set_marker_topic(f"markers-{topic}")
     return made.set_transactional_id_prefix(topic).build()
 
 
@@ -117,24 +118,24 @@ def test_an_epoch_is_seen_as_a_whole_or_not_at_all(kafka: KafkaServer, tmp_path:
 @pytest.mark.full
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_broker_is_killed_in_the_middle_of_a_commit(
-    kafka: KafkaServer, tmp_path: Path, is_committed: bool, monkeypatch: pytest.MonkeyPatch
+    own_kafka: KafkaServer, tmp_path: Path, is_committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the commit arrived is in doubt; the sink finds out, and readers see the epoch once."""
-    topic = kafka.topic(2)
-    sink = opened(exact(kafka.servers, topic, default_api_timeout_ms="4000"), tmp_path, 1)
+    topic = own_kafka.topic(2)
+    sink = opened(exact(own_kafka.servers, topic, default_api_timeout_ms="15000"), tmp_path, 1)
     prepare(sink, 1, "a", "b")
     producer = sink._sender.producer
-    ended = _Ended(producer, kafka, is_committed)
+    ended = _Ended(producer, own_kafka, is_committed)
     monkeypatch.setattr(sink._sender, "producer", ended)
-    with pytest.raises(SinkStorageError, match=kafka.servers):
+    with pytest.raises(SinkStorageError, match=own_kafka.servers):
         sink.commit(1)
-    kafka.start()
+    own_kafka.start()
     sink.rewind(1)
     sink.commit(1)
-    assert sorted(kafka.values(topic)) == ["a", "b"]
+    assert sorted(own_kafka.values(topic)) == ["a", "b"]
     prepare(sink, 2, "c")
     sink.commit(2)
-    assert sorted(kafka.values(topic)) == ["a", "b", "c"]
+    assert sorted(own_kafka.values(topic)) == ["a", "b", "c"]
 
 
 class _Ended:
@@ -182,7 +183,7 @@ def test_another_job_has_an_open_transaction(kafka: KafkaServer, tmp_path: Path)
     other = Producer({"bootstrap.servers": kafka.servers, "transactional.id": "other"})
     other.init_transactions(30)
     other.begin_transaction()
-    other.produce(MARKER_TOPIC, b"{}", b"other")
+    other.produce(f"markers-{topic}", b"{}", b"other")
     assert other.flush(30) == 0
     prepare(sink, 1, "a")
     sink.commit(1)

@@ -273,21 +273,21 @@ def test_the_group_shows_how_far_the_job_is(kafka: KafkaServer) -> None:
 
 
 @pytest.mark.full
-def test_a_broker_is_away_for_a_while(kafka: KafkaServer) -> None:
-    topic = kafka.topic()
-    kafka.send(topic, "a", "b")
-    job = Reading(builder(kafka, topic).set_property("default.api.timeout.ms", "2000").build())
+def test_a_broker_is_away_for_a_while(own_kafka: KafkaServer) -> None:
+    topic = own_kafka.topic()
+    own_kafka.send(topic, "a", "b")
+    job = Reading(builder(own_kafka, topic).set_property("default.api.timeout.ms", "2000").build())
     start = job.position
     assert job.epoch() == ["a", "b"]
-    kafka.kill()
+    own_kafka.kill()
     for call in (job.epoch, lambda: job.between(start, job.position)):
-        with pytest.raises(SourceError, match=kafka.servers) as raised:
+        with pytest.raises(SourceError, match=own_kafka.servers) as raised:
             call()
         assert raised.value.recoverable
     job.source.commit(job.position)  # it only shows how far the job is
-    kafka.start()
+    own_kafka.start()
     assert job.between(start, job.position) == ["a", "b"]
-    kafka.send(topic, "c")
+    own_kafka.send(topic, "c")
     assert _until(job, 1) == ["c"]
 
 
