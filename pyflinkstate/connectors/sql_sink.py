@@ -93,8 +93,10 @@ class SqlSink(TransactionalSink):
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`."""
         with self._errors("read its marker"):
-            self._table = self._reflected()
-            _markers.create(self._engine, checkfirst=True)
+            if self._table is None:
+                table = self._reflected()
+                _markers.create(self._engine, checkfirst=True)
+                self._table = table
             with self._engine.begin() as connection:
                 return self._claimed(connection)
 
