@@ -11,9 +11,9 @@ open transaction of an older driver, fences that driver, and settles a commit th
 the marker, and writes it again with its own run. An older driver that fails and tries to take the marker over
 again finds the newer run there, and ends.
 
-The topic of markers is shared by jobs, so another job's open transaction may hide a marker that is committed
-behind it. A read that must see everything therefore waits until the reader has come to the end that the topic
-had when the transactional id was taken.
+Jobs with one prefix, or with one ``set_marker_topic``, share the topic of markers, so another job's open
+transaction may hide a marker that is committed behind it. A read that must see everything therefore waits
+until the reader has come to the end that the topic had when the transactional id was taken.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ with needs("kafka"):
     )
     from confluent_kafka.cimpl import NewTopic
 
-#: The topic of markers, unless a sink is given another one.
-MARKER_TOPIC = "pyflinkstate_markers"
+#: With the prefix behind it, the topic of markers, unless a sink is given another one.
+MARKER_TOPIC = "pyflinkstate_markers_"
 #: How the topic of markers is created: small segments, so that old markers are soon deleted.
 _MARKER_CONFIG = {
     "cleanup.policy": "compact",
@@ -234,7 +234,7 @@ class KafkaSinkBuilder(ClusterBuilder):
         return self._with(prefix=transactional_id_prefix)
 
     def set_marker_topic(self, marker_topic: str) -> KafkaSinkBuilder:
-        """Set the topic of markers, which jobs may share. Default: ``pyflinkstate_markers``.
+        """Set the topic of markers, which jobs may share. Default: ``pyflinkstate_markers_`` and the prefix.
 
         It is created if it is missing: compacted, with one partition.
         """
@@ -266,7 +266,7 @@ class KafkaSinkBuilder(ClusterBuilder):
                 f"Kafka sink: set_delivery_guarantee() takes a DeliveryGuarantee, not {guarantee!r}; "
                 f"EXACTLY_ONCE also needs set_transactional_id_prefix()"
             )
-        marker_topic = self._given.get("marker_topic", MARKER_TOPIC)
+        marker_topic = self._given.get("marker_topic", MARKER_TOPIC + prefix)
         return TransactionalKafkaSink(prefix, cluster, serializer, marker_topic, self._given.get("staging"))
 
 
@@ -433,7 +433,8 @@ class _Markers:
                     raise SinkStorageError(
                         f"Kafka sink: the topic {self.topic!r} cannot be read up to offset {end}: no broker "
                         f"of {self._cluster.servers} answers, or a transaction of another job is open. The "
-                        f"job tries again; or give the sink a topic of its own by set_marker_topic()",
+                        f"job tries again. If it stays so, kafka-transactions.sh find-hanging shows whose "
+                        f"transaction it is; or give the sink a topic of its own by set_marker_topic()",
                         servers=self._cluster.servers,
                     )
                 error = message.error()

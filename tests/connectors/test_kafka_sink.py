@@ -195,6 +195,17 @@ def test_another_job_has_an_open_transaction(kafka: KafkaServer, tmp_path: Path)
 
 
 @pytest.mark.full
+def test_each_prefix_has_a_topic_of_markers(kafka: KafkaServer, tmp_path: Path) -> None:
+    topic, prefix = kafka.topic(), f"results-of.{tmp_path.name}"
+    exactly = builder(kafka.servers, topic).set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+    sink = opened(exactly.set_transactional_id_prefix(prefix).build(), tmp_path, 1)
+    prepare(sink, 1, "a")
+    sink.commit(1)
+    assert kafka.values(topic) == ["a"]
+    assert f"pyflinkstate_markers_{prefix}" in kafka.admin().list_topics(timeout=30).topics
+
+
+@pytest.mark.full
 def test_a_topic_that_is_not_there(kafka: KafkaServer, tmp_path: Path) -> None:
     sink = opened(exact(kafka.servers, "missing"), tmp_path, 1)
     prepare(sink, 1, "a")
