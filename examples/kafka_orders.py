@@ -5,8 +5,8 @@
 
 Orders are JSON, ``{"user": "ann", "cents": 30}``, in the topic ``orders``. The table ``totals (account,
 cents)`` with the primary key ``account`` must exist in the database, whose URL is SQLAlchemy's. The topic
-``alerts`` gets a message when an account passes 100 euros. Each output is committed with the checkpoint that
-covers it.
+``alerts`` gets a message when an account passes 100 euros; ``dead-letters`` gets each record that is no
+order, with the reason. Each output is committed with the checkpoint that covers it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pyflinkstate import (
     KeyedProcessFunction,
     OutputTag,
+    ProcessFunction,
     RuntimeContext,
     SimpleStringSchema,
     Sink,
@@ -28,10 +29,26 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 
+if TYPE_CHECKING:
+    from pyflinkstate.connectors import KafkaRecord
+
 ALERTS = OutputTag("alerts", Types.STRING())
+DEAD_LETTERS = OutputTag("dead letters", Types.STRING())
 LIMIT_CENTS = 100_00
 #: The columns of the table of changes.
 CHANGES = pa.schema([("account", pa.string()), ("cents", pa.int64())])
+
+
+class ReadOrder(ProcessFunction):
+    """Yields the order of a record of Kafka, or a dead letter that says why there is none."""
+
+    def process_element(self, value: KafkaRecord, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        try:
+            order = json.loads(value.value or b"")
+            yield {"user": str(order["user"]), "cents": int(order["cents"])}
+        except (ValueError, KeyError, TypeError) as error:
+            place = f"{value.topic}-{value.partition}, offset {value.offset}"
+            yield DEAD_LETTERS, json.dumps({"at": place, "reason": repr(error), "value": repr(value.value)})
 
 
 class Total(KeyedProcessFunction):
@@ -49,17 +66,17 @@ class Total(KeyedProcessFunction):
             yield ALERTS, json.dumps({"user": value["user"], "cents": after})
 
 
-def alerts_sink(servers: str) -> Sink:
+def topic_sink(servers: str, topic: str) -> Sink:
     from pyflinkstate.datastream.connectors import DeliveryGuarantee
     from pyflinkstate.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink
 
-    schema = KafkaRecordSerializationSchema.builder().set_topic("alerts")
+    schema = KafkaRecordSerializationSchema.builder().set_topic(topic)
     return (
         KafkaSink.builder()
         .set_bootstrap_servers(servers)
         .set_record_serializer(schema.set_value_serialization_schema(SimpleStringSchema()).build())
         .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-        .set_transactional_id_prefix("alerts")
+        .set_transactional_id_prefix(topic)
         .build()
     )
 
@@ -83,13 +100,15 @@ def main() -> None:
     if args.restore is not None:
         env.restore_from(args.restore)
     orders = KafkaSource.builder().set_bootstrap_servers(args.servers).set_topics("orders")
-    orders.set_group_id("totals").set_value_only_deserializer(json.loads)
+    orders.set_group_id("totals")
     if args.until_end:
         orders.set_bounded(KafkaOffsetsInitializer.latest())
-    keyed = env.from_source(orders.build(), source_name="orders").key_by(lambda order: order["user"])
+    read = env.from_source(orders.build(), source_name="orders").process(ReadOrder())
+    read.get_side_output(DEAD_LETTERS).sink_to(topic_sink(args.servers, "dead-letters"))
+    keyed = read.key_by(lambda order: order["user"])
     totals = keyed.process(Total(), Types.TUPLE([Types.STRING(), Types.LONG()])).uid("totals")
     totals.sink_to(SqlSink(args.database, "totals", ["account", "cents"], key=["account"]))
-    totals.get_side_output(ALERTS).sink_to(alerts_sink(args.servers))
+    totals.get_side_output(ALERTS).sink_to(topic_sink(args.servers, "alerts"))
     if args.changes is not None:
         totals.sink_to(DeltaSink(args.changes, CHANGES))
     env.execute("totals of orders")

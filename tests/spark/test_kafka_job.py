@@ -64,7 +64,7 @@ ORDERS = [{"user": f"u{number % 5}", "cents": number * 37 % 4000} for number in 
 
 
 def test_orders_reach_a_database_a_table_and_a_topic(kafka: KafkaServer, tmp_path: Path) -> None:
-    for name in ("orders", "alerts"):
+    for name in ("orders", "alerts", "dead-letters"):
         kafka.topic(2, name)
     (settings := tmp_path / "conf").mkdir()
     database, changes = tmp_path / "totals.sqlite", tmp_path / "changes"
@@ -82,6 +82,7 @@ def test_orders_reach_a_database_a_table_and_a_topic(kafka: KafkaServer, tmp_pat
         if before <= 100_00 < totals[user]:
             alerts[json.dumps({"user": user, "cents": totals[user]})] += 1
     kafka.send("orders", *map(json.dumps, ORDERS), partition=0)
+    kafka.send("orders", "no JSON", '{"user": "u1"}', partition=1)
     for restore in ([], ["--restore", "latest"]):  # a bounded source has an end, which a checkpoint keeps
         subprocess.run(
             [sys.executable, str(EXAMPLES / "kafka_orders.py"), *arguments, *restore],
@@ -95,3 +96,9 @@ def test_orders_reach_a_database_a_table_and_a_topic(kafka: KafkaServer, tmp_pat
         rows = DeltaTable(changes).to_pyarrow_table().to_pylist()
         assert Counter((row["account"], row["cents"]) for row in rows) == every
         assert Counter(kafka.values("alerts")) == alerts
+        letters = [json.loads(letter) for letter in kafka.values("dead-letters")]
+        assert sorted((each["at"], each["value"]) for each in letters) == [
+            ("orders-1, offset 0", "b'no JSON'"),
+            ("orders-1, offset 1", """b'{"user": "u1"}'"""),
+        ]
+        assert {each["reason"] for each in letters} >= {"KeyError('cents')"}
