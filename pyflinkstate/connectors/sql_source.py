@@ -193,7 +193,7 @@ class SqlSource(Source):
         """Return the cursor below which no row will be added, and the table's id, if they are known."""
         table = self._table()
         cursor = table.c[self._cursor]
-        newest = sa.select(cursor).where(cursor.is_not(None)).order_by(cursor.desc()).limit(1)
+        newest = sa.select(cursor).order_by(cursor.desc()).limit(1)
         if connection.scalar(sa.select(sa.select(cursor).where(cursor.is_(None)).exists())):
             raise ConfigurationError(
                 f"SQL source: {self._name} has rows without {self._cursor}, which would never be read: give "

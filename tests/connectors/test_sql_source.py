@@ -213,6 +213,14 @@ def test_a_transaction_stays_in_one_epoch(on_postgresql: Changes) -> None:
     assert numbers(on_postgresql.source(max_rows_per_epoch=2)) == [[1, 2, 3, 4, 5], [6]]
 
 
+@pytest.mark.full
+def test_rows_of_a_transaction_are_read_in_the_order_of_the_key(on_postgresql: Changes) -> None:
+    on_postgresql.database.run(
+        "INSERT INTO changes (id, number) SELECT id, id FROM generate_series(9, 1, -1) id"
+    )
+    assert numbers(on_postgresql.source()) == [list(range(1, 10))]
+
+
 class Writers:
     """Connections with open transactions."""
 
