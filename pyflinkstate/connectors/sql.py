@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import attrs
 
@@ -33,7 +32,7 @@ class SqlUser:
     away_remedy: str
     refused: type[PyFlinkStateError]
     refused_remedy: str
-    context: dict[str, Any] = attrs.Factory(dict)
+    context: dict[str, object] = attrs.Factory(dict)
 
     def engine(self, url: str | sa.URL) -> sa.Engine:
         """Return an engine, which keeps no connection open.

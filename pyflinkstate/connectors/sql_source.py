@@ -13,13 +13,13 @@ numbers is the order of commits, and a range ends behind the newest row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
-from pyflinkstate.api import Position, Record, as_int, check_list, check_text, positive, safe_repr
+from pyflinkstate.api import Record, as_int, check_list, check_text, positive, safe_repr
 from pyflinkstate.connectors.extras import needs
 from pyflinkstate.connectors.sql import SqlUser
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
@@ -35,6 +35,8 @@ with needs("sql"):
 ROWS_PER_EPOCH = 100_000
 #: Rows that a task takes from the database at once.
 _ROWS_PER_FETCH = 4096
+#: A position: the name of the table, its id if it has one, and the cursor of the next row.
+_Position: TypeAlias = Mapping[str, Any]
 _USER = SqlUser(
     "SQL source",
     SourceError,
@@ -49,10 +51,10 @@ class _Xid8(sa.types.UserDefinedType[int]):
 
     cache_ok = True
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         return "xid8"
 
-    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[str | None], int | None]:
         return lambda value: None if value is None else int(value)
 
 
@@ -135,18 +137,18 @@ class SqlSource(Source):
         self._most = positive("max_rows_per_epoch", max_rows_per_epoch)
         self._checked: sa.Table | None = None
 
-    def initial_offset(self) -> Position:
+    def initial_offset(self) -> _Position:
         """See :class:`Source`: the table, its id if it has one, and the cursor of the next row, or None."""
         with self._errors("look at"), self._engine.connect() as connection:
             _, table_id = self._look(connection)
         return {"table": self._name, "id": table_id, "next": self._start}
 
-    def check_restored(self, position: Position) -> None:
+    def check_restored(self, position: _Position) -> None:
         """See :class:`Source`."""
         with self._errors("look at"), self._engine.connect() as connection:
             self._stop(connection, position)
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: _Position, whole: bool) -> Available:
         """See :class:`Source`."""
         with self._errors("look for new rows of"), self._engine.connect() as connection:
             stop = self._stop(connection, start)
@@ -162,7 +164,7 @@ class SqlSource(Source):
         # The rows of a transaction stay together.
         return Available({**start, "next": max(beyond, first + 1)}, is_full=True)
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: _Position, end: _Position) -> Epoch:
         """See :class:`Source`."""
         with self._errors("look at"):
             table = self._table()
@@ -174,7 +176,7 @@ class SqlSource(Source):
     def _errors(self, what: str) -> AbstractContextManager[None]:
         return _USER.errors(self._engine, f"{what} the table {self._name}")
 
-    def _stop(self, connection: sa.Connection, position: Any) -> int | None:
+    def _stop(self, connection: sa.Connection, position: _Position) -> int | None:
         """Return the cursor below which no row will be added; None, or the position's, if there is no row."""
         stop, table_id = self._look(connection)
         expected: dict[str, object] = {"table": self._name, "id": table_id}
@@ -263,11 +265,13 @@ def _is_unique(table: sa.Table, column: str) -> bool:
     return [column] in unique
 
 
-def _between(cursor: sa.Column[Any], start: int | None, end: int | None) -> list[sa.ColumnElement[bool]]:
+def _between(cursor: sa.Column[int], start: int | None, end: int | None) -> list[sa.ColumnElement[bool]]:
     """Return the conditions that the cursor is at least ``start``, if that is not None, and below ``end``."""
 
-    def value(number: int | None) -> Any:
-        return sa.literal_column(f"'{number}'::xid8") if isinstance(cursor.type, _Xid8) else number
+    def value(number: int) -> sa.ColumnElement[int]:
+        return (
+            sa.literal_column(f"'{number}'::xid8") if isinstance(cursor.type, _Xid8) else sa.literal(number)
+        )
 
     return [
         *([] if start is None else [cursor >= value(start)]),
@@ -287,8 +291,8 @@ class _Reader:
     """
 
     url: sa.URL
-    query: sa.Select[Any]
-    cursor: sa.Column[Any]
+    query: sa.Select[tuple[object, ...]]
+    cursor: sa.Column[int]
     order: list[str]
 
     def __call__(self, split: tuple[int | None, int | None], _: Reject) -> Iterator[Record]:
