@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         KafkaSource as KafkaSource,
     )
     from pyflinkstate.connectors.sql_sink import SqlSink as SqlSink
+    from pyflinkstate.connectors.sql_source import SqlSource as SqlSource
 
 #: The public names by the file that has them.
 _FILES: dict[str, tuple[str, ...]] = {
@@ -34,6 +35,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "kafka_sink": ("KafkaRecordSerializationSchema", "KafkaSink"),
     "kafka_source": ("KafkaOffsetsInitializer", "KafkaRecord", "KafkaSource"),
     "sql_sink": ("SqlSink",),
+    "sql_source": ("SqlSource",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 

@@ -8,7 +8,7 @@ to: the transaction of an older driver waits, finds a newer run, and fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ import attrs
 
 from pyflinkstate.api import Record, Row, RowKind, check_list, safe_repr
 from pyflinkstate.connectors.extras import needs
+from pyflinkstate.connectors.sql import SqlUser
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
 from pyflinkstate.runtime.sinks import Batches, Convert, TransactionalSink, fields_of
 from pyflinkstate.runtime.storage import AnyPath
@@ -82,39 +83,29 @@ class SqlSink(TransactionalSink):
             )
         super().__init__(f"sql.{table}" if name is None else name, staging)
         self.columns, self.key = tuple(columns), tuple(key)
-        schema, _, self._table_name = table.rpartition(".")
-        self._schema = schema or None
-        try:
-            self._engine = sa.create_engine(url, poolclass=sa.NullPool)
-        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
-            raise ConfigurationError(f"sql sink: SQLAlchemy takes no such URL: {error}") from None
+        self._user = SqlUser(
+            f"sink {self.name!r}",
+            SinkStorageError,
+            "If the server has ended the transaction, look at its limits (PostgreSQL: statement_timeout, "
+            "idle_in_transaction_session_timeout)",
+            SinkError,
+            "What is staged stays: mend the table, or the rights of the user, and start the job again from "
+            "its newest checkpoint",
+            {"sink": self.name},
+        )
+        self._engine = self._user.engine(url)
+        self._table_name = table
         self._table: sa.Table | None = None
 
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`."""
         with self._errors("read its marker"):
             if self._table is None:
-                table = self._reflected()
+                table = self._user.table(self._engine, self._table_name, self.columns)
                 _markers.create(self._engine, checkfirst=True)
                 self._table = table
             with self._engine.begin() as connection:
                 return self._claimed(connection)
-
-    def _reflected(self) -> sa.Table:
-        try:
-            table = sa.Table(self._table_name, sa.MetaData(), schema=self._schema, autoload_with=self._engine)
-        except sa.exc.NoSuchTableError as error:
-            raise SinkError(
-                f"sink {self.name!r}: there is no table {error}: create it", sink=self.name
-            ) from None
-        missing = [column for column in self.columns if column not in table.columns]
-        if missing:
-            raise SinkError(
-                f"sink {self.name!r}: table {table.fullname} has no column {', '.join(missing)}; it has "
-                f"{', '.join(table.columns.keys())}",
-                sink=self.name,
-            )
-        return table
 
     def _claimed(self, connection: sa.Connection) -> int | None:
         """Lock the marker, check that no newer run has it, and return its epoch."""
@@ -158,24 +149,8 @@ class SqlSink(TransactionalSink):
         kept = {key: row for key, (row, is_deleted) in last.items() if not is_deleted}
         _replace(connection, self._table, self.columns, self.key, kept)
 
-    @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        driver = self._engine.dialect.loaded_dbapi
-        try:
-            yield
-        except (sa.exc.OperationalError, sa.exc.TimeoutError, driver.OperationalError) as error:
-            raise SinkStorageError(
-                f"sink {self.name!r}: cannot {what}: {_reason(error)}. If the server has ended "
-                f"the transaction, look at its limits (PostgreSQL: statement_timeout, "
-                f"idle_in_transaction_session_timeout)",
-                sink=self.name,
-            ) from error
-        except (sa.exc.SQLAlchemyError, driver.Error) as error:
-            raise SinkError(
-                f"sink {self.name!r}: cannot {what}: {_reason(error)}. What is staged stays: mend "
-                f"the table, or the rights of the user, and start the job again from its newest checkpoint",
-                sink=self.name,
-            ) from error
+    def _errors(self, what: str) -> AbstractContextManager[None]:
+        return self._user.errors(self._engine, what)
 
 
 @attrs.frozen
@@ -205,11 +180,6 @@ class RowConverter:
 
 
 # --- statements --------------------------------------------------------------------------------------
-
-
-def _reason(error: Exception) -> str:
-    """Return what the database says of an error, without the statement and its rows."""
-    return str(getattr(error, "orig", None) or error).strip()
 
 
 def _delete(connection: sa.Connection, table: sa.Table, key: Sequence[str], keys: Sequence[Values]) -> None:

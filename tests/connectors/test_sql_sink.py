@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import attrs
 import postgres_server
-import psycopg
 import pytest
+from databases import Database, sqlite_database
 
 from pyflinkstate import Row
 from pyflinkstate.api import RowKind
@@ -22,48 +18,6 @@ from pyflinkstate.testing import check_sink
 
 JOB = "a" * 32
 DDL = "CREATE TABLE IF NOT EXISTS {} (name TEXT {}, number BIGINT)"
-
-
-@attrs.frozen
-class Database:
-    """A database of one of the kinds."""
-
-    url: str
-    connect: Callable[[], Any]
-
-    def run(self, statement: str) -> list[Any]:
-        with closing(self.connect()) as connection:
-            cursor = connection.cursor()
-            cursor.execute(statement)
-            rows = cursor.fetchall() if cursor.description else []
-            connection.commit()
-            return list(rows)
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[postgres_server.PostgresServer]:
-    if not postgres_server.is_there():
-        pytest.skip("there is no PostgreSQL on this machine: Debian's package postgresql has it")
-    made = postgres_server.PostgresServer()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def postgresql(server: postgres_server.PostgresServer) -> Database:
-    made = Database(server.url, lambda: psycopg.connect(server.conninfo))
-    made.run("DROP SCHEMA public CASCADE")
-    made.run("CREATE SCHEMA public")
-    return made
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    if request.param == "sqlite":
-        path = tmp_path / "data.sqlite"
-        return Database(f"sqlite:///{path}", lambda: sqlite3.connect(path))
-    made: Database = request.getfixturevalue("postgresql")
-    return made
 
 
 def sink(database: Database, tmp_path: Path, *, key: list[str] | None = None, **more: Any) -> SqlSink:
@@ -139,8 +93,7 @@ BAD_RECORDS = {
 @pytest.mark.parametrize("name", BAD_RECORDS)
 def test_a_bad_record_is_refused_before_it_is_staged(tmp_path: Path, name: str) -> None:
     record, message = BAD_RECORDS[name]
-    path = tmp_path / "data.sqlite"
-    made = sink(Database(f"sqlite:///{path}", lambda: sqlite3.connect(path)), tmp_path)
+    made = sink(sqlite_database(tmp_path), tmp_path)
     made.open(JOB, None)
     with pytest.raises(BadRecordError, match=message):
         list(made.writer(1).write(0, iter([record])))
