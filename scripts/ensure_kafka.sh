@@ -3,7 +3,7 @@
 # Maven if they are not there. With KAFKA_HOME, say where they are: it has a folder libs, as Kafka's own archive has.
 set -eu
 
-version=4.0.1 # 4.1 to 4.3 lose the end of a transaction at a restart: KAFKA-20734
+version=4.2.0 # 4.3 may lose the end of a transaction at a restart: KAFKA-20734
 home=${KAFKA_HOME:-$HOME/.cache/pyflinkstate/kafka-$version}
 
 has_kafka() {

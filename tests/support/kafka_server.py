@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,11 +81,12 @@ class KafkaServer:
 
     Args:
         home: has a folder ``libs`` with Kafka's jars.
+        java: the command that runs it, with options.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, java: Sequence[str] = JAVA) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
-        self._java = [*JAVA, "-cp", f"{home}/libs/*"]
+        self._java = [*java, "-cp", f"{home}/libs/*"]
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: AdminClient | None = None
         port, controller_port = free_ports(2)

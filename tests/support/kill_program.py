@@ -239,7 +239,9 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
         storage = FileSystemCheckpointStorage(f"{args.directory}/checkpoints", 0)
         env.get_checkpoint_config().set_checkpoint_storage(storage)
     env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=4)
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(100, SERVER_DELAY_MS if args.server else 0))
+    env.set_restart_strategy(
+        RestartStrategies.fixed_delay_restart(100, SERVER_DELAY_MS if args.server else 0)
+    )
     env.set_heartbeat(args.heartbeat_timeout_ms // 5, args.heartbeat_timeout_ms)
     if args.restore:
         env.restore_from(args.restore)

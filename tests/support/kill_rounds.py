@@ -525,27 +525,35 @@ class KillRound:
     def _trouble(self, kind: str) -> None:
         if self.plan.waits and not self.has_checkpoint():
             self._troubles.insert(0, kind)
-        elif kind == SECOND_DRIVER:
-            self._start_second_driver()
+        elif kind in (SECOND_DRIVER, HOST, SERVER):
+            makes = {
+                SECOND_DRIVER: self._start_second_driver,
+                HOST: self._crash_host,
+                SERVER: self._crash_server,
+            }
+            makes[kind]()
         elif kind == FREEZE_SLOT:
             for slot in self._victims("slot")[:1]:
                 self._freeze("slot", slot)
         elif kind in OF_DRIVER:
             word, which = OF_DRIVER[kind]
             self._signal(word, kind, self._newest.driver_pid(), which)
-        elif kind == HOST:
-            assert self.crash_host is not None
-            self.log.append(f"kill host #{self.crash_host(self._rng)}")
-        elif kind == SERVER:
-            assert self.server is not None
-            self.log.append("kill server")
-            self.server.kill()
-            time.sleep(self._rng.uniform(0, 3))
-            self.server.start()
-            self.log.append("server is back")
         else:
             for victim in self._victims(kind)[:1]:
                 self._kill(kind, victim.pid)
+
+    def _crash_host(self) -> None:
+        assert self.crash_host is not None
+        self.log.append(f"kill host #{self.crash_host(self._rng)}")
+
+    def _crash_server(self) -> None:
+        """Kill the target's server, and start it again with its data."""
+        assert self.server is not None
+        self.log.append("kill server")
+        self.server.kill()
+        time.sleep(self._rng.uniform(0, 3))
+        self.server.start()
+        self.log.append("server is back")
 
     def _victims(self, kind: str) -> list[psutil.Process]:
         """Return all processes of a kind, in any order."""
