@@ -66,6 +66,14 @@ def test_a_target_has_each_row_once(tmp_path: Path, target: str, moment: str) ->
     assert ("kill server" in this.log) == (target in SERVED)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_server_is_killed_where_there_is_one(target: str) -> None:
+    plans = [Plan(("slot", "jvm"), is_dataframe=True).into(target, seed) for seed in range(50)]
+    assert {SERVER in plan.troubles for plan in plans} == ({True, False} if target in SERVED else {False})
+    assert {plan.kill_publishing is None for plan in plans} == {True, False}
+    assert not any(plan.is_dataframe for plan in plans)
+
+
 # --- two drivers -----------------------------------------------------------------------------------
 
 
