@@ -58,6 +58,8 @@ from pyflinkstate.connectors import (
 PARTITIONS = 2
 KEYS = 1_000
 WARM_UP_S = 10
+#: A few records are sent at once, as one call for each would take much of a processor.
+TICK_S = 0.005
 #: An interval holds if checkpoints are so much further apart at most, and records wait so much longer.
 TOLERANCE = 1.25
 RECORDS_PER_TRANSACTION = 100_000
@@ -76,14 +78,11 @@ def send_paced(address: str, topic: str, first: int, records: int, rate: int) ->
     Args:
         first: the number of the first record, of which its key is made.
     """
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": address})
     began = time.perf_counter()
     for number in range(records):
-        ahead_s = began + number / rate - time.perf_counter()
-        if ahead_s > 0:
-            producer.poll(ahead_s)
-            while time.perf_counter() < began + number / rate:
-                time.sleep(0.0002)
+        if time.perf_counter() < began + number / rate:
+            producer.poll(TICK_S)
         key = f"customer-{(first + number) * 7919 % KEYS}"
         producer.produce(topic, f"{key} {time.time_ns()}", key)
     producer.flush()
