@@ -45,7 +45,7 @@ class Summary:
     def add(self, kinds: list[str], outcome: Outcome, seconds: float) -> None:
         self.rounds.update(["all", *kinds])
         self.failed.update(["all", *kinds] if outcome.problems() else [])
-        self.totals.update(lost=outcome.lost, doubled=outcome.doubled, hangs=outcome.hang is not None)
+        self.totals.update(lost=outcome.lost, doubled=outcome.doubled, hangs=int(outcome.hang is not None))
         self.totals.update(left=len(outcome.left), strange=len(outcome.strange))
         self.seconds += seconds
 
