@@ -115,6 +115,11 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python tests/soak/soak_code_mutations.py
 	$(BIN)/python tests/soak/soak_epochs.py
 	$(BIN)/python tests/soak/soak_kills.py
+	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target sql
+	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target postgresql
+	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target delta
+	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target iceberg
+	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target kafka
 	$(BIN)/python tests/soak/soak_two_hosts.py
 	$(BIN)/python tests/soak/soak_submit.py
 	$(BIN)/python tests/soak/soak_users.py

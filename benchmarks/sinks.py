@@ -1,33 +1,44 @@
 """The main job, ``examples/retail_spend.py``, into each sink, against the file sink.
 
     python benchmarks/sinks.py [--json] [--input DIR] [--days N] [--rounds N] [--sink NAME ...]
-        [--postgresql URL] [--kafka SERVERS]
+        [--postgresql URL] [--kafka HOST:PORT]
 
 Rounds are interleaved, so that all meet the same noise; the figures are medians, over whole jobs with a
 checkpoint every second. Without ``--input`` the lines are made up. ``ratio_<sink>`` is the throughput into
-the sink against that into ``FileSink`` (Parquet) in the same round. A database or broker runs on the same
-machine, and takes its share of the processor. Each round writes into a table of its own.
+the sink against that into ``FileSink`` (Parquet) in the same round. Each job writes into its own table.
+
+Without an address, a broker of Kafka, and a server of PostgreSQL where there is one, are started. They take
+their share of the processor. ``ratio_sql`` is into PostgreSQL; ``ratio_sqlite`` is into SQLite, and
+``ratio_sql`` as well where there is no PostgreSQL.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sqlite3
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import servers
 from local_session import local_session, tell
 
-from pyflinkstate import FileSink, Sink, StreamExecutionEnvironment, Types
-from pyflinkstate.connectors import SqlSink
+from pyflinkstate import DeliveryGuarantee, FileSink, Sink, StreamExecutionEnvironment, Types
+from pyflinkstate.connectors import (
+    DeltaSink,
+    IcebergSink,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+    SqlSink,
+)
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -49,6 +60,7 @@ SCHEMA = pa.schema(
 )
 COLUMNS = SCHEMA.names
 DDL = ", ".join(f"{field.name} {'TEXT' if field.type == pa.string() else 'BIGINT'}" for field in SCHEMA)
+SINKS = ("delta", "iceberg", "sql", "sqlite", "kafka")
 #: Makes the sink of one job, which writes below a folder, into a table of a name that is not used yet.
 MakeSink = Callable[[Path, str], Sink]
 
@@ -78,6 +90,32 @@ def postgresql(url: str, folder: Path, name: str) -> Sink:
     return SqlSink(url, name, COLUMNS)
 
 
+def delta(folder: Path, name: str) -> Sink:
+    return DeltaSink(folder / "delta", SCHEMA)
+
+
+def iceberg(folder: Path, name: str) -> Sink:
+    catalog = {
+        "name": "default",
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.sqlite",
+        "warehouse": f"file://{folder}/warehouse",
+    }
+    return IcebergSink(catalog, f"bench.{name}", SCHEMA)
+
+
+def as_json(row: tuple[Any, ...]) -> bytes:
+    return json.dumps(row).encode()
+
+
+def kafka(address: str, folder: Path, name: str) -> Sink:
+    topic = servers.make_topic(address, name, PARTITIONS)
+    schema = KafkaRecordSerializationSchema.builder().set_topic(topic)
+    sink = KafkaSink.builder().set_bootstrap_servers(address).set_transactional_id_prefix(name)
+    sink.set_record_serializer(schema.set_value_serialization_schema(as_json).build())
+    return sink.set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE).build()
+
+
 def run(make: MakeSink, name: str, input_dir: str, days: int | None) -> float:
     """Return how many records a second a job wrote."""
     with tempfile.TemporaryDirectory() as directory:
@@ -102,29 +140,45 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--input", help="a directory of CSV files, one a day; without it, made-up days")
     parser.add_argument("--days", type=int, help="only the first so many files")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sink", action="append", help="only these")
-    parser.add_argument("--postgresql", metavar="URL", help="also into this database")
+    parser.add_argument("--sink", action="append", choices=SINKS, help="only these")
+    parser.add_argument("--postgresql", metavar="URL", help="of a database")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="of brokers")
     return parser.parse_args()
+
+
+def sinks_of(args: argparse.Namespace, running: ExitStack) -> dict[str, MakeSink]:
+    """Return the wanted sinks by name, and start the servers that they need."""
+    wanted = args.sink or SINKS
+    sinks: dict[str, MakeSink] = {"delta": delta, "iceberg": iceberg, "sql": sqlite, "sqlite": sqlite}
+    if "sql" in wanted and (url := running.enter_context(servers.postgresql(args.postgresql))):
+        sinks["sql"] = partial(postgresql, url)
+    if "kafka" in wanted:
+        sinks["kafka"] = partial(kafka, running.enter_context(servers.kafka(args.kafka)))
+    return {name: sinks[name] for name in wanted}
+
+
+def rates_of(sinks: dict[str, MakeSink], input_dir: str, args: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the rates of each sink, a round each."""
+    rates: dict[str, list[float]] = {name: [] for name in sinks}
+    for number in range(args.rounds + 1):
+        for name, make in sinks.items():
+            rate = run(make, f"bench_{name}_{time.time_ns()}", input_dir, args.days)
+            rates[name].append(rate)
+            if not args.json:
+                print(f"round {number}: {name} {rate:,.0f} records/s", flush=True)
+    return {name: of_sink[1:] for name, of_sink in rates.items()}  # the first round warms Spark up
 
 
 def main() -> None:
     args = parse()
-    sinks: dict[str, MakeSink] = {"sql": sqlite}
-    if args.postgresql:
-        sinks["postgresql"] = partial(postgresql, args.postgresql)
-    sinks = {name: make for name, make in sinks.items() if not args.sink or name in args.sink}
-    rates: dict[str, list[float]] = {name: [] for name in ("files", *sinks)}
-    with tempfile.TemporaryDirectory() as made_up:
+    with tempfile.TemporaryDirectory() as made_up, ExitStack() as running:
         if args.input is None:
             make_days(Path(made_up))
-        for number in range(args.rounds + 1):
-            for name, make in {"files": files, **sinks}.items():
-                table = f"bench_{int(time.time())}_{number}"
-                rates[name].append(run(make, table, args.input or made_up, args.days))
-    del_first = {name: of_sink[1:] for name, of_sink in rates.items()}  # the first round warms Spark up
-    figures = {"files_records_per_s": round(statistics.median(del_first["files"]))}
-    for name in sinks:
-        pairs = zip(del_first[name], del_first["files"], strict=True)
+        sinks = {"files": files, **sinks_of(args, running)}
+        rates = rates_of(sinks, args.input or made_up, args)
+    figures = {"files_records_per_s": round(statistics.median(rates["files"]))}
+    for name in [name for name in sinks if name != "files"]:
+        pairs = zip(rates[name], rates["files"], strict=True)
         figures[f"ratio_{name}"] = round(statistics.median(mine / files for mine, files in pairs), 3)
     tell(figures, args.json)
 

@@ -82,6 +82,12 @@ BENCHMARKS = {
             "operators", "operators", ("--records", "60000", "--rounds", "1", "--only", "ttl", "session")
         ),
         Benchmark("nexmark", "nexmark", ("--events", "6000", "--rounds", "1", "--query", "3", "7")),
+        Benchmark("sinks", "sinks", ("--days", "3", "--rounds", "1")),
+        Benchmark(
+            "kafka",
+            "kafka",
+            ("--seconds", "2", "--interval-ms", "500", "--records", "20000", "--rounds", "1"),
+        ),
         # Each work is recorded alone, as all four take hours.
         *(Benchmark(f"peers_{work}", "peers", _FEW_FOR_PEERS, ("--workload", work)) for work in WORKLOADS),
     )
@@ -160,6 +166,8 @@ _MARKS: dict[str, dict[str, float]] = {
         "diff_peak_mb": 600,
     },
     "live_state": {"query_p50_ms": 20, "scan_s": 3, "scan_throughput_ratio": 0.8},
+    "sinks": {"ratio_delta": 0.75, "ratio_iceberg": 0.75, "ratio_sql": 0.75, "ratio_kafka": 0.75},
+    "kafka": {"records_per_s": 100_000},
 }
 MARKS = [Mark(name, key, asked) for name, marks in _MARKS.items() for key, asked in marks.items()]
 
@@ -213,7 +221,19 @@ MEANINGS: dict[str, str] = {
     "scan_s": "all entries as an Arrow table while epochs follow each other, s",
     "scan_wait_s": "of it, waiting for the end of an epoch, s",
     "scan_throughput_ratio": "the job's rate during a scan, compared with the time before and after it",
-    "records_per_s": "the job's rate without a scan, records/s",
+    "records_per_s": "the job's own rate, records/s",
+    "files_records_per_s": "`FileSink` (Parquet), records/s",
+    "ratio_delta": "`DeltaSink`, compared with it",
+    "ratio_iceberg": "`IcebergSink`",
+    "ratio_sql": "`SqlSink` into PostgreSQL, on the same machine",
+    "ratio_sqlite": "`SqlSink` into SQLite",
+    "ratio_kafka": "`KafkaSink`, with its broker on the same machine",
+    "visible_p50_ms": "from the time in a record to a read-committed consumer, ms",
+    "visible_p99_ms": "the same, the slowest of a hundred, ms",
+    "interval_ms": "the shortest checkpoint interval that holds, ms",
+    "checkpoint_ms": "from one checkpoint to the next one, ms",
+    "broker_records_per_s": "a plain loop that reads and sends in transactions, records/s",
+    "ratio_broker": "the job, compared with that loop",
 }
 OPERATORS: dict[str, str] = {
     "value": "`ValueState` count (the yardstick)",

@@ -347,6 +347,8 @@ _PLAIN = (
     "recovery",
     "state_access",
     "live_state",
+    "sinks",
+    "kafka",
 )
 #: How each part of the documents is drawn.
 PARTS: dict[str, Callable[[Results], list[str]]] = {

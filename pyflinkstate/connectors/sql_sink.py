@@ -2,11 +2,14 @@
 
 An epoch's rows and its marker change in one transaction. Markers are in a table of their own, a row for each
 sink of a job. Each transaction first writes to that row, which locks it, and then looks which run it belongs
-to: the transaction of an older driver waits, finds a newer run, and fails.
+to: the transaction of an older driver waits, finds a newer run, and fails. An older driver that is frozen in
+the middle of a transaction holds the row. On PostgreSQL a driver that opens the sink therefore ends the
+sessions of older ones, which it knows by their ``application_name``; elsewhere it waits.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -29,6 +32,10 @@ with needs("sql"):
 Values: TypeAlias = tuple[object, ...]
 #: The table of markers.
 MARKERS = "pyflinkstate_markers"
+_END_SESSIONS = sa.text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE :sink || ' %' "
+    "AND application_name <> :own AND usename = current_user"
+)
 #: Rows that are written with one call, if a database has no faster way.
 ROWS_PER_CALL = 1000
 _markers = sa.Table(
@@ -96,6 +103,7 @@ class SqlSink(TransactionalSink):
         self._engine = self._user.engine(url)
         self._table_name = table
         self._table: sa.Table | None = None
+        self._opened_run = ""
 
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`."""
@@ -104,12 +112,37 @@ class SqlSink(TransactionalSink):
                 table = self._user.table(self._engine, self._table_name, self.columns)
                 _markers.create(self._engine, checkfirst=True)
                 self._table = table
+            if self._opened_run != self.run:
+                self._end_older()
+                self._opened_run = self.run
             with self._engine.begin() as connection:
                 return self._claimed(connection)
 
+    @property
+    def _sessions(self) -> tuple[str, str]:
+        """How the sessions of this sink begin their names, and the name of those of its run."""
+        sink = f"pyflinkstate {hashlib.sha256(f'{self.job_id}/{self.name}'.encode()).hexdigest()[:16]}"
+        return sink, f"{sink} {self.run}"
+
+    def _end_older(self) -> None:
+        """End the sessions of other runs, unless one of them is newer."""
+        if self._engine.dialect.name != "postgresql":
+            return
+        sink, own = self._sessions
+        with self._engine.begin() as connection:
+            found = connection.execute(sa.select(_markers.c.run).where(self._own)).scalar()
+            self.check_run(found or self.run)
+            connection.execute(_END_SESSIONS, {"sink": sink, "own": own})
+
+    @property
+    def _own(self) -> sa.ColumnElement[bool]:
+        return sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
+
     def _claimed(self, connection: sa.Connection) -> int | None:
         """Lock the marker, check that no newer run has it, and return its epoch."""
-        own = sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
+        own = self._own
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.set_config("application_name", self._sessions[1], True)))
         connection.execute(sa.update(_markers).where(own).values(epoch=_markers.c.epoch))
         found = connection.execute(sa.select(_markers.c.run, _markers.c.epoch).where(own)).first()
         if found is None:
@@ -126,8 +159,7 @@ class SqlSink(TransactionalSink):
                 values = {"job": self.job_id, "sink": self.name, "run": self.run, "epoch": epoch}
                 connection.execute(sa.insert(_markers).values(**values))
             else:
-                own = sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
-                connection.execute(sa.update(_markers).where(own).values(epoch=epoch))
+                connection.execute(sa.update(_markers).where(self._own).values(epoch=epoch))
             self._write_rows(connection, batches)
 
     # --- rows ------------------------------------------------------------------------------------------

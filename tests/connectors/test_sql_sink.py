@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,13 @@ from databases import Database, sqlite_database
 from pyflinkstate import Row
 from pyflinkstate.api import RowKind
 from pyflinkstate.connectors.sql_sink import MARKERS, SqlSink
-from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
+from pyflinkstate.errors import (
+    BadRecordError,
+    ConfigurationError,
+    JobSupersededError,
+    SinkError,
+    SinkStorageError,
+)
 from pyflinkstate.testing import check_sink
 
 JOB = "a" * 32
@@ -180,6 +189,36 @@ BAD_ARGUMENTS = {
     "twice": (["table", ["a", "a"]], "columns must be different names"),
     "a string": (["table", "a"], "columns is a list"),
 }
+
+
+@pytest.mark.full
+def test_a_driver_that_is_frozen_in_a_transaction_does_not_hold_up_a_newer_one(
+    postgresql: Database, tmp_path: Path
+) -> None:
+    older, newer = sink(postgresql, tmp_path), sink(postgresql, tmp_path)
+    older.open(JOB, None)
+    is_frozen, goes_on = threading.Event(), threading.Event()
+
+    def batches() -> Iterator[list[Any]]:
+        yield [(("ann", 1), False)]
+        is_frozen.set()
+        goes_on.wait()
+
+    with ThreadPoolExecutor() as pool:
+        try:
+            writing = pool.submit(older.write, 1, batches())
+            assert is_frozen.wait(60)
+            pool.submit(newer.open, JOB, None).result(60)
+            committed(newer, 1, ("bob", 2))
+        finally:
+            goes_on.set()
+        with pytest.raises(SinkStorageError):
+            writing.result()
+    assert rows(postgresql) == Counter([("bob", 2)])
+    with pytest.raises(JobSupersededError):
+        older.write(1, iter([[(("ann", 1), False)]]))
+    newer.write(2, iter([[(("eve", 3), False)]]))  # and the older one has not ended its session
+    assert rows(postgresql) == Counter([("bob", 2), ("eve", 3)])
 
 
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)

@@ -1,6 +1,6 @@
 """Kill rounds, many of them; see ``tests/support/kill_rounds.py``.
 
-    python tests/soak/soak_kills.py [--rounds 200] [--first 1000] [--at-once 1] [--target sql]
+    python tests/soak/soak_kills.py [--rounds 200] [--first 1000] [--at-once 1] [--target kafka]
 
 Round ``n`` has seed ``--first + n``, so ``--rounds 1 --first SEED`` is one round again: the same troubles in
 the same order, at about the same moments. Every fifth seed runs on ``local-cluster``, with executors that are
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Summary:
     def add(self, kinds: list[str], outcome: Outcome, seconds: float) -> None:
         self.rounds.update(["all", *kinds])
         self.failed.update(["all", *kinds] if outcome.problems() else [])
-        self.totals.update(lost=outcome.lost, doubled=outcome.doubled, hangs=outcome.hang is not None)
+        self.totals.update(lost=outcome.lost, doubled=outcome.doubled, hangs=int(outcome.hang is not None))
         self.totals.update(left=len(outcome.left), strange=len(outcome.strange))
         self.seconds += seconds
 
@@ -68,9 +69,10 @@ def run_one(seed: int, archive: Path | None, target: str | None = None) -> tuple
         plan = plan.into(target, seed)
     folder = Path(tempfile.mkdtemp(prefix=f"kill-round-{seed}-"))
     master = "local-cluster[2,1,1024]" if is_cluster else "local[2]"
-    this = KillRound(seed, folder, master, plan, archive=archive)
-    started = time.monotonic()
-    outcome = this.run()
+    with TARGETS[target].serve() if target else nullcontext() as server:
+        this = KillRound(seed, folder, master, plan, archive=archive, server=server)
+        started = time.monotonic()
+        outcome = this.run()
     seconds = time.monotonic() - started
     problems = outcome.problems()
     word, (silence_s, before) = "FAILED" if problems else "OK", this.longest_silence

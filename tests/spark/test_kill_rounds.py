@@ -14,7 +14,8 @@ from pathlib import Path
 import kill_program
 import pytest
 import stop_program
-from kill_rounds import CONTEXT, FREEZE_SLOT, MARK, MAX_RUNS, SECOND_DRIVER, THAWS, KillRound, Plan
+from kill_rounds import CONTEXT, FREEZE_SLOT, MARK, MAX_RUNS, SECOND_DRIVER, SERVER, THAWS, KillRound, Plan
+from killed_connectors import SERVED, TARGETS
 from processes import marked
 
 #: A round starts up to four programs, each with a Spark of its own: minutes on a machine that is busy.
@@ -41,6 +42,36 @@ def test_whatever_happens_the_output_is_right_and_nothing_is_left(tmp_path: Path
     assert not this.run().problems(), this.log
     # A streaming query that was killed may read two files in one batch.
     assert plan.is_dataframe or any("epoch 10" in line for line in this.log)
+
+
+# --- into the targets of connectors ----------------------------------------------------------------
+
+#: Of the two rounds into a target: when the program kills itself that publishes an epoch, and what else
+#: happens where there is a server, and where there is none.
+INTO = {
+    "before": ((SERVER, "slot"), ("slot", CONTEXT)),
+    "after": (("jvm", SERVER), ("jvm",)),
+}
+
+
+@pytest.mark.parametrize("moment", INTO)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_has_each_row_once(tmp_path: Path, target: str, moment: str) -> None:
+    troubles = INTO[moment][target not in SERVED]
+    plan = Plan(troubles, target=target, kill_publishing=(moment, 3))
+    with TARGETS[target].serve() as server:
+        this = KillRound(list(INTO).index(moment), tmp_path, plan=plan, server=server)
+        assert not this.run().problems(), this.log
+    assert any("epoch 10" in line for line in this.log)
+    assert ("kill server" in this.log) == (target in SERVED)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_server_is_killed_where_there_is_one(target: str) -> None:
+    plans = [Plan(("slot", "jvm"), is_dataframe=True).into(target, seed) for seed in range(50)]
+    assert {SERVER in plan.troubles for plan in plans} == ({True, False} if target in SERVED else {False})
+    assert {plan.kill_publishing is None for plan in plans} == {True, False}
+    assert not any(plan.is_dataframe for plan in plans)
 
 
 # --- two drivers -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,11 +81,12 @@ class KafkaServer:
 
     Args:
         home: has a folder ``libs`` with Kafka's jars.
+        java: the command that runs it, with options.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, java: Sequence[str] = JAVA) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
-        self._java = [*JAVA, "-cp", f"{home}/libs/*"]
+        self._java = [*java, "-cp", f"{home}/libs/*"]
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: AdminClient | None = None
         port, controller_port = free_ports(2)
@@ -154,34 +155,42 @@ class KafkaServer:
         assert producer.flush(30) == 0
 
     def values(self, topic: str) -> list[str]:
-        """Return the values that readers see, partition by partition, when transactions have ended.
+        """See :func:`values_of`."""
+        return values_of(self.servers, topic)
 
-        A transaction that is committed is shown a moment later, so this reads as far as the topic goes.
-        """
-        found: list[str] = []
-        for partition in self.admin().list_topics(topic, 30).topics[topic].partitions:
-            _, end = self._read(topic, partition, "read_uncommitted", 0)
-            values, _ = self._read(topic, partition, "read_committed", end)
-            found += values
-        return found
 
-    def _read(self, topic: str, partition: int, isolation: str, end: int) -> tuple[list[str], int]:
-        config = {
-            "bootstrap.servers": self.servers,
-            "group.id": "tests",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,
-        }
-        consumer = Consumer(config)
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        found: list[str] = []
-        while True:
-            message = consumer.poll(30)
-            assert message is not None, f"{topic}-{partition} ends before {end}"
-            if not message.error():
-                found.append(message.value().decode())
-            elif message.offset() >= end:
-                consumer.close()
-                return found, message.offset()
+def values_of(servers: str, topic: str) -> list[str]:
+    """Return the values that readers see, partition by partition, when transactions have ended.
+
+    A transaction that is committed is shown a moment later, so this reads as far as the topic goes.
+    """
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    found: list[str] = []
+    for partition in admin.list_topics(topic, 30).topics[topic].partitions:
+        place = TopicPartition(topic, partition, 0)
+        _, end = _read(servers, place, "read_uncommitted", 0)
+        values, _ = _read(servers, place, "read_committed", end)
+        found += values
+    return found
+
+
+def _read(servers: str, place: TopicPartition, isolation: str, end: int) -> tuple[list[str], int]:
+    config = {
+        "bootstrap.servers": servers,
+        "group.id": "tests",
+        "isolation.level": isolation,
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 10,
+    }
+    consumer = Consumer(config)
+    consumer.assign([place])
+    found: list[str] = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None, f"{place.topic}-{place.partition} ends before {end}"
+        if not message.error():
+            found.append(message.value().decode())
+        elif message.offset() >= end:
+            consumer.close()
+            return found, message.offset()

@@ -59,6 +59,8 @@ EPOCHS = 10
 RECORDS_PER_EPOCH = 40
 KEYS = 37
 MAX_HISTORY = 5
+#: A hundred restarts must last until a server that was killed is there again.
+SERVER_DELAY_MS = 300
 
 RECORDS = [(number * 7919 % KEYS, number) for number in range(EPOCHS * RECORDS_PER_EPOCH)]
 #: The rows of a DataFrame. Files that follow each other have no key in common: a query that was killed may
@@ -142,10 +144,14 @@ def expected(of_dataframe: bool = False) -> list[Row]:
     return sorted(rows[len(before) :])
 
 
-def output_of(directory: Path, target: str | None = None) -> list[list[Any]]:
-    """Return the rows that the program has committed, or those that its target has."""
+def output_of(directory: Path, target: str | None = None, address: str = "") -> list[list[Any]]:
+    """Return the rows that the program has committed, or those that its target has.
+
+    Args:
+        address: of the target's server, if it has one.
+    """
     if target is not None:
-        return killed_connectors.rows_of(target, directory)
+        return killed_connectors.rows_of(target, killed_connectors.Place(directory, address))
     lines = [path.read_text().splitlines() for path in (directory / "out").glob("epoch=*/part-*")]
     tables = [
         pyarrow.parquet.read_table(path).to_pylist()
@@ -194,7 +200,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def parsed() -> argparse.Namespace:
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
     parser.add_argument("--master", default="local[2]")
@@ -207,9 +213,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--files", action="store_true", help="keep state in files, however little it is")
     parser.add_argument("--dataframe", action="store_true", help="run keyed_process with initial_state")
     parser.add_argument("--target", choices=killed_connectors.TARGETS)
+    parser.add_argument("--server", default="", help="the address of the target's server")
     parser.add_argument("--kill-publishing", nargs=2, metavar=("before|after", "PASSAGES"))
     parser.add_argument("--java-options", default=QUICK)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def session_of(master: str, java_options: str) -> SparkSession:
@@ -232,7 +239,9 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
         storage = FileSystemCheckpointStorage(f"{args.directory}/checkpoints", 0)
         env.get_checkpoint_config().set_checkpoint_storage(storage)
     env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=4)
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(100, 0))
+    env.set_restart_strategy(
+        RestartStrategies.fixed_delay_restart(100, SERVER_DELAY_MS if args.server else 0)
+    )
     env.set_heartbeat(args.heartbeat_timeout_ms // 5, args.heartbeat_timeout_ms)
     if args.restore:
         env.restore_from(args.restore)
@@ -245,7 +254,8 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
         again.sink_to(FileSink(f"{args.directory}/out"))
         return
     kill = (args.kill_publishing[0], int(args.kill_publishing[1])) if args.kill_publishing else None
-    sink = killed_connectors.sink_of(args.target, Path(args.directory), kill, say)
+    place = killed_connectors.Place(Path(args.directory), args.server)
+    sink = killed_connectors.sink_of(args.target, place, kill, say)
     again.map(killed_connectors.flattened).sink_to(sink)
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 import attrs
 import kill_program
 import psutil
-from killed_connectors import MOMENTS
+from killed_connectors import MOMENTS, SERVED, Server
 from processes import Slower, command_of, java_options, marked, quick_start
 
 #: What the slots of some rounds are given up after, rather than after 50 seconds.
@@ -41,6 +41,8 @@ SECOND_DRIVER, FREEZE_SLOT = "second driver", "freeze slot"
 CONTEXT = "context"
 #: All processes of a host, which comes back at once. Only where there are hosts.
 HOST = "host"
+#: The target's server, which is started again a moment later. Only where there is one.
+SERVER = "server"
 THAWS = ("soon", "while the newer one runs", "when the newer one has ended")
 
 LOCAL_KINDS = ("slot", "worker", "jvm", "driver", CONTEXT, FREEZE_SLOT, SECOND_DRIVER)
@@ -55,7 +57,7 @@ class Plan:
 
     Attributes:
         troubles: in this order: a kind of process to kill, ``"context"``, ``"freeze slot"``, ``"second
-            driver"`` or ``"host"``.
+            driver"``, ``"host"`` or ``"server"``.
         forks: who forks a child that lives on: the driver, the slots.
         is_slowed: processes are stopped for a moment, again and again.
         injection: a line between "epoch asked for" and "epoch running", and how often it is passed before it
@@ -87,8 +89,16 @@ class Plan:
         """Return the plan with output into a target, and perhaps a kill as it gets there."""
         rng = random.Random(f"target {seed}")
         kill = (rng.choice(MOMENTS), rng.randint(2, 6)) if rng.random() < 0.6 else None
+        troubles = list(self.troubles)
+        if target in SERVED and rng.random() < 0.6:
+            troubles.insert(rng.randint(0, len(troubles)), SERVER)
         return attrs.evolve(
-            self, savepoint_after=None, is_dataframe=False, target=target, kill_publishing=kill
+            self,
+            troubles=tuple(troubles),
+            savepoint_after=None,
+            is_dataframe=False,
+            target=target,
+            kill_publishing=kill,
         )
 
     @classmethod
@@ -277,6 +287,7 @@ class KillRound:
         silence_s: see ``SILENCE_S``.
         patience_s: see ``PATIENCE_S``.
         crash_host: kills all processes of a host, lets it come back, and returns its name.
+        server: of the plan's target; it runs.
     """
 
     seed: int
@@ -288,6 +299,7 @@ class KillRound:
     silence_s: float = SILENCE_S
     patience_s: float = PATIENCE_S
     crash_host: Callable[[random.Random], str] | None = None
+    server: Server | None = None
     log: list[str] = attrs.Factory(list)
     mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     _programs: list[Program] = attrs.Factory(list)
@@ -332,7 +344,9 @@ class KillRound:
 
     def outcome(self, hang: str | None = None) -> Outcome:
         """Compare the output and look for processes that were left; these are ended then."""
-        rows = Counter(json.dumps(row) for row in kill_program.output_of(self.directory, self.plan.target))
+        address = self.server.address if self.server else ""
+        found = kill_program.output_of(self.directory, self.plan.target, address)
+        rows = Counter(json.dumps(row) for row in found)
         expected = Counter(json.dumps(row) for row in kill_program.expected(self.plan.is_dataframe))
         left = () if hang else tuple(f"{each.pid} {command_of(each)[:300]}" for each in self._left())
         for process in (rest := marked(MARK, self.mark)):
@@ -456,6 +470,7 @@ class KillRound:
         """Start the program; what it says comes on its standard output."""
         command = [sys.executable, kill_program.__file__, str(self.directory), "--master", self.master]
         command += [f"--java-options={java_options(self.archive)}"]
+        command += ["--server", self.server.address] if self.server else []
         command += ["--parallelism", str(parallelism), *(["--restore", restore] if restore else [])]
         self.log.append(f"start {f'from {Path(restore).name} ' if restore else ''}at {parallelism}")
         here, settings = Path(__file__).parent, self.directory / "conf"
@@ -510,20 +525,35 @@ class KillRound:
     def _trouble(self, kind: str) -> None:
         if self.plan.waits and not self.has_checkpoint():
             self._troubles.insert(0, kind)
-        elif kind == SECOND_DRIVER:
-            self._start_second_driver()
+        elif kind in (SECOND_DRIVER, HOST, SERVER):
+            makes = {
+                SECOND_DRIVER: self._start_second_driver,
+                HOST: self._crash_host,
+                SERVER: self._crash_server,
+            }
+            makes[kind]()
         elif kind == FREEZE_SLOT:
             for slot in self._victims("slot")[:1]:
                 self._freeze("slot", slot)
         elif kind in OF_DRIVER:
             word, which = OF_DRIVER[kind]
             self._signal(word, kind, self._newest.driver_pid(), which)
-        elif kind == HOST:
-            assert self.crash_host is not None
-            self.log.append(f"kill host #{self.crash_host(self._rng)}")
         else:
             for victim in self._victims(kind)[:1]:
                 self._kill(kind, victim.pid)
+
+    def _crash_host(self) -> None:
+        assert self.crash_host is not None
+        self.log.append(f"kill host #{self.crash_host(self._rng)}")
+
+    def _crash_server(self) -> None:
+        """Kill the target's server, and start it again with its data."""
+        assert self.server is not None
+        self.log.append("kill server")
+        self.server.kill()
+        time.sleep(self._rng.uniform(0, 3))
+        self.server.start()
+        self.log.append("server is back")
 
     def _victims(self, kind: str) -> list[psutil.Process]:
         """Return all processes of a kind, in any order."""

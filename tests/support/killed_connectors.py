@@ -8,24 +8,55 @@ are those of ``kill_program``, with their list as JSON.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
-import sqlite3
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate import StagedSink, connectors
+from pyflinkstate import DeliveryGuarantee, StagedSink, connectors
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 COLUMNS = ["key", "number", "total", "last", "same"]
 SCHEMA = pa.schema([(name, pa.string() if name == "last" else pa.int64()) for name in COLUMNS])
+DDL = ", ".join(f"{name} {'TEXT' if name == 'last' else 'BIGINT'}" for name in COLUMNS)
 #: When a program may kill itself that publishes an epoch.
 MOMENTS = ("before", "after")
+
+
+@attrs.frozen
+class Place:
+    """Where a round writes.
+
+    Attributes:
+        folder: of the round.
+        address: of the target's server; empty if it has none.
+    """
+
+    folder: Path
+    address: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the round's table or topic: rounds may share a server."""
+        return f"kept_{hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]}"
+
+
+@attrs.frozen
+class Server:
+    """A server that a round kills and starts again; it keeps its data."""
+
+    address: str
+    kill: Callable[[], None]
+    start: Callable[[], None]
 
 
 @attrs.frozen
@@ -33,48 +64,74 @@ class KilledTarget:
     """A target of rounds.
 
     Attributes:
-        sink: makes the sink of a program; the folder is that of the round.
+        sink: makes the sink of a program.
         rows: returns what readers see; nothing if there is no target yet.
+        serve: starts the server of the target, which ends with the context; None for a target without one.
     """
 
-    sink: Callable[[Path], StagedSink]
-    rows: Callable[[Path], Iterable[Iterable[Any]]]
+    sink: Callable[[Place], StagedSink]
+    rows: Callable[[Place], Iterable[Iterable[Any]]]
+    serve: Callable[[], AbstractContextManager[Server | None]] = nullcontext
 
 
-def _connected(folder: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(folder / "out.sqlite")
-    columns = ", ".join(f"{name} BIGINT" if name != "last" else "last TEXT" for name in COLUMNS)
-    database.execute(f"CREATE TABLE IF NOT EXISTS kept ({columns})")
-    return database
+# --- databases ---------------------------------------------------------------------------------------
 
 
-def _sql_sink(folder: Path) -> StagedSink:
-    _connected(folder).close()
-    return connectors.SqlSink(f"sqlite:///{folder}/out.sqlite", "kept", COLUMNS)
+def _url(place: Place) -> str:
+    return place.address or f"sqlite:///{place.folder}/out.sqlite"
 
 
-def _sql_rows(folder: Path) -> Iterable[Iterable[Any]]:
-    with closing(_connected(folder)) as database:
-        return database.execute("SELECT * FROM kept").fetchall()
+def _engine(place: Place) -> sqlalchemy.Engine:
+    """Return the database, which has the table."""
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(_url(place), poolclass=sqlalchemy.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {place.name} ({DDL})")
+    return engine
 
 
-def _delta_rows(folder: Path) -> Iterable[Iterable[Any]]:
+def _sql_sink(place: Place) -> StagedSink:
+    _engine(place)
+    return connectors.SqlSink(_url(place), place.name, COLUMNS)
+
+
+def _sql_rows(place: Place) -> Iterable[Iterable[Any]]:
+    with _engine(place).connect() as connection:
+        return [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {place.name}")]
+
+
+@contextmanager
+def _postgresql() -> Iterator[Server]:
+    import pytest
+    from postgres_server import PostgresServer, is_there
+
+    if not is_there():
+        pytest.skip("no PostgreSQL: install Debian's package postgresql")
+    with closing(PostgresServer()) as server:
+        yield Server(server.url, server.kill, server.start)
+
+
+# --- tables of files -----------------------------------------------------------------------------------
+
+
+def _delta_rows(place: Place) -> Iterable[Iterable[Any]]:
     from deltalake import DeltaTable
 
-    if not (folder / "kept").exists():
+    if not (table := place.folder / "kept").exists():
         return []
-    return [row.values() for row in DeltaTable(folder / "kept").to_pyarrow_table(columns=COLUMNS).to_pylist()]
+    return [row.values() for row in DeltaTable(table).to_pyarrow_table(columns=COLUMNS).to_pylist()]
 
 
-def _catalog(folder: Path) -> dict[str, str]:
-    uri = f"sqlite:///{folder}/catalog.sqlite"
-    return {"name": "default", "type": "sql", "uri": uri, "warehouse": f"file://{folder}/warehouse"}
+def _catalog(place: Place) -> dict[str, str]:
+    uri = f"sqlite:///{place.folder}/catalog.sqlite"
+    return {"name": "default", "type": "sql", "uri": uri, "warehouse": f"file://{place.folder}/warehouse"}
 
 
-def _iceberg_rows(folder: Path) -> Iterable[Iterable[Any]]:
+def _iceberg_rows(place: Place) -> Iterable[Iterable[Any]]:
     from pyiceberg.catalog import load_catalog
 
-    properties = _catalog(folder)
+    properties = _catalog(place)
     catalog = load_catalog(properties.pop("name"), **properties)
     if not catalog.table_exists("shop.kept"):
         return []
@@ -82,13 +139,74 @@ def _iceberg_rows(folder: Path) -> Iterable[Iterable[Any]]:
     return [[row[name] for name in COLUMNS] for row in rows]
 
 
+# --- Kafka ---------------------------------------------------------------------------------------------
+
+#: A call to a broker that is away fails after so long, and the job restarts.
+_CALL_MS = 15_000
+#: The broker ends a transaction that a program has left open; it hides the markers of the round's other jobs.
+_TRANSACTION_MS = 30_000
+
+
+def _as_json(row: list[Any]) -> bytes:
+    return json.dumps(row).encode()
+
+
+def _with_topic(place: Place) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": place.address, "log_level": 0})
+    try:
+        admin.create_topics([NewTopic(place.name, 2, 1)])[place.name].result(60)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _kafka_sink(place: Place) -> StagedSink:
+    _with_topic(place)
+    schema = connectors.KafkaRecordSerializationSchema.builder().set_topic(place.name)
+    sink = (
+        connectors.KafkaSink.builder()
+        .set_bootstrap_servers(place.address)
+        .set_record_serializer(schema.set_value_serialization_schema(_as_json).build())
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_transactional_id_prefix("kept")
+        .set_marker_topic(f"{place.name}_markers")
+        .set_property("default.api.timeout.ms", str(_CALL_MS))
+        .set_property("transaction.timeout.ms", str(_TRANSACTION_MS))
+        .build()
+    )
+    assert isinstance(sink, StagedSink)
+    return sink
+
+
+def _kafka_rows(place: Place) -> Iterable[Iterable[Any]]:
+    from kafka_server import values_of
+
+    _with_topic(place)
+    return [json.loads(value) for value in values_of(place.address, place.name)]
+
+
+@contextmanager
+def _kafka() -> Iterator[Server]:
+    from kafka_server import running_kafka
+
+    with running_kafka() as broker:
+        yield Server(broker.servers, broker.kill, broker.start)
+
+
 TARGETS = {
     "sql": KilledTarget(_sql_sink, _sql_rows),
-    "delta": KilledTarget(lambda folder: connectors.DeltaSink(folder / "kept", SCHEMA), _delta_rows),
+    "postgresql": KilledTarget(_sql_sink, _sql_rows, _postgresql),
+    "delta": KilledTarget(lambda place: connectors.DeltaSink(place.folder / "kept", SCHEMA), _delta_rows),
     "iceberg": KilledTarget(
-        lambda folder: connectors.IcebergSink(_catalog(folder), "shop.kept", SCHEMA), _iceberg_rows
+        lambda place: connectors.IcebergSink(_catalog(place), "shop.kept", SCHEMA), _iceberg_rows
     ),
+    "kafka": KilledTarget(_kafka_sink, _kafka_rows, _kafka),
 }
+#: The targets that have a server.
+SERVED = tuple(name for name, target in TARGETS.items() if target.serve is not nullcontext)
 
 
 def flattened(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -97,22 +215,22 @@ def flattened(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return key, number, total, json.dumps(last), same
 
 
-def rows_of(name: str, folder: Path) -> list[list[Any]]:
+def rows_of(name: str, place: Place) -> list[list[Any]]:
     """Return the rows of a target as the program's."""
-    found = (list(row) for row in TARGETS[name].rows(folder))
+    found = (list(row) for row in TARGETS[name].rows(place))
     return [[key, number, total, json.loads(last), same] for key, number, total, last, same in found]
 
 
-def sink_of(name: str, folder: Path, kill: tuple[str, int] | None, say: Callable[[str], None]) -> StagedSink:
+def sink_of(name: str, place: Place, kill: tuple[str, int] | None, say: Callable[[str], None]) -> StagedSink:
     """Return the sink of a target; the program kills itself as the sink publishes for the n-th time.
 
     Args:
         name: of the target.
-        folder: of the round.
+        place: of the round.
         kill: a moment and n; None if the program is not to kill itself.
         say: is told before the kill.
     """
-    sink = TARGETS[name].sink(folder)
+    sink = TARGETS[name].sink(place)
     if kill is not None:
         moment, left = kill
         publish = sink.publish

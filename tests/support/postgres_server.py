@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 #: Where Debian has the server's programs, which are not on the path.
@@ -28,9 +29,13 @@ def is_there() -> bool:
 
 
 class PostgresServer:
-    """A server with an empty database; it may be killed and started again."""
+    """A server with an empty database; it may be killed and started again.
 
-    def __init__(self) -> None:
+    Args:
+        settings: further settings, by name.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
         self._user = "postgres" if os.geteuid() == 0 else None
         if self._user is not None:
@@ -39,8 +44,8 @@ class PostgresServer:
             self.port: int = free.getsockname()[1]
         data = str(self._folder / "data")
         self._run(["initdb", "-D", data, "-U", "tester", "--auth=trust", "--no-sync"])
-        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
-        self._command = ["postgres", "-D", data, f"-p{self.port}", f"-k{self._folder}", *settings]
+        given = [f"-c{name}={value}" for name, value in {**SETTINGS, **(settings or {})}.items()]
+        self._command = ["postgres", "-D", data, f"-p{self.port}", f"-k{self._folder}", *given]
         self.start()
 
     @property

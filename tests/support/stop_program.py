@@ -16,11 +16,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from injections import UP_TO_THE_END, Injection, lines_of
-from kill_program import build, session_of
+from kill_program import build, parsed, session_of
 from processes import QUICK, slots_left
 
 from pyflinkstate import StreamExecutionEnvironment
@@ -81,8 +80,8 @@ def run(directory: Path, case: str) -> dict[str, Any]:
     before = set(threading.enumerate())
     stop = Stop(session.sparkContext)
     environment = StreamExecutionEnvironment(session)
-    settings = {"parallelism": 2, "files": False, "heartbeat_timeout_ms": 5_000, "restore": None, "forks": ()}
-    build(environment, SimpleNamespace(directory=str(directory / case), **settings))  # type: ignore[arg-type]
+    args = parsed([str(directory / case), "--heartbeat-timeout-ms", "5000"])
+    build(environment, args)
     forget = watching(stop, case)
     faulthandler.dump_traceback_later(PATIENCE_S - 1)
     try:
