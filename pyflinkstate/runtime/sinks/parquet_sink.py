@@ -33,13 +33,15 @@ import json
 import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pyflinkstate.api import Reported
@@ -48,63 +50,34 @@ from pyflinkstate.runtime.sinks.sink_files import opened, real_folder, sink_erro
 from pyflinkstate.runtime.sinks.staged_files import (
     FILE_BYTES,
     OpenFolder,
-    Partition,
     PathOf,
     StagedFile,
     StagedFilesSink,
-    joined,
     name_of_target,
 )
 from pyflinkstate.runtime.sinks.staging import StagingArea
+from pyflinkstate.runtime.sinks.text_file_sink import OWN_FOLDER
 from pyflinkstate.runtime.storage import (
     OBJECT_STORES,
     AnyPath,
     RunHistory,
     absolute,
     child_uri,
+    flush_file,
     flush_folder,
     make_folder,
     newest_run,
-    read_note,
 )
 
-_OWN_FOLDER = "_pyflinkstate"
 _MARKER = "committed.json"
 _STAGED = ".staged"
-#: S3 copies objects of at most 5 GB, and a file may get somewhat larger than it was to be.
-MOST_FILE_BYTES = 4 << 30
+#: S3 copies objects of at most 5 GB, and joined files may get twice as large as they are to be.
+MOST_FILE_BYTES = 2 << 30
 #: Number of files that the driver publishes, joins or deletes at the same time.
 MOST_THREADS = 16
-#: Types of columns whose values give no names for folders.
-_NO_FOLDER = (pa.types.is_nested, pa.types.is_floating, pa.types.is_binary)
 #: The characters that Hive and Spark escape in the names of folders.
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_Item = TypeVar("_Item")
-_Made = TypeVar("_Made")
-
-
-@attrs.frozen
-class _Marker:
-    """What a run has published.
-
-    Attributes:
-        epoch: the last epoch that is there.
-        history: the runs that have made the epochs.
-        columns: the columns of the files, and how these are partitioned.
-    """
-
-    epoch: int
-    history: RunHistory
-    columns: str
-
-    def encode(self) -> bytes:
-        return json.dumps([self.epoch, self.history.runs, self.columns]).encode()
-
-    @staticmethod
-    def decode(data: bytes) -> _Marker:
-        epoch, runs, columns = json.loads(data)
-        return _Marker(int(epoch), RunHistory(tuple((str(run), int(began)) for run, began in runs)), columns)
 
 
 class ParquetSink(StagedFilesSink):
@@ -128,10 +101,11 @@ class ParquetSink(StagedFilesSink):
             in Hive and Spark. Readers take these columns from the folders' names, and infer their types
             unless they are given a schema. An empty string is read as null.
         name: the name of the sink in its marker. Default: made of ``directory``.
-        file_bytes: a task begins a new file when one has about this size in bytes, at most 4 GiB. Default:
+        file_bytes: a task begins a new file when one has about this size in bytes, at most 2 GiB. Default:
             128 MiB.
-        join_files: whether the driver joins the files of an epoch in each folder, up to ``file_bytes``. It
-            reads and writes them again before the checkpoint completes. Default: no, each task's files stay.
+        join_files: whether the driver joins the files of an epoch in each folder, up to about ``file_bytes``.
+            It reads and writes them again before the checkpoint completes. Default: no, each task's files
+            stay.
         staging: see :class:`StagedSink`; only notes are kept there.
 
     Raises:
@@ -152,31 +126,22 @@ class ParquetSink(StagedFilesSink):
         staging: AnyPath | None = None,
     ) -> None:
         self.directory = absolute(directory)
-        own_name = name_of_target("parquet", self.directory) if name is None else name
-        super().__init__(own_name, schema, partition_by, file_bytes=file_bytes, staging=staging)
+        super().__init__(
+            name_of_target("parquet", self.directory) if name is None else name,
+            schema,
+            partition_by,
+            file_bytes=file_bytes,
+            staging=staging,
+        )
         if self._file_bytes > MOST_FILE_BYTES:
-            raise ConfigurationError(f"sink {own_name!r}: file_bytes must be at most {MOST_FILE_BYTES}")
-        for field in map(schema.field, self.partition_by):
-            if any(is_(field.type) for is_ in _NO_FOLDER):
-                raise ConfigurationError(
-                    f"sink {own_name!r}: partition_by must not have a column of {field.type}, such as "
-                    f"{field.name!r}"
-                )
+            raise ConfigurationError(f"sink {self.name!r}: file_bytes must be at most {MOST_FILE_BYTES}")
         self._joins = join_files
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        self._columns = f"{columns}; partitioned by {list(self.partition_by)}"
         with sink_errors(f"open {self.directory}"):
             self._fs, root = opened(self.directory, None)
         self._root = root.rstrip("/")
         self._is_store = self._fs.type_name in OBJECT_STORES
-        self._history = RunHistory()
-        self._begun = 0
-        self._found: StagingArea | None = None
-
-    @property
-    def _staged(self) -> StagingArea:
-        """Where tasks write, in the folder."""
-        assert self.area is not None, "it raises an error if the sink is not open"
-        assert self._found is not None
-        return self._found
 
     @property
     def owned_folder(self) -> str:
@@ -191,33 +156,42 @@ class ParquetSink(StagedFilesSink):
 
     def path_of(self, epoch: int) -> PathOf:
         """See :class:`StagedFilesSink`."""
-        return partial(_staged_path, f"{self.run}/epoch={epoch}")
+        return partial(_staged_path, f"{self.area.run}/epoch={epoch}")
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`StagedSink`."""
         files = [StagedFile.of(result) for result in results]
         if self._joins:
             files = _in_threads(self._joined, self._groups(files))
-        self._flush(f"{self._area_path}/{file.name}" for file in files)
+        self._flush(self._own(file.name) for file in files)
         super().prepare(epoch, [attrs.asdict(file) for file in files])
 
     def _groups(self, files: Iterable[StagedFile]) -> list[list[StagedFile]]:
         """Divide files into those that are joined: of one folder, and up to a size."""
-        filling: dict[str, list[StagedFile]] = {}
-        groups = []
+        groups: dict[tuple[str, int], list[StagedFile]] = {}
+        sizes: Counter[str] = Counter()
         for file in files:
-            group = filling.get(posixpath.dirname(file.name), [])
-            if not group or sum(other.size_bytes for other in [*group, file]) > self._file_bytes:
-                group = filling[posixpath.dirname(file.name)] = []
-                groups.append(group)
-            group.append(file)
-        return groups
+            folder = posixpath.dirname(file.name)
+            groups.setdefault((folder, sizes[folder] // self._file_bytes), []).append(file)
+            sizes[folder] += file.size_bytes
+        return list(groups.values())
 
     def _joined(self, files: list[StagedFile]) -> StagedFile:
+        """Write the rows of files into one file, and return it."""
         if len(files) == 1:
             return files[0]
-        path = f"{posixpath.dirname(files[0].name)}/part-joined-{uuid.uuid4().hex}.parquet{_STAGED}"
-        return joined(self._fs, self._area_path, path, files)
+        name = f"{posixpath.dirname(files[0].name)}/part-joined-{uuid.uuid4().hex}.parquet{_STAGED}"
+        path = self._own(name)
+        schema = pa.schema([field for field in self.schema if field.name not in self.partition_by])
+        with sink_errors(f"join files to {path}"):
+            with pq.ParquetWriter(path, schema, filesystem=self._fs) as writer:
+                for file in files:
+                    with pq.ParquetFile(self._own(file.name), filesystem=self._fs) as source:
+                        for batch in source.iter_batches():
+                            writer.write_batch(batch)
+            flush_file(self._fs, path)
+            size_bytes = self._fs.get_file_info(path).size
+        return StagedFile(name, size_bytes, sum(file.rows for file in files), files[0].partition)
 
     def _flush(self, paths: Iterable[str]) -> None:
         for folder in {posixpath.dirname(path) for path in paths}:
@@ -228,51 +202,39 @@ class ParquetSink(StagedFilesSink):
 
     def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
         """See :class:`StagedSink`."""
-        self._history, self._begun = history, 0
-        self._found = StagingArea(child_uri(self.directory, _OWN_FOLDER, job_id, self.name))
-        self._area_path = f"{self._root}/{_OWN_FOLDER}/{job_id}/{self.name}"
+        self._history = history
+        self._staged = StagingArea(child_uri(self.directory, OWN_FOLDER, job_id, self.name))
+        self._staged.begin(history.runs[-1][0])
         super().open_run(job_id, history, restored_epoch)
-        self._drop(0, None)
-        self._staged.clear(restored_epoch or 0)  # first, so that no older driver publishes anything any more
-        self._delete_after(restored_epoch or 0)
+        self._mark(self._committed)
+        self._staged.clear(self._committed)  # first, so that no older driver publishes anything any more
+        self._delete_after(self._committed)
 
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`."""
-        if self._staged.run != self.run:
-            self._staged.begin(self.run)
         self._staged.check()
-        with sink_errors(f"read the marker in {self._area_path}"):
-            run = newest_run([run for run in self._staged.runs() if self._is_file(self._marker_of(run))])
-            if run is None:
-                return None
-            data = read_note(self._fs, self._marker_of(run))
-        try:
-            marker = _Marker.decode(data)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise SinkError(f"sink {self.name!r}: {self._marker_of(run)} is damaged: {error}") from error
-        if run != self.run:
-            self._check_fits(marker)
-            self._write(marker)
-        return marker.epoch
+        run = newest_run([run for run in self._staged.runs() if self._staged.has(f"{run}/{_MARKER}")])
+        if run is None:
+            return None
+        epoch, runs, columns = self._staged.read(f"{run}/{_MARKER}")
+        self._check_fits(epoch, RunHistory(tuple(map(tuple, runs))), columns)
+        return int(epoch)
 
-    def _marker_of(self, run: str) -> str:
-        return f"{self._area_path}/{run}/{_MARKER}"
+    def _own(self, *names: str) -> str:
+        """Return the path of something in the part of the folder that belongs to the sink."""
+        return "/".join([self._root, OWN_FOLDER, self.job_id, self.name, *names])
 
-    @property
-    def _columns(self) -> str:
-        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
-        return f"{columns}; partitioned by {list(self.partition_by)}"
-
-    def _check_fits(self, marker: _Marker) -> None:
-        if marker.columns != self._columns:
+    def _check_fits(self, epoch: int, history: RunHistory, columns: str) -> None:
+        """Check that the files up to an epoch have the sink's columns, and belong to the job's history."""
+        if columns != self._columns:
             raise SinkError(
-                f"sink {self.name!r}: its files in {self.directory} have other columns: {marker.columns}; "
-                f"not {self._columns}. Write into another folder; or give the sink another name, if readers "
-                f"can read both",
+                f"sink {self.name!r}: its files in {self.directory} have other columns: {columns}; not "
+                f"{self._columns}. Write into another folder; or give the sink another name, if readers can "
+                f"read both",
                 sink=self.name,
             )
-        epoch = min(marker.epoch, self._history.runs[-1][1])
-        maker, own = marker.history.run_of(epoch), self._history.run_of(epoch)
+        epoch = min(epoch, self._history.runs[-1][1])
+        maker, own = history.run_of(epoch), self._history.run_of(epoch)
         if maker and own and maker != own:
             raise SinkError(
                 f"sink {self.name!r}: epoch {epoch} in {self.directory} is not that of the restored "
@@ -282,35 +244,33 @@ class ParquetSink(StagedFilesSink):
                 epoch=epoch,
             )
 
-    def _write(self, marker: _Marker) -> None:
-        self._staged.write(f"{self.run}/{_MARKER}", marker.encode())
+    def _mark(self, epoch: int) -> None:
+        marker = [epoch, self._history.runs, self._columns]
+        self._staged.write(f"{self.run}/{_MARKER}", json.dumps(marker).encode())
 
     # --- publication -----------------------------------------------------------------------------------
 
     def add_files(self, epoch: int, files: list[StagedFile]) -> None:
         """See :class:`StagedFilesSink`."""
         self._staged.check()
-        self._begun = max(self._begun, epoch)
-        places = {f"{self._area_path}/{file.name}": self._place_of(epoch, file) for file in files}
+        places = {self._own(file.name): self._place_of(epoch, file) for file in files}
         with sink_errors(f"publish epoch {epoch} in {self.directory}"):
-            for folder in {posixpath.dirname(place) for place in places.values()}:
-                if not self._is_store:
-                    make_folder(self._fs, folder)
+            for folder in {posixpath.dirname(place) for place in places.values() if not self._is_store}:
+                make_folder(self._fs, folder)
             _in_threads(self._bring, places.items())
         self._flush(places.values())
-        self._write(_Marker(epoch, self._history, self._columns))
+        self._mark(epoch)
 
     def _place_of(self, epoch: int, file: StagedFile) -> str:
-        """Return where readers see a file; the run that wrote it is in the name of the staged file."""
-        run, _, below = file.name.split("/", 2)
-        folder, name = posixpath.split(below)
-        name = f"part-{self._key}-{epoch}-{run}-{name.removeprefix('part-').removesuffix(_STAGED)}"
-        return posixpath.join(self._root, folder, name)
+        """Return where readers see a file; the run that wrote it is in the path of the staged file."""
+        run, _, path = file.name.split("/", 2)
+        folder, name = posixpath.split(path.removesuffix(_STAGED))
+        return posixpath.join(self._root, folder, f"{self._prefix}{epoch}-{run}-{name.removeprefix('part-')}")
 
     @property
-    def _key(self) -> str:
-        """Identifies this sink's files by their names."""
-        return hashlib.blake2s(f"{self.job_id}/{self.name}".encode(), digest_size=8).hexdigest()
+    def _prefix(self) -> str:
+        """What the names of this sink's files begin with, and no others."""
+        return f"part-{hashlib.blake2s(f'{self.job_id}/{self.name}'.encode(), digest_size=8).hexdigest()}-"
 
     def _bring(self, places: tuple[str, str]) -> None:
         """Rename or copy a staged file to where readers see it, unless that was done before."""
@@ -335,39 +295,33 @@ class ParquetSink(StagedFilesSink):
     def commit(self, epoch: int) -> None:
         """See :class:`StagedSink`."""
         super().commit(epoch)
-        self._drop(0, self._committed)
-
-    def _drop(self, after: int, last: int | None) -> None:
-        """Delete what this run has staged for epochs after one, up to a last one."""
-        for epoch in self._staged.begun_epochs():
-            if after < epoch and (last is None or epoch <= last):
-                self._staged.drop(epoch)
+        for done in self._staged.begun_epochs():
+            if done <= self._committed:
+                self._staged.drop(done)
 
     # --- going back --------------------------------------------------------------------------------------
 
     def rewind(self, epoch: int) -> None:
         """See :class:`StagedSink`."""
         super().rewind(epoch)
-        if self._begun > epoch:  # a part of a later epoch may be there
-            self._delete_after(epoch)
-            self._begun = epoch
-        self._drop(epoch, None)
+        self._delete_after(epoch)
 
     def take_back(self, epoch: int) -> None:
-        """Delete the files of later epochs.
+        """Set the marker to an epoch. Whoever calls this deletes the files of later epochs then.
 
-        The marker is set first. Otherwise it would count deleted epochs if the driver is killed in between.
+        If the driver is killed in between, the marker does not count files that are deleted.
         """
         self._history = self._history.continued(epoch, self.run)
-        self._write(_Marker(epoch, self._history, self._columns))
-        self._delete_after(epoch)
+        self._mark(epoch)
 
     def _delete_after(self, epoch: int) -> None:
         """Delete the visible files of later epochs, but not those of newer runs."""
-        pattern = re.compile(rf"part-{self._key}-(\d+)-(\d+-[0-9a-f]+)-.+\.parquet")
+        pattern = re.compile(rf"{self._prefix}(\d+)-(\d+-[0-9a-f]+)-.+\.parquet")
         with sink_errors(f"delete what came after epoch {epoch} in {self.directory}"):
-            infos = self._fs.get_file_info(fs.FileSelector(self._root, recursive=True))
-            found = [(info.path, pattern.fullmatch(info.base_name)) for info in infos]
+            selector = fs.FileSelector(self._root, recursive=True)
+            found = [
+                (info.path, pattern.fullmatch(info.base_name)) for info in self._fs.get_file_info(selector)
+            ]
             later = [
                 path
                 for path, match in found
@@ -378,13 +332,13 @@ class ParquetSink(StagedFilesSink):
         self._flush(later)
 
 
-def _in_threads(call: Callable[[_Item], _Made], items: Iterable[_Item]) -> list[_Made]:
+def _in_threads(call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     """Return the results of a function for each item; several threads call it."""
     with ThreadPoolExecutor(MOST_THREADS) as threads:
         return list(threads.map(call, items))
 
 
-def _staged_path(folder: str, name: str, partition: Partition) -> str:
+def _staged_path(folder: str, name: str, partition: Mapping[str, str | None]) -> str:
     """Return where a file is staged."""
     folders = (f"{_escaped(column)}={_escaped(value)}" for column, value in partition.items())
     return posixpath.join(folder, *folders, name + _STAGED)

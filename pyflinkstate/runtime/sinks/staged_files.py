@@ -39,13 +39,9 @@ MOST_OPEN_FILES = 64
 
 #: Opens the table's folder in a task: its file system and the path on it.
 OpenFolder = Callable[[], tuple[fs.FileSystem, str]]
-#: The values of the partition columns of a file's rows, as texts; None for null.
-Partition: TypeAlias = Mapping[str, "str | None"]
-#: Returns the path of a file below the table's folder, of a name that no other file has, and its partition.
-PathOf: TypeAlias = Callable[[str, Partition], str]
-
-#: Number of rows that are read at once when files are joined.
-_ROWS_PER_READ = 65536
+#: Returns the path of a file below the table's folder, of a name that no other file has, and the values of
+#: the partition columns.
+PathOf: TypeAlias = Callable[[str, Mapping[str, "str | None"]], str]
 
 
 @attrs.frozen
@@ -127,13 +123,14 @@ class StagedFilesSink(StagedSink):
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
+        path_of = self.path_of(epoch)
         return TableFileWriter(
             self.open_folder(),
             self.schema,
             self.partition_by,
             self.has_partition_columns,
             self._file_bytes,
-            self.path_of(epoch),
+            path_of,
         )
 
     def path_of(self, epoch: int) -> PathOf:
@@ -152,28 +149,7 @@ def name_of_target(kind: str, uri: str) -> str:
     return f"{kind}.{letters}-{hashlib.blake2s(place.encode(), digest_size=4).hexdigest()}"
 
 
-def joined(file_system: fs.FileSystem, folder: str, path: str, files: Sequence[StagedFile]) -> StagedFile:
-    """Write the rows of files of one partition into one file, and return it.
-
-    Args:
-        file_system: the file system.
-        folder: the table's folder.
-        path: the path of the new file below it.
-        files: the files, which stay.
-    """
-    made = _OpenFile(OutputFile(file_system, f"{folder}/{path}"), path, dict(files[0].partition))
-    with ExitStack() as cleared:
-        cleared.callback(made.abandon)
-        for name in (f"{folder}/{file.name}" for file in files):
-            with sink_errors(f"read {name}"), file_system.open_input_file(name) as stream:
-                for batch in pq.ParquetFile(stream).iter_batches(_ROWS_PER_READ):
-                    made.write(pa.Table.from_batches([batch]))
-        staged = StagedFile.of(made.close())
-        cleared.pop_all()
-    return staged
-
-
-def _flat(name: str, partition: Partition) -> str:
+def _flat(name: str, partition: Mapping[str, str | None]) -> str:
     return name
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from typing import Any
 
 import attrs
 from pyarrow import fs
@@ -107,12 +108,26 @@ class StagingArea:
     @property
     def was_marked(self) -> bool:
         """Whether the target has had a marker."""
-        with sink_errors(f"use {self.uri}"):
-            return bool(self._fs.get_file_info(f"{self._root}/{_MARKED}").type == fs.FileType.File)
+        return self.has(_MARKED)
 
     def mark(self) -> None:
         """Record that the target has a marker."""
         self.write(_MARKED, b"")
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name in the folder."""
+        with sink_errors(f"use {self.uri}"):
+            return bool(self._fs.get_file_info(f"{self._root}/{name}").type == fs.FileType.File)
+
+    def read(self, name: str) -> list[Any]:
+        """Return the JSON list in a file of the folder."""
+        path = f"{self._root}/{name}"
+        with sink_errors(f"read {path}"):
+            data = read_note(self._fs, path)
+        try:
+            return list(json.loads(data))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise SinkError(f"sink: {path} is damaged: {error}", file=path) from error
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file of the folder durably, completely or not at all."""
@@ -155,13 +170,7 @@ class StagingArea:
         return {int(match[1]) for match in found if match is not None}
 
     def _note(self, run: str, epoch: int) -> Note:
-        path = f"{self._root}/{run}/epoch={epoch}.json"
-        with sink_errors(f"read {path}"):
-            data = read_note(self._fs, path)
-        try:
-            return Note(epoch, run, list(json.loads(data)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise SinkError(f"sink: {path} is damaged: {error}", file=path) from error
+        return Note(epoch, run, self.read(f"{run}/epoch={epoch}.json"))
 
     # --- deleting ------------------------------------------------------------------------------------
 

@@ -294,10 +294,10 @@ class OwnFolders(fs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no t
         finally:
             os.close(handle)
         found = [info for info in listed if info is not None]
-        for info in list(found) if selector.recursive else ():
-            if info.type == fs.FileType.Directory:
-                inner = fs.FileSelector(info.path, allow_not_found=True, recursive=True)
-                found += self.get_file_info_selector(inner)
+        if selector.recursive:
+            folders = [info.path for info in found if info.type == fs.FileType.Directory]
+            inner = [fs.FileSelector(path, allow_not_found=True, recursive=True) for path in folders]
+            found += [info for folder in inner for info in self.get_file_info_selector(folder)]
         return found
 
     # --- folders --------------------------------------------------------------------------------------
