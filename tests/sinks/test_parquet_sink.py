@@ -18,7 +18,7 @@ from pyarrow import fs
 from support_sinks import JOB, history, run_id
 from tiers import cases
 
-from pyflinkstate import FileSink, ParquetSink, RunHistory
+from pyflinkstate import FileSink, ParquetSink, RunHistory, StagedFile
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,
@@ -27,6 +27,7 @@ from pyflinkstate.errors import (
     SinkStorageError,
 )
 from pyflinkstate.runtime.sinks import check_sinks, parquet_sink
+from pyflinkstate.runtime.sinks.staging import StagingArea
 from pyflinkstate.runtime.storage import child_uri
 from pyflinkstate.runtime.storage.own_folders import OwnFolders
 from pyflinkstate.testing import check_sink
@@ -370,6 +371,27 @@ def test_a_driver_that_is_frozen_in_a_commit_publishes_nothing_more(
     assert folder.amounts() == wanted
     run(newer[0], restored + 1, 50)
     assert folder.amounts() == [*wanted, 50]
+
+
+def test_what_an_older_driver_publishes_while_a_newer_one_begins_is_deleted(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = folder.opened()
+    run(old, 1, 1)
+    prepare(old, 2, [("x", 20)])
+    staged = [StagedFile.of(file) for note in old.area.notes() for file in note.staged]
+    clear = StagingArea.clear
+
+    def late(area: StagingArea, committed: int) -> None:
+        while staged and area.uri.startswith(folder.uri):
+            file = staged.pop()
+            old._bring((old._own(file.name), old._place_of(2, file)))
+            assert folder.amounts() == [1, 20]
+        clear(area, committed)
+
+    monkeypatch.setattr(StagingArea, "clear", late)
+    folder.opened(2, 1)
+    assert folder.amounts() == [1]
 
 
 def test_an_epoch_of_which_a_part_is_visible_is_not_left_after_a_fall_back(
