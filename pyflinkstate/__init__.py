@@ -176,6 +176,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "DeliveryGuarantee",
         "FileSink",
         "OutputFileConfig",
+        "ParquetSink",
         "ReplacingSink",
         "RollingPolicy",
         "RunAwareSink",

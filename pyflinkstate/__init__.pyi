@@ -161,6 +161,7 @@ from pyflinkstate.runtime.sinks import BucketAssigner as BucketAssigner
 from pyflinkstate.runtime.sinks import DeliveryGuarantee as DeliveryGuarantee
 from pyflinkstate.runtime.sinks import FileSink as FileSink
 from pyflinkstate.runtime.sinks import OutputFileConfig as OutputFileConfig
+from pyflinkstate.runtime.sinks import ParquetSink as ParquetSink
 from pyflinkstate.runtime.sinks import ReplacingSink as ReplacingSink
 from pyflinkstate.runtime.sinks import RollingPolicy as RollingPolicy
 from pyflinkstate.runtime.sinks import RunAwareSink as RunAwareSink

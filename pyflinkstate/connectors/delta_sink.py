@@ -12,10 +12,8 @@ already there: the driver loads the table, looks, and commits in this order, wit
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -37,6 +35,7 @@ from pyflinkstate.runtime.sinks import (
     StagedFile,
     StagedFilesSink,
     TableFileWriter,
+    name_of_target,
     opened,
     sink_errors,
 )
@@ -128,7 +127,7 @@ class DeltaSink(StagedFilesSink):
     ) -> None:
         self.place = DeltaPlace(table_uri, storage_options)
         super().__init__(
-            _name_of(self.place.uri) if name is None else name,
+            name_of_target("delta", self.place.uri) if name is None else name,
             schema,
             partition_by,
             file_bytes=file_bytes,
@@ -461,12 +460,6 @@ class DeltaSink(StagedFilesSink):
 
 #: Tests for types whose values cannot be compared, or have no text.
 _NO_KEY = (pa.types.is_nested, pa.types.is_floating, pa.types.is_binary)
-
-
-def _name_of(uri: str) -> str:
-    """Return a name for the sink of a table: letters and digits of its last folder, and a digest."""
-    letters = re.sub(r"[^A-Za-z0-9_-]+", "-", uri.rpartition("/")[2])
-    return f"delta.{letters}-{hashlib.blake2s(uri.encode(), digest_size=4).hexdigest()}"
 
 
 def _files(table: DeltaTable) -> dict[str, StagedFile]:

@@ -17,10 +17,13 @@ from typing import Any
 
 import attrs
 import example_programs  # noqa: F401 - puts the examples on the path
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlite_sink
 from support_sinks import FILE_SINKS, JOB, Seen, seen, sink_classes
 
+from pyflinkstate import ParquetSink
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpochSink,
@@ -102,6 +105,14 @@ def customers(folder: Path) -> list[str]:
         return [customer for (customer,) in database.execute("SELECT customer FROM spend")]
 
 
+TEXTS = pa.schema([("text", pa.string()), ("n", pa.int64())])
+
+
+def texts_in_parquet(folder: Path) -> list[str]:
+    texts: list[str] = pq.read_table(folder, schema=TEXTS)["text"].to_pylist() if folder.exists() else []
+    return texts
+
+
 #: An entry here, or in ``FILE_SINKS``, is all that a new sink needs to be tested.
 SINKS = [
     *(StoredSink(make.__name__, make, seen) for make in FILE_SINKS),
@@ -111,6 +122,12 @@ SINKS = [
         lambda folder: sqlite_sink.SqliteSink(f"{folder}.sqlite"),
         customers,
         lambda text: (text, 1, 1),
+    ),
+    StoredSink(
+        "parquet",
+        lambda folder: ParquetSink(folder, TEXTS, partition_by=["n"], join_files=True),
+        texts_in_parquet,
+        lambda text: (text, 1),
     ),
 ]
 #: What it prepares is on the cluster, which the test kit does not have.

@@ -1,6 +1,7 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
+from pyflinkstate.runtime.sinks.parquet_sink import ParquetSink
 from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import (
     DeliveryGuarantee,
@@ -25,6 +26,7 @@ from pyflinkstate.runtime.sinks.staged_files import (
     StagedFile,
     StagedFilesSink,
     TableFileWriter,
+    name_of_target,
 )
 from pyflinkstate.runtime.sinks.staged_sinks import Batches, Convert, StagedSink, TransactionalSink
 from pyflinkstate.runtime.sinks.text_file_sink import (
@@ -49,6 +51,7 @@ __all__ = [
     "OpenFolder",
     "OutputFileConfig",
     "ParquetEncoder",
+    "ParquetSink",
     "PrintSink",
     "RddSink",
     "RecordText",
@@ -66,6 +69,7 @@ __all__ = [
     "check_sinks",
     "errors_of_sink",
     "fields_of",
+    "name_of_target",
     "open_sink",
     "opened",
     "sink_errors",

@@ -7,12 +7,16 @@ of epochs that failed, are never named, and the format's own cleaning deletes th
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
+import re
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial, reduce
 from itertools import islice
+from typing import TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -26,7 +30,7 @@ from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncod
 from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, OutputFile, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.staged_sinks import StagedSink
-from pyflinkstate.runtime.storage import AnyPath, make_folder
+from pyflinkstate.runtime.storage import OBJECT_STORES, AnyPath, make_folder, split_options
 
 #: A task begins a new file when one has about so many bytes.
 FILE_BYTES = 128 * 1024 * 1024
@@ -35,6 +39,9 @@ MOST_OPEN_FILES = 64
 
 #: Opens the table's folder in a task: its file system and the path on it.
 OpenFolder = Callable[[], tuple[fs.FileSystem, str]]
+#: Returns the path of a file below the table's folder, of a name that no other file has, and the values of
+#: the partition columns.
+PathOf: TypeAlias = Callable[[str, Mapping[str, "str | None"]], str]
 
 
 @attrs.frozen
@@ -116,13 +123,34 @@ class StagedFilesSink(StagedSink):
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
+        path_of = self.path_of(epoch)
         return TableFileWriter(
-            self.open_folder(), self.schema, self.partition_by, self.has_partition_columns, self._file_bytes
+            self.open_folder(),
+            self.schema,
+            self.partition_by,
+            self.has_partition_columns,
+            self._file_bytes,
+            path_of,
         )
+
+    def path_of(self, epoch: int) -> PathOf:
+        """Return a function, which is pickled, that returns a file's path. Default: one folder has all."""
+        return _flat
 
     def publish(self, epoch: int, staged: list[Reported]) -> None:
         """See :class:`StagedSink`."""
         self.add_files(epoch, [StagedFile.of(file) for file in staged])
+
+
+def name_of_target(kind: str, uri: str) -> str:
+    """Return a name for the sink of a table: letters and digits of its last folder, and a digest."""
+    place, _, _ = split_options(uri)
+    letters = re.sub(r"[^A-Za-z0-9_-]+", "-", place.rpartition("/")[2])
+    return f"{kind}.{letters}-{hashlib.blake2s(place.encode(), digest_size=4).hexdigest()}"
+
+
+def _flat(name: str, partition: Mapping[str, str | None]) -> str:
+    return name
 
 
 @attrs.frozen
@@ -134,6 +162,7 @@ class TableFileWriter:
     partition_by: tuple[str, ...]
     has_partition_columns: bool
     file_bytes: int
+    path_of: PathOf = _flat
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields a :class:`StagedFile` as a dict for each file."""
@@ -175,11 +204,13 @@ class TableFileWriter:
     def _begin(
         self, file_system: fs.FileSystem, folder: str, partition: int, values: tuple[str | None, ...]
     ) -> _OpenFile:
-        name = f"part-{partition:05d}-{uuid.uuid4().hex}.parquet"
-        with sink_errors(f"create {folder}"):
-            make_folder(file_system, folder)
-        file = OutputFile(file_system, f"{folder}/{name}")
-        return _OpenFile(file, name, dict(zip(self.partition_by, values, strict=True)))
+        of_columns = dict(zip(self.partition_by, values, strict=True))
+        name = self.path_of(f"part-{partition:05d}-{uuid.uuid4().hex}.parquet", of_columns)
+        path = f"{folder}/{name}"
+        if file_system.type_name not in OBJECT_STORES:  # these need no folders
+            with sink_errors(f"create {posixpath.dirname(path)}"):
+                make_folder(file_system, posixpath.dirname(path))
+        return _OpenFile(OutputFile(file_system, path), name, of_columns)
 
 
 @attrs.define

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from typing import Any
 
 import attrs
 from pyarrow import fs
@@ -83,7 +84,7 @@ class StagingArea:
 
     def check(self) -> None:
         """Raise ``JobSupersededError`` if a newer run has begun."""
-        newest = newest_run(self._runs())
+        newest = newest_run(self.runs())
         if newest != self.run:
             raise JobSupersededError(
                 f"sink: {self.uri}: run {newest} has taken over from run {self.run}, which publishes nothing",
@@ -92,9 +93,10 @@ class StagingArea:
 
     def next_run(self) -> str:
         """Return the id of a run after all that have begun."""
-        return run_id_after(self._runs(), uuid.uuid4().hex[:8])
+        return run_id_after(self.runs(), uuid.uuid4().hex[:8])
 
-    def _runs(self) -> list[str]:
+    def runs(self) -> list[str]:
+        """Return the runs that have begun."""
         return [info.base_name for info in self._infos(self._root) if is_run_id(info.base_name)]
 
     def _infos(self, folder: str) -> list[fs.FileInfo]:
@@ -106,14 +108,29 @@ class StagingArea:
     @property
     def was_marked(self) -> bool:
         """Whether the target has had a marker."""
-        with sink_errors(f"use {self.uri}"):
-            return bool(self._fs.get_file_info(f"{self._root}/{_MARKED}").type == fs.FileType.File)
+        return self.has(_MARKED)
 
     def mark(self) -> None:
         """Record that the target has a marker."""
-        self._write(_MARKED, b"")
+        self.write(_MARKED, b"")
 
-    def _write(self, name: str, data: bytes) -> None:
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name in the folder."""
+        with sink_errors(f"use {self.uri}"):
+            return bool(self._fs.get_file_info(f"{self._root}/{name}").type == fs.FileType.File)
+
+    def read(self, name: str) -> list[Any]:
+        """Return the JSON list in a file of the folder."""
+        path = f"{self._root}/{name}"
+        with sink_errors(f"read {path}"):
+            data = read_note(self._fs, path)
+        try:
+            return list(json.loads(data))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise SinkError(f"sink: {path} is damaged: {error}", file=path) from error
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file of the folder durably, completely or not at all."""
         path = f"{self._root}/{name}"
         with sink_errors(f"write {path}"):
             write_whole(self._fs, path, data)
@@ -134,7 +151,7 @@ class StagingArea:
         with sink_errors(f"flush {folder}"):
             if staged and self._fs.get_file_info(folder).type == fs.FileType.Directory:
                 flush_folder(self._fs, folder)
-        self._write(f"{self.run}/epoch={epoch}.json", json.dumps(staged).encode())
+        self.write(f"{self.run}/epoch={epoch}.json", json.dumps(staged).encode())
 
     def notes(self) -> list[Note]:
         """Return the notes of this run, in the order of epochs."""
@@ -144,7 +161,7 @@ class StagingArea:
         """Return the note of an epoch of a history, or None if there is none."""
         maker = history.run_of(epoch)
         if maker is None or (maker == self.run and epoch not in self._epochs(maker)):
-            runs = [run for run in self._runs() if run != self.run and epoch in self._epochs(run)]
+            runs = [run for run in self.runs() if run != self.run and epoch in self._epochs(run)]
             maker = newest_run(runs)
         return self._note(maker, epoch) if maker is not None and epoch in self._epochs(maker) else None
 
@@ -153,13 +170,7 @@ class StagingArea:
         return {int(match[1]) for match in found if match is not None}
 
     def _note(self, run: str, epoch: int) -> Note:
-        path = f"{self._root}/{run}/epoch={epoch}.json"
-        with sink_errors(f"read {path}"):
-            data = read_note(self._fs, path)
-        try:
-            return Note(epoch, run, list(json.loads(data)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise SinkError(f"sink: {path} is damaged: {error}", file=path) from error
+        return Note(epoch, run, self.read(f"{run}/epoch={epoch}.json"))
 
     # --- deleting ------------------------------------------------------------------------------------
 
@@ -181,7 +192,7 @@ class StagingArea:
         Later epochs of theirs stay: a savepoint may cover them, and as long as no later epoch is committed,
         the job can go back to it.
         """
-        for run in self._runs():
+        for run in self.runs():
             if run == self.run or newest_run([run, self.run]) == run:
                 continue
             epochs = self._epochs(run)

@@ -38,7 +38,7 @@ class TwoPhaseFileSink(ABC):
         if file_system is None and not (is_local(self._fs) or isinstance(self._fs, fs.HadoopFileSystem)):
             raise SinkError(
                 f"file sink: {directory}: output is made visible by renaming, which {self._fs.type_name} "
-                f"storage cannot do; write to a local or HDFS directory"
+                f"storage cannot do; write to a local or HDFS directory, or use ParquetSink"
             )
         self._root = root.rstrip("/")
         self._own_file_system = file_system

@@ -36,6 +36,7 @@ from pyflinkstate.runtime.storage.uris import (
     parent_uri,
     path_in_spark,
     path_text,
+    split_options,
 )
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "read_note",
     "reason_of",
     "run_id_after",
+    "split_options",
     "temporary_folder",
     "write_whole",
 ]

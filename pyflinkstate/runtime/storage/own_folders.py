@@ -278,7 +278,10 @@ class OwnFolders(fs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no t
             return fs.FileInfo(path, fs.FileType.NotFound)
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        """Return the contents of a folder, without names that are not UTF-8, as no job gives such names."""
+        """Return the contents of a folder, without names that are not UTF-8, as no job gives such names.
+
+        Folders in it are listed too if the selector is recursive, but not what links lead to.
+        """
         try:
             with self._above(selector.base_dir) as (name, above):
                 handle = _open(name, os.O_RDONLY | os.O_DIRECTORY, above, selector.base_dir)
@@ -287,10 +290,15 @@ class OwnFolders(fs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no t
                 return []
             raise
         try:
-            found = [_info_in(selector.base_dir, name, handle) for name in os.listdir(handle)]
+            listed = [_info_in(selector.base_dir, name, handle) for name in os.listdir(handle)]
         finally:
             os.close(handle)
-        return [info for info in found if info is not None]
+        found = [info for info in listed if info is not None]
+        if selector.recursive:
+            folders = [info.path for info in found if info.type == fs.FileType.Directory]
+            inner = [fs.FileSelector(path, allow_not_found=True, recursive=True) for path in folders]
+            found += [info for folder in inner for info in self.get_file_info_selector(folder)]
+        return found
 
     # --- folders --------------------------------------------------------------------------------------
 
