@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeAlias
 
-import attrs
-
-from pyflinkstate.api import Record, Row, RowKind, check_list, safe_repr
+from pyflinkstate.api import check_list
 from pyflinkstate.connectors.extras import needs
-from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
-from pyflinkstate.runtime.sinks import Batches, Convert, TransactionalSink, fields_of
+from pyflinkstate.errors import ConfigurationError, SinkError, SinkStorageError
+from pyflinkstate.runtime.sinks import Batches, Convert, RowConverter, TransactionalSink
 from pyflinkstate.runtime.storage import AnyPath
 
 with needs("sql"):
@@ -25,7 +23,7 @@ with needs("sql"):
     from sqlalchemy.dialects import postgresql, sqlite
 
 #: The values of some columns of a row, in their order.
-Values: TypeAlias = tuple[object, ...]
+Values: TypeAlias = Sequence[object]
 #: The table of markers.
 MARKERS = "pyflinkstate_markers"
 #: Rows that are written with one call, if a database has no faster way.
@@ -143,19 +141,18 @@ class SqlSink(TransactionalSink):
 
     def converter(self) -> Convert:
         """See :class:`TransactionalSink`."""
-        return RowConverter(self.name, self.columns, bool(self.key))
+        return RowConverter(self.name, self.columns, self.key)
 
     def _write_rows(self, connection: sa.Connection, batches: Batches) -> None:
         assert self._table is not None, "it is open"
         rows = (row for batch in batches for row in batch)
         if not self.key:
-            _insert(connection, self._table, self.columns, (row for row, _ in rows))
+            _insert(connection, self._table, self.columns, rows)
             return
         places = [self.columns.index(column) for column in self.key]
-        last = {tuple([row[place] for place in places]): (row, is_deleted) for row, is_deleted in rows}
-        gone = [key for key, (_, is_deleted) in last.items() if is_deleted]
-        _delete(connection, self._table, self.key, gone)
-        kept = {key: row for key, (row, is_deleted) in last.items() if not is_deleted}
+        last = {tuple([change[place] for place in places]): change for change in rows}
+        _delete(connection, self._table, self.key, [key for key, change in last.items() if change[-1]])
+        kept = {key: change[:-1] for key, change in last.items() if not change[-1]}
         _replace(connection, self._table, self.columns, self.key, kept)
 
     @contextmanager
@@ -176,32 +173,6 @@ class SqlSink(TransactionalSink):
                 f"the table, or the rights of the user, and start the job again from its newest checkpoint",
                 sink=self.name,
             ) from error
-
-
-@attrs.frozen
-class RowConverter:
-    """Makes rows of records, each with whether it is deleted."""
-
-    sink: str
-    columns: tuple[str, ...]
-    is_keyed: bool
-
-    def __call__(self, records: Iterator[Record]) -> Iterator[tuple[Values, bool]]:
-        """Yield the rows, without those of kind ``UPDATE_BEFORE`` if others replace them."""
-        for record in records:
-            kind = record.get_row_kind() if isinstance(record, Row) else RowKind.INSERT
-            try:
-                row = tuple(fields_of(list(record) if isinstance(record, Row) else record, self.columns))
-                if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
-                    yield row, False
-                elif not self.is_keyed:
-                    raise ValueError(f"a row of kind {kind} needs a sink with a key")
-                elif kind is RowKind.DELETE:
-                    yield row, True
-            except (TypeError, ValueError) as error:
-                raise BadRecordError(
-                    f"sink {self.sink!r}: {error}; record {safe_repr(record)}", record=safe_repr(record)
-                ) from error
 
 
 # --- statements --------------------------------------------------------------------------------------

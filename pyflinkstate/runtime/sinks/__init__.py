@@ -1,6 +1,7 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
+from pyflinkstate.runtime.sinks.row_changes import RowConverter
 from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import (
     DeliveryGuarantee,
@@ -21,6 +22,7 @@ from pyflinkstate.runtime.sinks.sinks import (
 )
 from pyflinkstate.runtime.sinks.staged_files import (
     FILE_BYTES,
+    IS_DELETE,
     OpenFolder,
     StagedFile,
     StagedFilesSink,
@@ -37,6 +39,7 @@ from pyflinkstate.runtime.sinks.text_file_sink import (
 __all__ = [
     "ENCODING_ERRORS",
     "FILE_BYTES",
+    "IS_DELETE",
     "Batches",
     "BucketAssigner",
     "Convert",
@@ -54,6 +57,7 @@ __all__ = [
     "RecordText",
     "ReplacingSink",
     "RollingPolicy",
+    "RowConverter",
     "RowFormatFileSink",
     "RunAwareSink",
     "Sink",

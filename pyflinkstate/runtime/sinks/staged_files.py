@@ -21,20 +21,29 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pyflinkstate.api import Record, Reported, check_list, positive
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncoder
-from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, OutputFile, sink_errors
+from pyflinkstate.runtime.sinks.row_changes import RowConverter
+from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, OutputFile, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
-from pyflinkstate.runtime.sinks.staged_sinks import StagedSink
-from pyflinkstate.runtime.storage import AnyPath, make_folder
+from pyflinkstate.runtime.sinks.staged_sinks import Convert, StagedSink
+from pyflinkstate.runtime.storage import AnyPath, child_uri, flush_folder, make_folder
 
 #: A task begins a new file when one has about so many bytes.
 FILE_BYTES = 128 * 1024 * 1024
 #: As many files a task has open at a time; a table with more partitions gets smaller files.
 MOST_OPEN_FILES = 64
 
+#: The column of changes that says whether the row is deleted.
+IS_DELETE = "_pyflinkstate_delete"
+_NUMBER = "_pyflinkstate_number"
+
 #: Opens the table's folder in a task: its file system and the path on it.
 OpenFolder = Callable[[], tuple[fs.FileSystem, str]]
+#: Tests of types.
+Kinds = Sequence[Callable[[pa.DataType], bool]]
+_NO_KEY: Kinds = (pa.types.is_floating, pa.types.is_nested)  # their values cannot be compared
+_NO_PARTITION: Kinds = (*_NO_KEY, pa.types.is_binary, pa.types.is_large_binary)  # nor have these a text
 
 
 @attrs.frozen
@@ -42,10 +51,10 @@ class StagedFile:
     """A file that a task has written.
 
     Attributes:
-        name: its name in the folder.
+        name: its path in the table's folder or, if it has changes, in the folder where the sink stages them.
         size_bytes: its size.
         rows: how many rows it has.
-        partition: the values of the partition columns of its rows, as texts; None for null.
+        partition: the values of the partition columns of its rows, as strings; None for null.
     """
 
     name: str
@@ -63,21 +72,32 @@ class StagedFile:
 class StagedFilesSink(StagedSink):
     """A sink into a table of Parquet files.
 
-    A subclass implements ``committed_epoch``, ``open_folder`` and ``add_files``.
+    A subclass implements ``committed_epoch``, ``open_folder``, ``add_files`` and, if it takes a key,
+    ``add_changes``.
+
+    With a key, tasks stage *changes* in files that are not the table's, and the driver changes the table: it
+    needs memory for the changes of one epoch. The records of a key must come from one task, as they do behind
+    ``key_by``; the last one counts. A ``Row`` of kind ``DELETE`` deletes the row of its key, one of kind
+    ``UPDATE_BEFORE`` is left out. Without a key, these two are errors.
 
     Attributes:
         has_partition_columns: whether files have the columns by which the table is partitioned.
+        most_partition_bytes: the longest value of a partition column, as UTF-8; None for any.
 
     Args:
         name: see :class:`StagedSink`.
-        schema: the columns of the table. Records are dicts with these fields, or tuples or lists in their
-            order.
+        schema: the columns of the table. Records are dicts with these fields, or tuples, lists or ``Row``s in
+            their order; a ``Row`` with names is taken by these.
         partition_by: the columns by whose values the table is partitioned: a file has rows of one partition.
+            They and those of the key must not be floating-point or nested, and they not binary.
+        key: the columns by which records replace each other; they must not be null. Default: records are
+            appended.
         file_bytes: a task begins a new file when one has about so many bytes. Default: 128 MiB.
-        staging: see :class:`StagedSink`; only notes are kept there.
+        staging: see :class:`StagedSink`; it keeps notes, and with a key changes.
     """
 
     has_partition_columns = True
+    most_partition_bytes: int | None = None
 
     def __init__(
         self,
@@ -85,6 +105,7 @@ class StagedFilesSink(StagedSink):
         schema: pa.Schema,
         partition_by: Sequence[str] = (),
         *,
+        key: Sequence[str] | None = None,
         file_bytes: int = FILE_BYTES,
         staging: AnyPath | None = None,
     ) -> None:
@@ -92,15 +113,27 @@ class StagedFilesSink(StagedSink):
         if not isinstance(schema, pa.Schema):
             raise ConfigurationError(f"sink {name!r}: schema must be a pyarrow.Schema, not {schema!r}")
         self.schema = schema
-        check_list("partition_by", partition_by)
-        self.partition_by = tuple(partition_by)
-        unknown = [column for column in self.partition_by if column not in schema.names]
-        if unknown or len(self.partition_by) >= len(schema.names):
-            raise ConfigurationError(
-                f"sink {name!r}: partition_by must be some of the columns {schema.names}, not "
-                f"{list(self.partition_by)}"
-            )
+        self.partition_by = self._some_columns("partition_by", partition_by, _NO_PARTITION)
+        if len(self.partition_by) == len(schema.names):
+            raise ConfigurationError(f"sink {name!r}: partition_by must leave columns for the files")
+        self.key = None if key is None else self._some_columns("key", key, _NO_KEY)
+        if self.key == ():
+            raise ConfigurationError(f"sink {name!r}: key must be some of the columns {schema.names}")
         self._file_bytes = positive("file_bytes", file_bytes)
+
+    def _some_columns(self, what: str, columns: Sequence[str], refused: Kinds) -> tuple[str, ...]:
+        check_list(what, columns)
+        if not set(columns) <= set(self.schema.names):
+            raise ConfigurationError(
+                f"sink {self.name!r}: {what} must be some of the columns {self.schema.names}, not {columns}"
+            )
+        for field in map(self.schema.field, columns):
+            if any(is_(field.type) for is_ in refused):
+                raise ConfigurationError(
+                    f"sink {self.name!r}: {what} must not have a column of {field.type}, such as "
+                    f"{field.name!r}"
+                )
+        return tuple(columns)
 
     @abstractmethod
     def open_folder(self) -> OpenFolder:
@@ -114,15 +147,65 @@ class StagedFilesSink(StagedSink):
             JobSupersededError: the marker belongs to a newer run.
         """
 
+    def add_changes(self, epoch: int, changes: pa.Table) -> None:
+        """Change rows of the table by key, and set the marker to the epoch, in one commit.
+
+        Args:
+            epoch: the number of the epoch.
+            changes: the last change of each key: the columns of the schema, and ``IS_DELETE``, whether the
+                row is deleted.
+
+        Raises:
+            JobSupersededError: the marker belongs to a newer run.
+        """
+        raise NotImplementedError
+
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
+        if self.key is None:
+            return TableFileWriter(
+                self.open_folder(),
+                self.schema,
+                self.partition_by,
+                self.has_partition_columns,
+                self._file_bytes,
+                self.most_partition_bytes,
+            )
         return TableFileWriter(
-            self.open_folder(), self.schema, self.partition_by, self.has_partition_columns, self._file_bytes
+            partial(opened, self.area.folder_of(epoch), None),
+            self.schema.append(pa.field(IS_DELETE, pa.bool_())),
+            (),
+            True,
+            self._file_bytes,
+            convert=RowConverter(self.name, tuple(self.schema.names), self.key),
+            name_prefix=f"{self.run}/epoch={epoch}/",
         )
+
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
+        """See :class:`StagedSink`; the names of files in the table's folder are durable too."""
+        if results and self.key is None:
+            with sink_errors("flush the table's folder"):
+                flush_folder(*self.open_folder()())
+        super().prepare(epoch, results)
 
     def publish(self, epoch: int, staged: list[Reported]) -> None:
         """See :class:`StagedSink`."""
-        self.add_files(epoch, [StagedFile.of(file) for file in staged])
+        files = [StagedFile.of(file) for file in staged]
+        if self.key is None or not files:
+            self.add_files(epoch, files)
+        else:
+            self.add_changes(epoch, self._last_changes(files, self.key))
+
+    def _last_changes(self, files: list[StagedFile], key: tuple[str, ...]) -> pa.Table:
+        tables = []
+        for file in files:
+            file_system, path = opened(child_uri(self.area.uri, file.name), None)
+            with sink_errors(f"read {path}"), file_system.open_input_file(path) as stream:
+                tables.append(pq.read_table(stream))
+        changes = pa.concat_tables(tables)
+        numbered = changes.append_column(_NUMBER, pa.array(range(changes.num_rows), pa.int64()))
+        last = numbered.group_by(list(key)).aggregate([(_NUMBER, "max")])
+        return changes.take(last[f"{_NUMBER}_max"])
 
 
 @attrs.frozen
@@ -134,25 +217,29 @@ class TableFileWriter:
     partition_by: tuple[str, ...]
     has_partition_columns: bool
     file_bytes: int
+    most_partition_bytes: int | None = None
+    convert: Convert = iter
+    name_prefix: str = ""
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields a :class:`StagedFile` as a dict for each file."""
         encoder = ParquetEncoder(None, self.schema)
+        rows = self.convert(records)
         with sink_errors("open the table's folder"):
             file_system, folder = self.open_folder()
         files: dict[tuple[str | None, ...], _OpenFile] = {}
         with ExitStack() as cleared:
-            while batch := list(islice(records, RECORDS_PER_WRITE)):
+            while batch := list(islice(rows, RECORDS_PER_WRITE)):
                 with sink_errors(f"write to {folder}", partial(_bad_record, encoder, batch)):
                     table = encoder.table(batch)
-                for values, rows in self._parts(table):
+                for values, part in self._parts(table):
                     file = files.get(values)
                     if file is None:
                         if len(files) >= MOST_OPEN_FILES:
                             yield files.pop(next(iter(files))).close()
                         file = files[values] = self._begin(file_system, folder, partition, values)
                         cleared.callback(file.abandon)
-                    if file.write(rows) >= self.file_bytes:
+                    if file.write(part) >= self.file_bytes:
                         yield files.pop(values).close()
             for file in files.values():
                 yield file.close()
@@ -163,7 +250,7 @@ class TableFileWriter:
         if not self.partition_by:
             yield (), table
             return
-        texts = [table.column(name).cast(pa.string()) for name in self.partition_by]
+        texts = [self._texts(table, name) for name in self.partition_by]
         rows = table if self.has_partition_columns else table.drop_columns(list(self.partition_by))
         for values in dict.fromkeys(zip(*[column.to_pylist() for column in texts], strict=True)):
             masks = [
@@ -172,6 +259,18 @@ class TableFileWriter:
             ]
             yield values, rows.filter(reduce(pc.and_, masks))
 
+    def _texts(self, table: pa.Table, name: str) -> pa.ChunkedArray:
+        """Return the values of a partition column as texts."""
+        texts = table.column(name).cast(pa.string())
+        for text in () if self.most_partition_bytes is None else texts.unique().to_pylist():
+            if text is not None and len(text.encode()) > self.most_partition_bytes:
+                raise BadRecordError(
+                    f"sink: a value of the partition column {name!r} has more than "
+                    f"{self.most_partition_bytes} bytes: {text[:40]!r}... Partition by shorter values",
+                    column=name,
+                )
+        return texts
+
     def _begin(
         self, file_system: fs.FileSystem, folder: str, partition: int, values: tuple[str | None, ...]
     ) -> _OpenFile:
@@ -179,7 +278,7 @@ class TableFileWriter:
         with sink_errors(f"create {folder}"):
             make_folder(file_system, folder)
         file = OutputFile(file_system, f"{folder}/{name}")
-        return _OpenFile(file, name, dict(zip(self.partition_by, values, strict=True)))
+        return _OpenFile(file, self.name_prefix + name, dict(zip(self.partition_by, values, strict=True)))
 
 
 @attrs.define

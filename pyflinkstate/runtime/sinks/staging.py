@@ -44,12 +44,10 @@ class Note:
 
     Attributes:
         epoch: the number of the epoch.
-        run: the run whose tasks have staged it.
-        staged: what they have reported, as JSON values.
+        staged: what its tasks have reported, as JSON values.
     """
 
     epoch: int
-    run: str
     staged: list[Reported]
 
 
@@ -157,7 +155,7 @@ class StagingArea:
         with sink_errors(f"read {path}"):
             data = read_note(self._fs, path)
         try:
-            return Note(epoch, run, list(json.loads(data)))
+            return Note(epoch, list(json.loads(data)))
         except (ValueError, TypeError, RecursionError) as error:
             raise SinkError(f"sink: {path} is damaged: {error}", file=path) from error
 
