@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from urllib.parse import unquote
@@ -116,7 +116,7 @@ class DeltaSink(StagedFilesSink):
             staging=staging,
         )
         self.schema = storable(f"sink {self.name!r}", schema)
-        self._evolves = schema_evolution
+        self.may_add_columns = self.may_leave_columns = schema_evolution
         self._compact_every = None if compact_every is None else positive("compact_every", compact_every)
         self._now_ms = now_ms
         self._history = RunHistory()
@@ -158,14 +158,8 @@ class DeltaSink(StagedFilesSink):
     def _take(self, table: DeltaTable) -> None:
         """Make the table fit the sink, and this run the one that has it."""
         columns = columns_of(table)
-        misfits = list(self._misfits(table, columns))
-        if misfits:
-            raise SinkError(
-                f"sink {self.name!r}: the Delta table {self.place.uri} does not fit: {'; '.join(misfits)}. "
-                f"Change the schema of the sink or the table, or write to another one",
-                sink=self.name,
-                table=self.place.uri,
-            )
+        partitions = table.metadata().partition_columns
+        self.check_fits(self.place.uri, columns, partitions, self.schema, rules_of(table))
         new = [field.with_nullable(True) for field in self.schema if field.name not in columns.names]
         gate = self._properties(None)
         if new:
@@ -173,30 +167,6 @@ class DeltaSink(StagedFilesSink):
         elif table.transaction_version(f"{self._app}.run") != _number(self.run):
             self._check_line(table)
             self._write(table, [], gate)
-
-    def _misfits(self, table: DeltaTable, columns: pa.Schema) -> Iterator[str]:
-        """Yield what about a table does not fit."""
-        partitions = table.metadata().partition_columns
-        if partitions != list(self.partition_by):
-            yield f"it is partitioned by {partitions}, not {list(self.partition_by)}"
-        yield from rules_of(table)
-        yield from filter(None, (self._misfit(field, columns) for field in self.schema))
-        yield from (
-            f"column {field.name!r} is not in the sink"
-            for field in columns
-            if field.name not in self.schema.names and not (self._evolves and field.nullable)
-        )
-
-    def _misfit(self, field: pa.Field, columns: pa.Schema) -> str | None:
-        """Return what about a column does not fit, or None if it fits."""
-        if field.name not in columns.names:
-            new = f"column {field.name!r} is not in the table (schema_evolution=True adds it)"
-            return None if self._evolves else new
-        found = columns.field(field.name)
-        if found.type != field.type:
-            return f"column {field.name!r} has {found.type}, not {field.type}"
-        is_strict = field.nullable and not found.nullable and field.name not in (self.key or ())
-        return f"column {field.name!r} must not be null: declare it so" if is_strict else None
 
     def _check_line(self, table: DeltaTable) -> None:
         """Check that the published epochs are those of the restored checkpoint, if it is not an older one."""
@@ -220,7 +190,7 @@ class DeltaSink(StagedFilesSink):
         return delta_errors(f"sink {self.name!r}", what, self.place, SinkError, SinkStorageError)
 
     def _change(
-        self, what: str, change: Callable[[DeltaTable], None], loaded: DeltaTable | None = None
+        self, what: str, change: Callable[[DeltaTable], object], loaded: DeltaTable | None = None
     ) -> DeltaTable:
         """Change the table, again if others have changed it meanwhile; return what it was before.
 
@@ -406,12 +376,9 @@ class DeltaSink(StagedFilesSink):
 
     def _compact(self) -> None:
         """Compact small files. If that fails, it is logged, and the next time may do better."""
+        marker = self._properties(None)
         try:
-            with self._errors("compact"):
-                table = self.place.load()
-                version = table.version()
-                table.optimize.compact(commit_properties=self._properties(None))
-                self._flush(table, version)
+            self._change("compact", lambda table: table.optimize.compact(commit_properties=marker))
         except SinkError as error:
             _log.warning("%s", error)
 

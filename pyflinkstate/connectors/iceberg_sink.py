@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import pairwise
@@ -97,6 +97,7 @@ class IcebergSink(StagedFilesSink):
 
     #: Parquet has no statistics of longer values, from which the library takes the partition of a file.
     most_partition_bytes = 4096
+    may_leave_columns = True
 
     def __init__(
         self,
@@ -156,31 +157,13 @@ class IcebergSink(StagedFilesSink):
 
     def _check_table(self, table: Table) -> None:
         """Raise ``SinkError`` if the table cannot take what the sink writes."""
-        misfits = "; ".join(self._misfits(table))
-        if misfits:
-            raise SinkError(
-                f"sink {self.name!r}: the table {self._table.identifier} does not fit: {misfits}. Change the "
-                f"schema or partition_by of the sink, or write to another table",
-                sink=self.name,
-            )
-
-    def _misfits(self, table: Table) -> Iterator[str]:
-        columns = table.schema()
-        unknown = [name for name in self.schema.names if name not in columns.column_names]
-        if unknown:
-            yield f"it has no columns {unknown}"
-            return
-        own = schema_to_pyarrow(pyarrow_to_schema(self.schema, columns.name_mapping), include_field_ids=False)
-        for field in schema_to_pyarrow(columns, include_field_ids=False):
-            if field.name in own.names and own.field(field.name).type != field.type:
-                yield f"column {field.name!r} has {field.type}, not {own.field(field.name).type}"
-            elif not field.nullable and (field.name not in own.names or own.field(field.name).nullable):
-                yield f"column {field.name!r} must not be null, as in the sink"
-        found = {
-            columns.find_column_name(part.source_id): str(part.transform) for part in table.spec().fields
-        }
-        if found != dict.fromkeys(self.partition_by, "identity"):
-            yield f"it is partitioned by {found}, not by {list(self.partition_by)} as they are"
+        schema = table.schema()
+        known = pa.schema([field for field in self.schema if field.name in schema.column_names])
+        own = schema_to_pyarrow(pyarrow_to_schema(known, schema.name_mapping), include_field_ids=False)
+        columns = schema_to_pyarrow(schema, include_field_ids=False)
+        parts = ((schema.find_column_name(part.source_id), part.transform) for part in table.spec().fields)
+        partitions = [f"{name}" if str(how) == "identity" else f"{how}({name})" for name, how in parts]
+        self.check_fits(self._table.identifier, columns, partitions, own)
 
     # --- what tasks write ------------------------------------------------------------------------------
 
@@ -256,7 +239,7 @@ class IcebergSink(StagedFilesSink):
                     if expires and (expired := self._expired(table.metadata)):
                         ExpireSnapshots(transaction).by_ids(expired).commit()
                     change(transaction, wanted.summary(self._property))
-                    transaction.set_properties({self._property: wanted.text})
+                    transaction.set_properties({self._property: json.dumps(attrs.asdict(wanted))})
                 self._commits += is_new
                 return wanted.epoch
         raise SinkStorageError(
@@ -324,11 +307,6 @@ class _Marker:
 
     run: str
     epoch: int | None
-
-    @property
-    def text(self) -> str:
-        """The marker as JSON."""
-        return json.dumps(attrs.asdict(self))
 
     def summary(self, sink: str) -> dict[str, str]:
         """Return properties of the snapshot of a commit, by which it is found again."""

@@ -7,7 +7,7 @@ to: the transaction of an older driver waits, finds a newer run, and fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeAlias
@@ -28,6 +28,11 @@ Values: TypeAlias = Sequence[object]
 MARKERS = "pyflinkstate_markers"
 #: Rows that are written with one call, if a database has no faster way.
 ROWS_PER_CALL = 1000
+#: Databases that replace a row in one statement.
+_INSERTS: dict[str, Callable[[sa.Table], postgresql.Insert | sqlite.Insert]] = {
+    "postgresql": postgresql.insert,
+    "sqlite": sqlite.insert,
+}
 _markers = sa.Table(
     MARKERS,
     sa.MetaData(),
@@ -80,8 +85,7 @@ class SqlSink(TransactionalSink):
             )
         super().__init__(f"sql.{table}" if name is None else name, staging)
         self.columns, self.key = tuple(columns), tuple(key)
-        schema, _, self._table_name = table.rpartition(".")
-        self._schema = schema or None
+        self._table_name = table
         try:
             self._engine = sa.create_engine(url, poolclass=sa.NullPool)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
@@ -99,8 +103,9 @@ class SqlSink(TransactionalSink):
                 return self._claimed(connection)
 
     def _reflected(self) -> sa.Table:
+        schema, _, name = self._table_name.rpartition(".")
         try:
-            table = sa.Table(self._table_name, sa.MetaData(), schema=self._schema, autoload_with=self._engine)
+            table = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=self._engine)
         except sa.exc.NoSuchTableError as error:
             raise SinkError(
                 f"sink {self.name!r}: there is no table {error}: create it", sink=self.name
@@ -114,27 +119,30 @@ class SqlSink(TransactionalSink):
             )
         return table
 
+    @property
+    def _own(self) -> sa.ColumnElement[bool]:
+        return sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
+
     def _claimed(self, connection: sa.Connection) -> int | None:
         """Lock the marker, check that no newer run has it, and return its epoch."""
-        own = sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
-        connection.execute(sa.update(_markers).where(own).values(epoch=_markers.c.epoch))
-        found = connection.execute(sa.select(_markers.c.run, _markers.c.epoch).where(own)).first()
+        connection.execute(sa.update(_markers).where(self._own).values(epoch=_markers.c.epoch))
+        found = connection.execute(sa.select(_markers.c.run, _markers.c.epoch).where(self._own)).first()
         if found is None:
             return None
         self.check_run(found.run)
         if found.run != self.run:
-            connection.execute(sa.update(_markers).where(own).values(run=self.run))
+            connection.execute(sa.update(_markers).where(self._own).values(run=self.run))
         return int(found.epoch)
 
     def write(self, epoch: int, batches: Batches) -> None:
         """See :class:`TransactionalSink`."""
         with self._errors(f"write epoch {epoch}"), self._engine.begin() as connection:
             if self._claimed(connection) is None:
-                values = {"job": self.job_id, "sink": self.name, "run": self.run, "epoch": epoch}
-                connection.execute(sa.insert(_markers).values(**values))
+                connection.execute(
+                    sa.insert(_markers).values(job=self.job_id, sink=self.name, run=self.run, epoch=epoch)
+                )
             else:
-                own = sa.and_(_markers.c.job == self.job_id, _markers.c.sink == self.name)
-                connection.execute(sa.update(_markers).where(own).values(epoch=epoch))
+                connection.execute(sa.update(_markers).where(self._own).values(epoch=epoch))
             self._write_rows(connection, batches)
 
     # --- rows ------------------------------------------------------------------------------------------
@@ -197,35 +205,28 @@ def _replace(
     table: sa.Table,
     columns: Sequence[str],
     key: Sequence[str],
-    rows: dict[Values, Values],
+    rows: Mapping[tuple[object, ...], Values],
 ) -> None:
     """Write rows with different keys in place of those that have these keys."""
-    insert: postgresql.Insert | sqlite.Insert
-    if connection.dialect.name == "postgresql":
-        insert = postgresql.insert(table)
-    elif connection.dialect.name == "sqlite":
-        insert = sqlite.insert(table)
-    else:
+    make_insert = _INSERTS.get(connection.dialect.name)
+    if make_insert is None:
         _delete(connection, table, key, list(rows))
         _insert(connection, table, columns, rows.values())
         return
-    if _has_copy(connection):
-        typed = [sa.Column(name, table.c[name].type) for name in columns]
-        new = sa.Table("pyflinkstate_rows", sa.MetaData(), *typed)
-        query = sa.select(*[table.c[name] for name in columns])
-        text = query.compile(dialect=connection.dialect)
-        connection.exec_driver_sql(f"CREATE TEMP TABLE {new.name} ON COMMIT DROP AS {text} WITH NO DATA")
-        _insert(connection, new, columns, rows.values())
-        insert = insert.from_select(list(columns), sa.select(new))
-    changed = {name: insert.excluded[name] for name in columns if name not in key}
-    if changed:
-        statement = insert.on_conflict_do_update(index_elements=list(key), set_=changed)
-    else:
-        statement = insert.on_conflict_do_nothing(index_elements=list(key))
-    if _has_copy(connection):
-        connection.execute(statement)
-    else:
-        _execute(connection, statement, columns, rows.values())
+    insert = make_insert(table)
+    changed = [name for name in columns if name not in key] or columns
+    upsert = insert.on_conflict_do_update(
+        index_elements=list(key), set_={name: insert.excluded[name] for name in changed}
+    )
+    if not _has_copy(connection):
+        _execute(connection, upsert, columns, rows.values())
+        return
+    typed = [sa.Column(name, table.c[name].type) for name in columns]
+    new = sa.Table("pyflinkstate_rows", sa.MetaData(), *typed)
+    query = sa.select(*[table.c[name] for name in columns]).compile(dialect=connection.dialect)
+    connection.exec_driver_sql(f"CREATE TEMP TABLE {new.name} ON COMMIT DROP AS {query} WITH NO DATA")
+    _insert(connection, new, columns, rows.values())
+    connection.execute(upsert.from_select(list(columns), sa.select(new)))
 
 
 def _insert(

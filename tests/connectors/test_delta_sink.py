@@ -330,7 +330,7 @@ def test_an_epoch_that_is_there_is_not_published_again(lake: Lake) -> None:
         (pa.schema([("day", pa.string()), ("amount", pa.int32())]), {}, "'amount' has int32, not int64"),
         (pa.schema([("day", pa.string()), ("amount", pa.int32())]), {"schema_evolution": True}, "has int32"),
         (pa.schema([("day", pa.string()), pa.field("amount", pa.int64(), False)]), {}, "must not be null"),
-        (SCHEMA, {"partition_by": ["day"]}, r"partitioned by \[\], not \['day'\]"),
+        (SCHEMA, {"partition_by": ["day"]}, r"partitioned by \[\], not by \['day'\]"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(

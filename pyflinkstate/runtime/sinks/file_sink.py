@@ -284,16 +284,19 @@ class FileWriter:
         yield name
 
     def _bad_record(self, encoder: _Encoder, batch: list[Record]) -> Record:
-        """Return the first record that cannot be written, or the whole batch if each record alone could."""
-        for record in batch:
-            try:
-                if isinstance(encoder, ParquetEncoder):
-                    encoder.table([record])
-                else:
-                    _ENCODERS[self.format][1](io.BytesIO(), encoder.columns).write([record])
-            except ENCODING_ERRORS:
-                return record
-        return batch
+        if isinstance(encoder, ParquetEncoder):
+            return bad_record(encoder.table, batch)
+        return bad_record(_ENCODERS[self.format][1](io.BytesIO(), encoder.columns).write, batch)
+
+
+def bad_record(encode: Callable[[list[Record]], object], batch: list[Record]) -> Record:
+    """Return the first record that cannot be encoded, or the whole batch if each one alone can."""
+    for record in batch:
+        try:
+            encode([record])
+        except ENCODING_ERRORS:
+            return record
+    return batch
 
 
 def _abandon(encoder: _Encoder) -> None:

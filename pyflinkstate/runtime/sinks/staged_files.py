@@ -7,9 +7,10 @@ of epochs that failed, are never named, and the format's own cleaning deletes th
 
 from __future__ import annotations
 
+import math
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial, reduce
 from itertools import islice
@@ -21,10 +22,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pyflinkstate.api import Record, Reported, check_list, positive
-from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncoder
+from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError
+from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncoder, bad_record
 from pyflinkstate.runtime.sinks.row_changes import RowConverter
-from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, OutputFile, opened, sink_errors
+from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.staged_sinks import Convert, StagedSink
 from pyflinkstate.runtime.storage import AnyPath, child_uri, flush_folder, make_folder
@@ -82,7 +83,9 @@ class StagedFilesSink(StagedSink):
 
     Attributes:
         has_partition_columns: whether files have the columns by which the table is partitioned.
-        most_partition_bytes: the longest value of a partition column, as UTF-8; None for any.
+        most_partition_bytes: the longest value of a partition column, as UTF-8. Default: no limit.
+        may_add_columns: whether columns that the table does not have are added to it.
+        may_leave_columns: whether the table may have further columns, which are null.
 
     Args:
         name: see :class:`StagedSink`.
@@ -97,7 +100,9 @@ class StagedFilesSink(StagedSink):
     """
 
     has_partition_columns = True
-    most_partition_bytes: int | None = None
+    most_partition_bytes = math.inf
+    may_add_columns = False
+    may_leave_columns = False
 
     def __init__(
         self,
@@ -134,6 +139,51 @@ class StagedFilesSink(StagedSink):
                     f"{field.name!r}"
                 )
         return tuple(columns)
+
+    def check_fits(
+        self,
+        table: str,
+        columns: pa.Schema,
+        partitions: Sequence[str],
+        own: pa.Schema,
+        more: Iterable[str] = (),
+    ) -> None:
+        """Check that a table can take the files of the sink.
+
+        Args:
+            table: the name of the table, for the error.
+            columns: its columns.
+            partitions: the columns by which it is partitioned.
+            own: those columns of the sink that the table has, with the types that it would give them.
+            more: what else does not fit.
+
+        Raises:
+            SinkError: it cannot.
+        """
+        misfits = [*more, *self._misfits(columns, own)]
+        if set(partitions) != set(self.partition_by):
+            misfits.append(f"it is partitioned by {list(partitions)}, not by {list(self.partition_by)}")
+        if misfits:
+            raise SinkError(
+                f"sink {self.name!r}: the table {table} does not fit: {'; '.join(misfits)}. Change "
+                f"the schema of the sink or the table, or write to another one",
+                sink=self.name,
+                table=table,
+            )
+
+    def _misfits(self, columns: pa.Schema, own: pa.Schema) -> Iterator[str]:
+        for name in self.schema.names:
+            if name not in columns.names and not self.may_add_columns:
+                yield f"column {name!r} is not in the table"
+        for field in columns:
+            if field.name not in self.schema.names:
+                if not (self.may_leave_columns and field.nullable):
+                    is_strict = "" if field.nullable else ", and must not be null"
+                    yield f"column {field.name!r} is not in the sink{is_strict}"
+            elif (given := own.field(field.name)).type != field.type:
+                yield f"column {field.name!r} has {field.type}, not {given.type}"
+            elif given.nullable and not field.nullable and field.name not in (self.key or ()):
+                yield f"column {field.name!r} must not be null: declare it so in the sink"
 
     @abstractmethod
     def open_folder(self) -> OpenFolder:
@@ -217,7 +267,7 @@ class TableFileWriter:
     partition_by: tuple[str, ...]
     has_partition_columns: bool
     file_bytes: int
-    most_partition_bytes: int | None = None
+    most_partition_bytes: float = math.inf
     convert: Convert = iter
     name_prefix: str = ""
 
@@ -230,7 +280,7 @@ class TableFileWriter:
         files: dict[tuple[str | None, ...], _OpenFile] = {}
         with ExitStack() as cleared:
             while batch := list(islice(rows, RECORDS_PER_WRITE)):
-                with sink_errors(f"write to {folder}", partial(_bad_record, encoder, batch)):
+                with sink_errors(f"write to {folder}", partial(bad_record, encoder.table, batch)):
                     table = encoder.table(batch)
                 for values, part in self._parts(table):
                     file = files.get(values)
@@ -250,26 +300,21 @@ class TableFileWriter:
         if not self.partition_by:
             yield (), table
             return
-        texts = [self._texts(table, name) for name in self.partition_by]
+        texts = [table.column(name).cast(pa.string()) for name in self.partition_by]
         rows = table if self.has_partition_columns else table.drop_columns(list(self.partition_by))
         for values in dict.fromkeys(zip(*[column.to_pylist() for column in texts], strict=True)):
             masks = [
                 pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
                 for column, value in zip(texts, values, strict=True)
             ]
+            for name, value in zip(self.partition_by, values, strict=True):
+                if value is not None and len(value.encode()) > self.most_partition_bytes:
+                    raise BadRecordError(
+                        f"sink: a value of the partition column {name!r} has more than "
+                        f"{self.most_partition_bytes} bytes: {value[:40]!r}... Partition by shorter values",
+                        column=name,
+                    )
             yield values, rows.filter(reduce(pc.and_, masks))
-
-    def _texts(self, table: pa.Table, name: str) -> pa.ChunkedArray:
-        """Return the values of a partition column as texts."""
-        texts = table.column(name).cast(pa.string())
-        for text in () if self.most_partition_bytes is None else texts.unique().to_pylist():
-            if text is not None and len(text.encode()) > self.most_partition_bytes:
-                raise BadRecordError(
-                    f"sink: a value of the partition column {name!r} has more than "
-                    f"{self.most_partition_bytes} bytes: {text[:40]!r}... Partition by shorter values",
-                    column=name,
-                )
-        return texts
 
     def _begin(
         self, file_system: fs.FileSystem, folder: str, partition: int, values: tuple[str | None, ...]
@@ -315,13 +360,3 @@ class _OpenFile:
             if self._writer is not None:
                 self._writer.close()
         self.file.abandon()
-
-
-def _bad_record(encoder: ParquetEncoder, batch: list[Record]) -> Record:
-    """Return the first record that does not fit the schema, or the whole batch if each one alone does."""
-    for record in batch:
-        try:
-            encoder.table([record])
-        except ENCODING_ERRORS:
-            return record
-    return batch
