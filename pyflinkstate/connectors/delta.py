@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -23,8 +25,6 @@ with needs("delta"):
         TableNotFoundError,
     )
 
-#: The folder of the log in a table's folder.
-LOG = "_delta_log"
 #: Escape sequences and arrows in the library's messages, which have many lines.
 _DECORATION = re.compile(r"\x1b\[\d*m|↳|\s+")
 _REFUSED = re.compile(r"privileges|permission denied|access.?denied|forbidden", re.IGNORECASE)
@@ -84,6 +84,12 @@ class DeltaPlace:
         """Return the table at a version, by default at the newest one."""
         return DeltaTable(self.uri, version=version, storage_options=self.options)
 
+    def actions(self, version: int) -> list[tuple[str, Any]]:
+        """Return the actions of a version, in order, each with its kind."""
+        file_system, folder = self.folder()
+        with file_system.open_input_stream(f"{folder}/{log_name(version)}") as stream:
+            return [action for line in stream.read().splitlines() for action in json.loads(line).items()]
+
     def folder(self) -> tuple[fs.FileSystem, str]:
         """Return the file system of the table's folder, and the path on it."""
         if not self.uri.startswith("s3:"):
@@ -91,6 +97,11 @@ class DeltaPlace:
         given = {name.lower().removeprefix("aws_"): value for name, value in self.storage_options.items()}
         options = {own: given[name] for name, own in _S3_OPTIONS.items() if name in given}
         return fs.S3FileSystem(**options), self.uri.removeprefix("s3://")
+
+
+def log_name(version: int) -> str:
+    """Return the path of a version's log in the table's folder."""
+    return f"_delta_log/{version:020d}.json"
 
 
 def columns_of(table: DeltaTable) -> pa.Schema:

@@ -14,39 +14,27 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from urllib.parse import unquote
 
-import attrs
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pyflinkstate.api import Record, Reported, Row, RowKind, check_list, positive
+from pyflinkstate.api import positive
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors, rules_of, storable
+from pyflinkstate.connectors.delta import DeltaPlace, columns_of, delta_errors, log_name, rules_of, storable
 from pyflinkstate.connectors.extras import needs
-from pyflinkstate.errors import ConfigurationError, SinkError, SinkStorageError
+from pyflinkstate.errors import SinkError, SinkStorageError
 from pyflinkstate.runtime.sinks import (
     FILE_BYTES,
+    IS_DELETE,
     OpenFolder,
-    SinkWriter,
     StagedFile,
     StagedFilesSink,
-    TableFileWriter,
     name_of_target,
-    opened,
-    sink_errors,
 )
-from pyflinkstate.runtime.storage import (
-    AnyPath,
-    RunHistory,
-    child_uri,
-    flush_file,
-    flush_folder,
-    is_local,
-)
+from pyflinkstate.runtime.storage import AnyPath, RunHistory, flush_file, flush_folder, is_local
 
 with needs("delta"):
     from deltalake import CommitProperties, DeltaTable, Schema as DeltaSchema, Transaction
@@ -59,8 +47,6 @@ _log = logging.getLogger("pyflinkstate.sinks")
 _METADATA = "pyflinkstate"
 #: As often a commit is tried if other writers of the table are faster.
 MOST_ATTEMPTS = 20
-#: Columns that the changes of an upsert have as well.
-_IS_DELETE, _ORDER = "_pyflinkstate_delete", "_pyflinkstate_order"
 
 
 def _number(run: str) -> int:
@@ -130,49 +116,20 @@ class DeltaSink(StagedFilesSink):
             name_of_target("delta", self.place.uri) if name is None else name,
             schema,
             partition_by,
+            key=key,
             file_bytes=file_bytes,
             staging=staging,
         )
         self.schema = storable(f"sink {self.name!r}", schema)
-        check_list("key", () if key is None else key)
-        self.key = None if key is None else tuple(key)
-        if self.key is not None and not (self.key and set(self.key) <= set(schema.names)):
-            raise ConfigurationError(f"sink {self.name!r}: key must be some of {schema.names}, not {key}")
-        for field in map(self.schema.field, (*self.partition_by, *(self.key or ()))):
-            if any(is_(field.type) for is_ in _NO_KEY):
-                raise ConfigurationError(
-                    f"sink {self.name!r}: key and partition_by must not have a column of {field.type}, such "
-                    f"as {field.name!r}"
-                )
-        self._evolves = schema_evolution
+        self.may_add_columns = self.may_leave_columns = schema_evolution
         self._compact_every = None if compact_every is None else positive("compact_every", compact_every)
         self._now_ms = now_ms
         self._history = RunHistory()
-
-    # --- tasks -------------------------------------------------------------------------------------
-
-    def writer(self, epoch: int) -> SinkWriter:
-        """See :class:`Sink`."""
-        if self.key is None:
-            return super().writer(epoch)
-        schema = self.schema.append(pa.field(_IS_DELETE, pa.bool_()))
-        for name in self.key:
-            position = schema.get_field_index(name)
-            schema = schema.set(position, schema.field(position).with_nullable(False))
-        folder = partial(opened, self.area.folder_of(epoch), None)
-        files = TableFileWriter(folder, schema, (), True, self._file_bytes)
-        return _ChangeWriter(files, f"{self.run}/epoch={epoch}")
+        self._loaded: DeltaTable | None = None
 
     def open_folder(self) -> OpenFolder:
         """See :class:`StagedFilesSink`."""
         return self.place.folder
-
-    def prepare(self, epoch: int, results: list[Reported]) -> None:
-        """See :class:`StagedSink`."""
-        if results and self.key is None:
-            with sink_errors(f"flush {self.place.uri}"):
-                flush_folder(*self.place.folder())
-        super().prepare(epoch, results)
 
     # --- the marker --------------------------------------------------------------------------------
 
@@ -189,30 +146,25 @@ class DeltaSink(StagedFilesSink):
         """See :class:`StagedSink`; the table is created if the sink has never had it."""
         with self._errors("open"):
             try:
-                self.place.load()
+                table = self.place.load()
             except TableNotFoundError:
                 if self.area.was_marked:
                     return None
-                DeltaTable.create(
+                table = DeltaTable.create(
                     self.place.uri,
                     DeltaSchema.from_arrow(self.schema),
                     mode="ignore",
                     partition_by=list(self.partition_by),
                     storage_options=self.place.options,
                 )
-        return self._change("open", self._take).transaction_version(self._app)
+        self._loaded = self._change("open", self._take, table)
+        return self._loaded.transaction_version(self._app)
 
     def _take(self, table: DeltaTable) -> None:
         """Make the table fit the sink, and this run the one that has it."""
         columns = columns_of(table)
-        misfits = list(self._misfits(table, columns))
-        if misfits:
-            raise SinkError(
-                f"sink {self.name!r}: the Delta table {self.place.uri} does not fit: {'; '.join(misfits)}. "
-                f"Change the schema of the sink or the table, or write to another one",
-                sink=self.name,
-                table=self.place.uri,
-            )
+        partitions = table.metadata().partition_columns
+        self.check_fits(self.place.uri, columns, partitions, self.schema, rules_of(table))
         new = [field.with_nullable(True) for field in self.schema if field.name not in columns.names]
         gate = self._properties(None)
         if new:
@@ -220,30 +172,6 @@ class DeltaSink(StagedFilesSink):
         elif table.transaction_version(f"{self._app}.run") != _number(self.run):
             self._check_line(table)
             self._write(table, [], gate)
-
-    def _misfits(self, table: DeltaTable, columns: pa.Schema) -> Iterator[str]:
-        """Yield what about a table does not fit."""
-        partitions = table.metadata().partition_columns
-        if partitions != list(self.partition_by):
-            yield f"it is partitioned by {partitions}, not {list(self.partition_by)}"
-        yield from rules_of(table)
-        yield from filter(None, (self._misfit(field, columns) for field in self.schema))
-        yield from (
-            f"column {field.name!r} is not in the sink"
-            for field in columns
-            if field.name not in self.schema.names and not (self._evolves and field.nullable)
-        )
-
-    def _misfit(self, field: pa.Field, columns: pa.Schema) -> str | None:
-        """Return what about a column does not fit, or None if it fits."""
-        if field.name not in columns.names:
-            new = f"column {field.name!r} is not in the table (schema_evolution=True adds it)"
-            return None if self._evolves else new
-        found = columns.field(field.name)
-        if found.type != field.type:
-            return f"column {field.name!r} has {found.type}, not {field.type}"
-        is_strict = field.nullable and not found.nullable and field.name not in (self.key or ())
-        return f"column {field.name!r} must not be null: declare it so" if is_strict else None
 
     def _check_line(self, table: DeltaTable) -> None:
         """Check that the published epochs are those of the restored checkpoint, if it is not an older one."""
@@ -266,15 +194,22 @@ class DeltaSink(StagedFilesSink):
     def _errors(self, what: str) -> AbstractContextManager[None]:
         return delta_errors(f"sink {self.name!r}", what, self.place, SinkError, SinkStorageError)
 
-    def _change(self, what: str, change: Callable[[DeltaTable], None]) -> DeltaTable:
-        """Load the table and change it, again if others have changed it meanwhile; return what was loaded.
+    def _change(
+        self, what: str, change: Callable[[DeltaTable], object], loaded: DeltaTable | None = None
+    ) -> DeltaTable:
+        """Change the table, again if others have changed it meanwhile; return what it was before.
+
+        Args:
+            what: what is done, for errors.
+            change: changes what was loaded of the table.
+            loaded: the table, if it was loaded just now.
 
         Raises:
             JobSupersededError: a newer run has the table.
         """
         with self._errors(what):
             for _ in range(MOST_ATTEMPTS):
-                table = self.place.load()
+                table, loaded = loaded or self.place.load(), None
                 run = table.transaction_version(f"{self._app}.run")
                 if run is not None:
                     self.check_run(_run(run))
@@ -293,13 +228,18 @@ class DeltaSink(StagedFilesSink):
         )
 
     def _flush(self, table: DeltaTable, version: int) -> None:
-        """Make the commits after a version durable: the library does not wait for the disk."""
+        """Make the commits after a version durable, with their files: the library does not flush them."""
         file_system, folder = self.place.folder()
-        if is_local(file_system):
-            table.update_incremental()
-            for number in range(version + 1, table.version() + 1):
-                flush_file(file_system, f"{folder}/{LOG}/{number:020d}.json")
-            flush_folder(file_system, f"{folder}/{LOG}")
+        if not is_local(file_system):
+            return
+        table.update_incremental()
+        for number in range(version + 1, table.version() + 1):
+            added = (unquote(file["path"]) for kind, file in self.place.actions(number) if kind == "add")
+            paths = [f"{folder}/{name}" for name in (*added, log_name(number))]
+            for path in paths:
+                flush_file(file_system, path)
+            for parent in {path.rpartition("/")[0] for path in paths}:
+                flush_folder(file_system, parent)
 
     def _properties(self, epoch: int | None) -> CommitProperties:
         """Return the properties of a commit, with the marker if it changes the epoch."""
@@ -323,20 +263,26 @@ class DeltaSink(StagedFilesSink):
 
     def add_files(self, epoch: int, files: list[StagedFile]) -> None:
         """See :class:`StagedFilesSink`."""
-        changes = self._changes_in(files) if self.key is not None and files else None
+        self._add(epoch, lambda table, marker: self._write(table, list(map(self._added, files)), marker))
 
-        def add(table: DeltaTable) -> None:
-            if self._is_at(table, epoch):
-                return
-            if changes is None:
-                self._write(table, [self._added(file) for file in files], self._properties(epoch))
-                return
-            self._merge(table, changes, self._properties(epoch))
+    def add_changes(self, epoch: int, changes: pa.Table) -> None:
+        """See :class:`StagedFilesSink`."""
+
+        def merge(table: DeltaTable, marker: CommitProperties) -> None:
+            self._merge(table, changes, marker)
             table.update_incremental()
             if not self._is_at(table, epoch):  # the library makes no commit if no row has changed
-                self._write(table, [], self._properties(epoch))
+                self._write(table, [], marker)
 
-        self._change(f"add epoch {epoch} to", add)
+        self._add(epoch, merge)
+
+    def _add(self, epoch: int, add: Callable[[DeltaTable, CommitProperties], None]) -> None:
+        def change(table: DeltaTable) -> None:
+            if not self._is_at(table, epoch):
+                add(table, self._properties(epoch))
+
+        loaded, self._loaded = self._loaded, None  # what committed_epoch() has loaded
+        self._change(f"add epoch {epoch} to", change, loaded)
 
     def _is_at(self, table: DeltaTable, epoch: int) -> bool:
         found = table.transaction_version(self._app)
@@ -354,18 +300,6 @@ class DeltaSink(StagedFilesSink):
 
     # --- upserts -----------------------------------------------------------------------------------
 
-    def _changes_in(self, files: Iterable[StagedFile]) -> pa.Table:
-        """Return the last change of each key."""
-        tables = []
-        for file in files:
-            file_system, path = opened(child_uri(self.area.uri, file.name), None)
-            with sink_errors(f"read {path}"), file_system.open_input_file(path) as stream:
-                tables.append(pq.read_table(stream))
-        changes = pa.concat_tables(tables)
-        changes = changes.append_column(_ORDER, pa.array(range(changes.num_rows), pa.int64()))
-        last = changes.group_by(list(self.key or ())).aggregate([(_ORDER, "max")])
-        return changes.take(last[f"{_ORDER}_max"]).drop_columns([_ORDER])
-
     def _merge(self, table: DeltaTable, changes: pa.Table, properties: CommitProperties) -> None:
         """Merge changes into the table: 0.4 s for 200,000 into as many.
 
@@ -380,8 +314,8 @@ class DeltaSink(StagedFilesSink):
             target_alias="t",
             commit_properties=properties,
         )
-        merger.when_matched_delete(f"s.{_IS_DELETE}").when_matched_update(values).when_not_matched_insert(
-            values, f"NOT s.{_IS_DELETE}"
+        merger.when_matched_delete(f"s.{IS_DELETE}").when_matched_update(values).when_not_matched_insert(
+            values, f"NOT s.{IS_DELETE}"
         ).execute()
 
     # --- going back --------------------------------------------------------------------------------
@@ -400,7 +334,9 @@ class DeltaSink(StagedFilesSink):
         back = {path: file for path, file in then.items() if path not in now}
         for path in back:
             if not file_system.get_file_info(f"{folder}/{path}").is_file:
-                raise self._refused(epoch, f"its file {path}, which later epochs have replaced, was deleted")
+                raise self.not_taken_back(
+                    epoch, f"its file {path}, which later epochs have replaced, was deleted"
+                )
         removed = [
             RemoveAction(path, True, self._now_ms(), file.size_bytes, file.partition)
             for path, file in now.items()
@@ -418,26 +354,20 @@ class DeltaSink(StagedFilesSink):
         for commit in table.history():
             found, version = commit.get(_METADATA) or {}, int(commit["version"])
             if found.get("sink") != self._app:
-                raise self._refused(epoch, f"version {version} ({commit['operation']}) is not of this sink")
+                raise self.not_taken_back(
+                    epoch, f"version {version} ({commit['operation']}) is not of this sink"
+                )
             if found["epoch"] is None:
                 continue
             maker = found["maker"] if found["epoch"] >= epoch else maker
             if found["epoch"] > epoch:
                 continue
             if wanted and maker and wanted != maker:
-                raise self._refused(epoch, f"version {version} has that epoch as run {maker} has written it")
+                raise self.not_taken_back(
+                    epoch, f"version {version} has that epoch as run {maker} has written it"
+                )
             return version
-        raise self._refused(epoch, "its log does not reach back to it")
-
-    def _refused(self, epoch: int, why: str) -> SinkError:
-        return SinkError(
-            f"sink {self.name!r}: the job goes back to epoch {epoch}, and its output up to epoch "
-            f"{self._committed} cannot be taken back out of the Delta table {self.place.uri}: {why}. Restore "
-            f"the newest checkpoint; or remove from the table what came after epoch {epoch}, and give the "
-            f"sink another name",
-            sink=self.name,
-            epoch=epoch,
-        )
+        raise self.not_taken_back(epoch, "its log does not reach back to it")
 
     # --- compaction --------------------------------------------------------------------------------
 
@@ -451,15 +381,11 @@ class DeltaSink(StagedFilesSink):
 
     def _compact(self) -> None:
         """Compact small files. If that fails, it is logged, and the next time may do better."""
+        marker = self._properties(None)
         try:
-            with self._errors("compact"):
-                self.place.load().optimize.compact(commit_properties=self._properties(None))
+            self._change("compact", lambda table: table.optimize.compact(commit_properties=marker))
         except SinkError as error:
             _log.warning("%s", error)
-
-
-#: Tests for types whose values cannot be compared, or have no text.
-_NO_KEY = (pa.types.is_nested, pa.types.is_floating, pa.types.is_binary)
 
 
 def _files(table: DeltaTable) -> dict[str, StagedFile]:
@@ -477,28 +403,3 @@ def _files(table: DeltaTable) -> dict[str, StagedFile]:
         )
         for file in pa.table(table.get_add_actions()).to_pylist()
     }
-
-
-@attrs.frozen
-class _ChangeWriter:
-    """Stages changes: records with a column that says which of them delete."""
-
-    files: TableFileWriter
-    folder: str
-
-    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
-        """See :class:`SinkWriter`."""
-        changes = (change for change in map(self._change, records) if change is not None)
-        for staged in self.files.write(partition, changes):
-            file = StagedFile.of(staged)
-            yield attrs.asdict(attrs.evolve(file, name=f"{self.folder}/{file.name}"))
-
-    def _change(self, record: Record) -> Record | None:
-        if isinstance(record, dict):
-            return {**record, _IS_DELETE: False}
-        if not isinstance(record, Row):
-            return [*record, False] if isinstance(record, (tuple, list)) else record
-        kind = record.get_row_kind()
-        with sink_errors("stage a row", lambda: record):
-            fields = record.get_fields_by_names(self.files.schema.names[:-1])
-        return None if kind is RowKind.UPDATE_BEFORE else [*fields, kind is RowKind.DELETE]

@@ -7,7 +7,6 @@ is known by its id: one that is made anew at the same place has another.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyflinkstate.api import Position, Record, at_least, positive
-from pyflinkstate.connectors.delta import LOG, DeltaPlace, columns_of, delta_errors, rules_of
+from pyflinkstate.connectors.delta import DeltaPlace, columns_of, delta_errors, rules_of
 from pyflinkstate.connectors.extras import needs
 from pyflinkstate.errors import SourceError
 from pyflinkstate.runtime.sources import Available, Epoch, Reject, Source, SplitEpoch, check_position
@@ -143,7 +142,8 @@ class DeltaSource(Source):
 
     def _changes(self, version: int, columns: pa.Schema) -> Iterator[_File]:
         """Yield the files that have what a version has changed."""
-        actions = self._log_of(version)
+        with _reading(self.place, f"version {version}", "delta.logRetentionDuration"):
+            actions = self.place.actions(version)
         names = {name for name, _ in actions}
         wanted = ("cdc",) if self._has_changes and "cdc" in names else ("add", "remove")
         time_ms = next((info["timestamp"] for name, info in actions if name == "commitInfo"), 0)
@@ -161,15 +161,6 @@ class DeltaSource(Source):
                 for column, text in (file.get("partitionValues") or {}).items()
             }
             yield unquote(file["path"]), {**values, **self._more(_KINDS[name], version, time_ms)}
-
-    def _log_of(self, version: int) -> list[tuple[str, Any]]:
-        """Return the actions of a version."""
-        file_system, folder = self.place.folder()
-        path = f"{folder}/{LOG}/{version:020d}.json"
-        with _reading(self.place, f"version {version}", "delta.logRetentionDuration"):
-            with file_system.open_input_stream(path) as stream:
-                lines = stream.read().splitlines()
-            return [action for line in lines for action in json.loads(line).items()]
 
 
 def _value(text: str | None, column: pa.DataType) -> Any:

@@ -14,30 +14,21 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import pairwise
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs
 
-from pyflinkstate.api import Record, Reported, Row, RowKind, check_list, positive, safe_repr
+from pyflinkstate.api import positive
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.connectors.extras import needs
-from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
-from pyflinkstate.runtime.sinks import (
-    ENCODING_ERRORS,
-    FILE_BYTES,
-    Batches,
-    ParquetEncoder,
-    SinkWriter,
-    StagedFile,
-    StagedFilesSink,
-    TransactionalSink,
-    fields_of,
-)
+from pyflinkstate.errors import SinkError, SinkStorageError
+from pyflinkstate.runtime.sinks import FILE_BYTES, IS_DELETE, StagedFile, StagedFilesSink
 from pyflinkstate.runtime.storage import AnyPath, RunHistory
 
 with needs("iceberg"):
@@ -60,15 +51,13 @@ with needs("iceberg"):
 COMMITS_PER_EXPIRY = 50
 #: How often a commit is tried again while other writers change the table.
 MOST_ATTEMPTS = 20
-#: Parquet has no statistics of longer values, from which the library takes the partition of a file.
-MOST_PARTITION_BYTES = 4096
 _SINK, _EPOCH = "pyflinkstate.sink", "pyflinkstate.epoch"
 
 #: What a commit changes in a transaction. It gets the properties of its snapshots.
 _Change = Callable[[Transaction, dict[str, str]], None]
 
 
-class IcebergSink(StagedFilesSink, TransactionalSink):
+class IcebergSink(StagedFilesSink):
     """Writes records into an Iceberg table; readers see each epoch once, when its checkpoint is complete.
 
     The table and its namespace are created if they do not exist. Other programs may write to the table at the
@@ -106,6 +95,10 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
         ConfigurationError: an argument is wrong.
     """
 
+    #: Parquet has no statistics of longer values, from which the library takes the partition of a file.
+    most_partition_bytes = 4096
+    may_leave_columns = True
+
     def __init__(
         self,
         catalog: Mapping[str, str],
@@ -122,21 +115,13 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
     ) -> None:
         self._table = IcebergTable(catalog, table)
         super().__init__(
-            table if name is None else name, schema, partition_by, file_bytes=file_bytes, staging=staging
+            table if name is None else name,
+            schema,
+            partition_by,
+            key=key,
+            file_bytes=file_bytes,
+            staging=staging,
         )
-        check_list("key", () if key is None else key)
-        self.key = None if key is None else tuple(key)
-        if self.key is not None and not (self.key and set(self.key) <= set(schema.names)):
-            raise ConfigurationError(
-                f"sink {self.name!r}: key must be some of the columns {schema.names}, not {list(self.key)}"
-            )
-        for column in (*self.partition_by, *(self.key or ())):
-            kind = schema.field(column).type
-            if pa.types.is_floating(kind) or pa.types.is_nested(kind):
-                raise ConfigurationError(
-                    f"sink {self.name!r}: partition_by and key must not have a column of {kind}, such as "
-                    f"{column!r}"
-                )
         self._expire_after_ms = (
             None if expire_after_ms is None else positive("expire_after_ms", expire_after_ms)
         )
@@ -172,31 +157,13 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
 
     def _check_table(self, table: Table) -> None:
         """Raise ``SinkError`` if the table cannot take what the sink writes."""
-        misfits = "; ".join(self._misfits(table))
-        if misfits:
-            raise SinkError(
-                f"sink {self.name!r}: the table {self._table.identifier} does not fit: {misfits}. Change the "
-                f"schema or partition_by of the sink, or write to another table",
-                sink=self.name,
-            )
-
-    def _misfits(self, table: Table) -> Iterator[str]:
-        columns = table.schema()
-        unknown = [name for name in self.schema.names if name not in columns.column_names]
-        if unknown:
-            yield f"it has no columns {unknown}"
-            return
-        own = schema_to_pyarrow(pyarrow_to_schema(self.schema, columns.name_mapping), include_field_ids=False)
-        for field in schema_to_pyarrow(columns, include_field_ids=False):
-            if field.name in own.names and own.field(field.name).type != field.type:
-                yield f"column {field.name!r} has {field.type}, not {own.field(field.name).type}"
-            elif not field.nullable and (field.name not in own.names or own.field(field.name).nullable):
-                yield f"column {field.name!r} must not be null, as in the sink"
-        found = {
-            columns.find_column_name(part.source_id): str(part.transform) for part in table.spec().fields
-        }
-        if found != dict.fromkeys(self.partition_by, "identity"):
-            yield f"it is partitioned by {found}, not by {list(self.partition_by)} as they are"
+        schema = table.schema()
+        known = pa.schema([field for field in self.schema if field.name in schema.column_names])
+        own = schema_to_pyarrow(pyarrow_to_schema(known, schema.name_mapping), include_field_ids=False)
+        columns = schema_to_pyarrow(schema, include_field_ids=False)
+        parts = ((schema.find_column_name(part.source_id), part.transform) for part in table.spec().fields)
+        partitions = [f"{name}" if str(how) == "identity" else f"{how}({name})" for name, how in parts]
+        self.check_fits(self._table.identifier, columns, partitions, own)
 
     # --- what tasks write ------------------------------------------------------------------------------
 
@@ -206,47 +173,21 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
             raise SinkError(f"sink {self.name!r} is not open; only a job can open it", sink=self.name)
         return self._folder
 
-    def writer(self, epoch: int) -> SinkWriter:
-        """See :class:`StagedSink`."""
-        if self.key is None:
-            return super().writer(epoch)
-        return _ChangeWriter(TransactionalSink.writer(self, epoch), self.schema, self.key)
-
     # --- commits -------------------------------------------------------------------------------------
 
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`."""
         return self._commit(None, _add)
 
-    def publish(self, epoch: int, staged: list[Reported]) -> None:
-        """See :class:`StagedSink`."""
-        if self.key is None or not staged:
-            super().publish(epoch, staged)
-        else:
-            TransactionalSink.publish(self, epoch, staged)
-
     def add_files(self, epoch: int, files: list[StagedFile]) -> None:
         """See :class:`StagedFilesSink`."""
-        for value in (value for file in files for value in file.partition.values()):
-            if value is not None and len(value.encode()) > MOST_PARTITION_BYTES:
-                raise SinkError(
-                    f"sink {self.name!r}: a value of {list(self.partition_by)} has more than "
-                    f"{MOST_PARTITION_BYTES} bytes: {value[:40]!r}... Partition by shorter values",
-                    sink=self.name,
-                )
         location = self.open_folder().location
         self._commit(epoch, partial(_add, paths=[f"{location}/{file.name}" for file in files]))
 
-    def write(self, epoch: int, batches: Batches) -> None:
-        """See :class:`TransactionalSink`."""
-        assert self.key is not None, "only then are records staged"
-        changes = [change for batch in batches for change in batch]
-        table = ParquetEncoder(None, self.schema).table([row for row, _ in changes])
-        keys = table.select(self.key)
-        newest = {tuple(row.values()): at for at, row in enumerate(keys.to_pylist())}
-        rows = table.take(pa.array([at for at in newest.values() if changes[at][1]], pa.int64()))
-        keys = keys.take(list(newest.values()))
-        self._commit(epoch, partial(_upsert, rows=rows, keys=keys))
+    def add_changes(self, epoch: int, changes: pa.Table) -> None:
+        """See :class:`StagedFilesSink`."""
+        rows = changes.filter(pc.invert(changes[IS_DELETE])).select(self.schema.names).cast(self.schema)
+        self._commit(epoch, partial(_upsert, rows=rows, keys=changes.select(list(self.key or ()))))
 
     def take_back(self, epoch: int) -> None:
         """Roll the table back to the snapshot of an epoch, if all later ones are of this sink.
@@ -257,9 +198,10 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
         def change(transaction: Transaction, _: dict[str, str]) -> None:
             snapshot_id = self._snapshot_of(epoch, transaction.table_metadata)
             if snapshot_id is None:
-                StagedFilesSink.take_back(self, epoch)  # refuses
-            else:
-                ManageSnapshots(transaction).rollback_to_snapshot(snapshot_id).commit()
+                raise self.not_taken_back(
+                    epoch, "others have changed the table since then, or snapshots expired"
+                )
+            ManageSnapshots(transaction).rollback_to_snapshot(snapshot_id).commit()
 
         self._commit(epoch, change)
 
@@ -297,7 +239,7 @@ class IcebergSink(StagedFilesSink, TransactionalSink):
                     if expires and (expired := self._expired(table.metadata)):
                         ExpireSnapshots(transaction).by_ids(expired).commit()
                     change(transaction, wanted.summary(self._property))
-                    transaction.set_properties({self._property: wanted.text})
+                    transaction.set_properties({self._property: json.dumps(attrs.asdict(wanted))})
                 self._commits += is_new
                 return wanted.epoch
         raise SinkStorageError(
@@ -366,11 +308,6 @@ class _Marker:
     run: str
     epoch: int | None
 
-    @property
-    def text(self) -> str:
-        """The marker as JSON."""
-        return json.dumps(attrs.asdict(self))
-
     def summary(self, sink: str) -> dict[str, str]:
         """Return properties of the snapshot of a commit, by which it is found again."""
         return {_SINK: sink} | ({} if self.epoch is None else {_EPOCH: str(self.epoch)})
@@ -403,35 +340,3 @@ class _Folder:
     def __call__(self) -> tuple[fs.FileSystem, str]:
         scheme, host, path = PyArrowFileIO.parse_location(self.location, self.properties)
         return PyArrowFileIO(self.properties).fs_by_scheme(scheme, host), path
-
-
-@attrs.frozen
-class _ChangeWriter:
-    """Stages changes by key: the values of a row, and whether it is kept."""
-
-    inner: SinkWriter
-    schema: pa.Schema
-    key: tuple[str, ...]
-
-    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
-        """See :class:`SinkWriter`."""
-        return self.inner.write(partition, self._changes(records))
-
-    def _changes(self, records: Iterator[Record]) -> Iterator[tuple[list[object], bool]]:
-        for record in records:
-            kind = record.get_row_kind() if isinstance(record, Row) else RowKind.INSERT
-            if kind is not RowKind.UPDATE_BEFORE:
-                yield self._values(record), kind is not RowKind.DELETE
-
-    def _values(self, record: Record) -> list[object]:
-        """Return the values of a record in the order of columns."""
-        try:
-            row: Record = record.get_fields_by_names(self.schema.names) if isinstance(record, Row) else record
-            ParquetEncoder(None, self.schema).table([row])
-            values = fields_of(row, self.schema.names)
-        except ENCODING_ERRORS as error:
-            raise BadRecordError(f"Iceberg sink: {error}; record {safe_repr(record)}") from error
-        for name in self.key:
-            if values[self.schema.names.index(name)] is None:
-                raise BadRecordError(f"Iceberg sink: the key {name!r} is None; record {safe_repr(record)}")
-        return values

@@ -540,28 +540,22 @@ class KafkaReader:
             _READER,
         )
         where = f"read topic {topic!r}, partition {partition}, from offset {begin} to {end}"
-        with self.cluster.errors(where):
-            consumer = Consumer(config)
-            try:
-                consumer.assign([TopicPartition(topic, partition, begin)])
-                while True:
-                    first = consumer.poll(self.cluster.timeout_s)
-                    if first is None:
-                        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no broker answers"))
-                    for message in (first, *consumer.consume(_BATCH, 0)):
-                        error, offset = message.error(), message.offset() or 0
-                        if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                            raise SourceError(
-                                f"Kafka source: cannot {where}: records have expired. {_REMEDY}"
-                            )
-                        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                            raise KafkaException(error)
-                        if offset < end and error is None:
-                            yield message
-                        if offset >= end - (error is None):
-                            return
-            finally:
-                consumer.close()
+        with self.cluster.errors(where), closing(Consumer(config)) as consumer:
+            consumer.assign([TopicPartition(topic, partition, begin)])
+            while True:
+                first = consumer.poll(self.cluster.timeout_s)
+                if first is None:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no broker answers"))
+                for message in (first, *consumer.consume(_BATCH, 0)):
+                    error, offset = message.error(), message.offset() or 0
+                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        raise SourceError(f"Kafka source: cannot {where}: records have expired. {_REMEDY}")
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaException(error)
+                    if offset < end and error is None:
+                        yield message
+                    if offset >= end - (error is None):
+                        return
 
 
 def _record(message: Message) -> KafkaRecord:

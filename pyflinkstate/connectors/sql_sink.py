@@ -10,18 +10,16 @@ sessions of older ones, which it knows by their ``application_name``; elsewhere 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, TypeAlias
 
-import attrs
-
-from pyflinkstate.api import Record, Row, RowKind, check_list, safe_repr
+from pyflinkstate.api import check_list
 from pyflinkstate.connectors.extras import needs
 from pyflinkstate.connectors.sql import SqlUser
-from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SinkStorageError
-from pyflinkstate.runtime.sinks import Batches, Convert, TransactionalSink, fields_of
+from pyflinkstate.errors import ConfigurationError, SinkError, SinkStorageError
+from pyflinkstate.runtime.sinks import Batches, Convert, RowConverter, TransactionalSink
 from pyflinkstate.runtime.storage import AnyPath
 
 with needs("sql"):
@@ -29,7 +27,7 @@ with needs("sql"):
     from sqlalchemy.dialects import postgresql, sqlite
 
 #: The values of some columns of a row, in their order.
-Values: TypeAlias = tuple[object, ...]
+Values: TypeAlias = Sequence[object]
 #: The table of markers.
 MARKERS = "pyflinkstate_markers"
 _END_SESSIONS = sa.text(
@@ -38,6 +36,11 @@ _END_SESSIONS = sa.text(
 )
 #: Rows that are written with one call, if a database has no faster way.
 ROWS_PER_CALL = 1000
+#: Databases that replace a row in one statement.
+_INSERTS: dict[str, Callable[[sa.Table], postgresql.Insert | sqlite.Insert]] = {
+    "postgresql": postgresql.insert,
+    "sqlite": sqlite.insert,
+}
 _markers = sa.Table(
     MARKERS,
     sa.MetaData(),
@@ -140,24 +143,24 @@ class SqlSink(TransactionalSink):
 
     def _claimed(self, connection: sa.Connection) -> int | None:
         """Lock the marker, check that no newer run has it, and return its epoch."""
-        own = self._own
         if connection.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.set_config("application_name", self._sessions[1], True)))
-        connection.execute(sa.update(_markers).where(own).values(epoch=_markers.c.epoch))
-        found = connection.execute(sa.select(_markers.c.run, _markers.c.epoch).where(own)).first()
+        connection.execute(sa.update(_markers).where(self._own).values(epoch=_markers.c.epoch))
+        found = connection.execute(sa.select(_markers.c.run, _markers.c.epoch).where(self._own)).first()
         if found is None:
             return None
         self.check_run(found.run)
         if found.run != self.run:
-            connection.execute(sa.update(_markers).where(own).values(run=self.run))
+            connection.execute(sa.update(_markers).where(self._own).values(run=self.run))
         return int(found.epoch)
 
     def write(self, epoch: int, batches: Batches) -> None:
         """See :class:`TransactionalSink`."""
         with self._errors(f"write epoch {epoch}"), self._engine.begin() as connection:
             if self._claimed(connection) is None:
-                values = {"job": self.job_id, "sink": self.name, "run": self.run, "epoch": epoch}
-                connection.execute(sa.insert(_markers).values(**values))
+                connection.execute(
+                    sa.insert(_markers).values(job=self.job_id, sink=self.name, run=self.run, epoch=epoch)
+                )
             else:
                 connection.execute(sa.update(_markers).where(self._own).values(epoch=epoch))
             self._write_rows(connection, batches)
@@ -166,49 +169,22 @@ class SqlSink(TransactionalSink):
 
     def converter(self) -> Convert:
         """See :class:`TransactionalSink`."""
-        return RowConverter(self.name, self.columns, bool(self.key))
+        return RowConverter(self.name, self.columns, self.key)
 
     def _write_rows(self, connection: sa.Connection, batches: Batches) -> None:
         assert self._table is not None, "it is open"
         rows = (row for batch in batches for row in batch)
         if not self.key:
-            _insert(connection, self._table, self.columns, (row for row, _ in rows))
+            _insert(connection, self._table, self.columns, rows)
             return
         places = [self.columns.index(column) for column in self.key]
-        last = {tuple([row[place] for place in places]): (row, is_deleted) for row, is_deleted in rows}
-        gone = [key for key, (_, is_deleted) in last.items() if is_deleted]
-        _delete(connection, self._table, self.key, gone)
-        kept = {key: row for key, (row, is_deleted) in last.items() if not is_deleted}
+        last = {tuple([change[place] for place in places]): change for change in rows}
+        _delete(connection, self._table, self.key, [key for key, change in last.items() if change[-1]])
+        kept = {key: change[:-1] for key, change in last.items() if not change[-1]}
         _replace(connection, self._table, self.columns, self.key, kept)
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
         return self._user.errors(self._engine, what)
-
-
-@attrs.frozen
-class RowConverter:
-    """Makes rows of records, each with whether it is deleted."""
-
-    sink: str
-    columns: tuple[str, ...]
-    is_keyed: bool
-
-    def __call__(self, records: Iterator[Record]) -> Iterator[tuple[Values, bool]]:
-        """Yield the rows, without those of kind ``UPDATE_BEFORE`` if others replace them."""
-        for record in records:
-            kind = record.get_row_kind() if isinstance(record, Row) else RowKind.INSERT
-            try:
-                row = tuple(fields_of(list(record) if isinstance(record, Row) else record, self.columns))
-                if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
-                    yield row, False
-                elif not self.is_keyed:
-                    raise ValueError(f"a row of kind {kind} needs a sink with a key")
-                elif kind is RowKind.DELETE:
-                    yield row, True
-            except (TypeError, ValueError) as error:
-                raise BadRecordError(
-                    f"sink {self.sink!r}: {error}; record {safe_repr(record)}", record=safe_repr(record)
-                ) from error
 
 
 # --- statements --------------------------------------------------------------------------------------
@@ -228,35 +204,28 @@ def _replace(
     table: sa.Table,
     columns: Sequence[str],
     key: Sequence[str],
-    rows: dict[Values, Values],
+    rows: Mapping[tuple[object, ...], Values],
 ) -> None:
     """Write rows with different keys in place of those that have these keys."""
-    insert: postgresql.Insert | sqlite.Insert
-    if connection.dialect.name == "postgresql":
-        insert = postgresql.insert(table)
-    elif connection.dialect.name == "sqlite":
-        insert = sqlite.insert(table)
-    else:
+    make_insert = _INSERTS.get(connection.dialect.name)
+    if make_insert is None:
         _delete(connection, table, key, list(rows))
         _insert(connection, table, columns, rows.values())
         return
-    if _has_copy(connection):
-        typed = [sa.Column(name, table.c[name].type) for name in columns]
-        new = sa.Table("pyflinkstate_rows", sa.MetaData(), *typed)
-        query = sa.select(*[table.c[name] for name in columns])
-        text = query.compile(dialect=connection.dialect)
-        connection.exec_driver_sql(f"CREATE TEMP TABLE {new.name} ON COMMIT DROP AS {text} WITH NO DATA")
-        _insert(connection, new, columns, rows.values())
-        insert = insert.from_select(list(columns), sa.select(new))
-    changed = {name: insert.excluded[name] for name in columns if name not in key}
-    if changed:
-        statement = insert.on_conflict_do_update(index_elements=list(key), set_=changed)
-    else:
-        statement = insert.on_conflict_do_nothing(index_elements=list(key))
-    if _has_copy(connection):
-        connection.execute(statement)
-    else:
-        _execute(connection, statement, columns, rows.values())
+    insert = make_insert(table)
+    changed = [name for name in columns if name not in key] or columns
+    upsert = insert.on_conflict_do_update(
+        index_elements=list(key), set_={name: insert.excluded[name] for name in changed}
+    )
+    if not _has_copy(connection):
+        _execute(connection, upsert, columns, rows.values())
+        return
+    typed = [sa.Column(name, table.c[name].type) for name in columns]
+    new = sa.Table("pyflinkstate_rows", sa.MetaData(), *typed)
+    query = sa.select(*[table.c[name] for name in columns]).compile(dialect=connection.dialect)
+    connection.exec_driver_sql(f"CREATE TEMP TABLE {new.name} ON COMMIT DROP AS {query} WITH NO DATA")
+    _insert(connection, new, columns, rows.values())
+    connection.execute(upsert.from_select(list(columns), sa.select(new)))
 
 
 def _insert(

@@ -57,31 +57,26 @@ def check_sink(
             trial(Target(f"target{number}", staging, make, read, record))
 
 
+@attrs.define
 class Target:
     """What outlives the drivers of one trial.
 
     Args:
         name: the name of the target.
         staging: a folder for sinks that stage what they write.
+
+    Attributes:
+        covered: the epoch of the last checkpoint that is complete.
     """
 
-    def __init__(
-        self,
-        name: str,
-        staging: str,
-        make: Callable[[str], Sink],
-        read: Callable[[str], Iterable[str]],
-        record: Callable[[str], Record],
-    ) -> None:
-        self._name = name
-        self._staging = staging
-        self._make = make
-        self._read = read
-        self._record = record
-        self._runs = 0
-        self._history = RunHistory()
-        #: The epoch of the last checkpoint that is complete.
-        self.covered = 0
+    _name: str
+    _staging: str
+    _make: Callable[[str], Sink]
+    _read: Callable[[str], Iterable[str]]
+    _record: Callable[[str], Record]
+    _runs: int = 0
+    _history: RunHistory = attrs.Factory(RunHistory)
+    covered: int = 0
 
     def driver(self, restored: int) -> Driver:
         """Start a driver that restores the checkpoint of an epoch; those before it are killed, or will be."""
@@ -151,8 +146,7 @@ def _finish(target: Target, when: str) -> None:
     driver = target.driver(target.covered)
     if not isinstance(driver.sink, ReplacingSink):
         target.expect(*range(1, target.covered + 1), when=f"{when}, and the next driver has opened the sink")
-    for _ in driver.run(EPOCHS + 1):
-        pass
+    list(driver.run(EPOCHS + 1))
     target.expect(*range(1, EPOCHS + 2), when=f"{when}, and the next driver has run the rest")
 
 
@@ -175,8 +169,7 @@ def _killed_in_publish(is_after: bool, target: Target) -> None:
 
     driver.sink.publish = killed  # type: ignore[method-assign]
     with suppress(_Killed):
-        for _ in driver.run(EPOCHS):
-            pass
+        list(driver.run(EPOCHS))
     _finish(target, f"when the driver is killed {'after' if is_after else 'before'} its transaction")
 
 
@@ -215,8 +208,7 @@ def _goes_back_to_its_commit(target: Target) -> None:
 def _goes_back_behind_it(is_killed: bool, target: Target) -> None:
     """What readers have seen is taken back, or nothing changes and an error says so."""
     driver = target.driver(0)
-    for _ in driver.run(3):
-        pass
+    list(driver.run(3))
     try:
         if is_killed:
             driver = target.driver(1)
@@ -229,8 +221,7 @@ def _goes_back_behind_it(is_killed: bool, target: Target) -> None:
         if not isinstance(driver.sink, ReplacingSink):
             target.expect(1, when="when the job goes back to epoch 1")
         target.covered = 1
-        for _ in driver.run(3):
-            pass
+        list(driver.run(3))
     _finish(target, "when the job was to go back to epoch 1")
 
 
@@ -257,8 +248,7 @@ def _two_drivers(target: Target) -> None:
             call()
         target.expect(1, 2, 3, when=f"when an older driver {what} after a newer one has begun")
     target.covered = 3
-    for _ in new.run(4):
-        pass
+    list(new.run(4))
     target.expect(1, 2, 3, 4, when="when two drivers were alive, and the newer one has gone on")
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from s3_server import CREDENTIALS, Bucket, Server
-from support_sinks import history, run_id
+from support_sinks import Flushed, history, run_id
 
 from pyflinkstate import Row, RowKind, RunHistory
 from pyflinkstate.connectors.delta import DeltaPlace
@@ -277,17 +277,33 @@ def test_another_writer_that_is_faster_costs_another_attempt(
         lake.append(100 + len(loads))
         return table
 
-    prepare(sink, 1, [("day1", 1)])
+    staged = prepare(sink, 1, [("day1", 1)])
     monkeypatch.setattr(DeltaPlace, "load", raced)
     if key is None:
-        sink.commit(1)
+        sink.publish(1, staged)
         assert len([amount for amount in lake.amounts if amount == 1]) == 1
     else:
         with pytest.raises(SinkStorageError, match="other writers were faster, 20 times"):
-            sink.commit(1)
+            sink.publish(1, staged)
     monkeypatch.setattr(DeltaPlace, "load", load)
     sink.commit(1)
     assert [amount for amount in lake.amounts if amount < 100] == [1]
+
+
+@pytest.mark.parametrize("key", [None, ["day"]], ids=["append", "upsert"])
+def test_an_epoch_loads_the_table_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, key: list[str] | None
+) -> None:
+    sink = lake.opened(key=key)
+    load, loads = DeltaPlace.load, []
+
+    def counted(place: DeltaPlace, version: int | None = None) -> DeltaTable:
+        loads.append(version)
+        return load(place, version)
+
+    monkeypatch.setattr(DeltaPlace, "load", counted)
+    run(sink, 1, 1)
+    assert len(loads) == 1
 
 
 def test_an_epoch_that_is_there_is_not_published_again(lake: Lake) -> None:
@@ -314,7 +330,7 @@ def test_an_epoch_that_is_there_is_not_published_again(lake: Lake) -> None:
         (pa.schema([("day", pa.string()), ("amount", pa.int32())]), {}, "'amount' has int32, not int64"),
         (pa.schema([("day", pa.string()), ("amount", pa.int32())]), {"schema_evolution": True}, "has int32"),
         (pa.schema([("day", pa.string()), pa.field("amount", pa.int64(), False)]), {}, "must not be null"),
-        (SCHEMA, {"partition_by": ["day"]}, r"partitioned by \[\], not \['day'\]"),
+        (SCHEMA, {"partition_by": ["day"]}, r"partitioned by \[\], not by \['day'\]"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
@@ -416,6 +432,16 @@ def test_a_record_that_does_not_fit_fails_in_its_task(lake: Lake) -> None:
     assert [name for name in os.listdir(lake.uri) if name.endswith(".parquet")] == []
 
 
+def test_rows_are_appended_by_name_or_position(lake: Lake) -> None:
+    sink = lake.opened()
+    prepare(sink, 1, [Row("a", 1), Row(amount=2, day="b"), Row.of_kind(RowKind.UPDATE_AFTER, "c", 3)])
+    sink.commit(1)
+    assert lake.rows == [("a", 1), ("b", 2), ("c", 3)]
+    for kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
+        with pytest.raises(BadRecordError, match=f"a row of kind {kind} needs a sink with a key"):
+            prepare(sink, 2, [Row.of_kind(kind, "a", 1)])
+
+
 # --- upserts ---------------------------------------------------------------------------------------------
 
 
@@ -454,8 +480,61 @@ def test_what_was_staged_for_an_upsert_is_not_left_in_the_table(lake: Lake) -> N
 
 def test_a_key_must_not_be_null(lake: Lake) -> None:
     sink = lake.opened(key=["day"])
-    with pytest.raises(SinkError, match="null"):
+    with pytest.raises(BadRecordError, match="its key 'day' is None"):
         prepare(sink, 1, [(None, 1)])
+
+
+def test_a_table_whose_key_must_not_be_null(lake: Lake) -> None:
+    DeltaTable.create(lake.uri, pa.schema([pa.field("day", pa.string(), False), ("amount", pa.int64())]))
+    sink = lake.opened(key=["day"])
+    for amount in (1, 2):
+        prepare(sink, amount, [("a", amount)])
+        sink.commit(amount)
+    assert lake.rows == [("a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (pa.binary(), [b"", b"\xff"]),
+        (pa.bool_(), [False, True]),
+        (pa.date32(), [date(1960, 1, 1), date(2024, 1, 1)]),
+        (pa.timestamp("us", "UTC"), [datetime(2024, 2, 29, 0, 0, 0, 123456, tzinfo=timezone.utc)]),
+        (pa.decimal128(10, 2), [Decimal("-1.50"), Decimal("1.50")]),
+    ],
+    ids=str,
+)
+def test_keys_of_other_kinds(lake: Lake, kind: pa.DataType, keys: list[Any]) -> None:
+    sink = lake.opened(schema=pa.schema([("one", kind), ("n", pa.int64())]), key=["one"])
+    for epoch in (1, 2):
+        prepare(sink, epoch, [(key, epoch) for key in keys])
+        sink.commit(epoch)
+    assert lake.rows == [(key, 2) for key in keys]
+
+
+# --- what is on the disk -----------------------------------------------------------------------------------
+
+
+def test_the_names_of_files_are_flushed_before_the_checkpoint(lake: Lake, flushed: Flushed) -> None:
+    sink = lake.opened()
+    staged = list(sink.writer(1).write(0, iter([("a", 1)])))
+    flushed.inodes.clear()
+    sink.prepare(1, staged)
+    assert flushed.has(Path(lake.uri))
+
+
+@pytest.mark.parametrize("options", [{"key": ["day"]}, {"compact_every": 1}], ids=["upsert", "compaction"])
+def test_files_that_the_library_writes_are_flushed_with_the_commit(
+    lake: Lake, flushed: Flushed, options: dict[str, Any]
+) -> None:
+    sink = lake.opened(partition_by=["day"], **options)
+    prepare(sink, 1, [("a", 1)], [("a", 1)])
+    flushed.inodes.clear()
+    sink.commit(1)
+    (file,) = map(Path, lake.table.file_uris())
+    log = Path(lake.uri, "_delta_log")
+    for path in (file, file.parent, log, log / f"{lake.table.version():020d}.json"):
+        assert flushed.has(path), path
 
 
 # --- going back --------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from iceberg_support import JOB, SCHEMA, TABLE, Lake, prepare, run
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Transaction
-from support_sinks import history
+from support_sinks import Flushed, history
 
 from pyflinkstate import Row, RowKind
 from pyflinkstate.connectors import iceberg_sink
@@ -121,10 +121,25 @@ def test_readers_find_the_rows_of_a_partition(lake: Lake, kind: pa.DataType, val
 def test_a_value_without_statistics_is_no_partition(lake: Lake) -> None:
     """The library would take it for null, and readers that look for it would find nothing."""
     sink = lake.opened(partition_by=["day"])
-    prepare(sink, 1, [("x" * 4097, 1)])
-    with pytest.raises(SinkError, match="more than 4096 bytes"):
-        sink.commit(1)
-    assert lake.rows == []
+    with pytest.raises(BadRecordError, match="partition column 'day' has more than 4096 bytes"):
+        prepare(sink, 1, [("y" * 4096, 1), (None, 1), ("x" * 4097, 1)])
+
+
+def test_the_names_of_files_are_flushed_before_the_checkpoint(lake: Lake, flushed: Flushed) -> None:
+    sink = lake.opened()
+    staged = list(sink.writer(1).write(0, iter([("a", 1)])))
+    flushed.inodes.clear()
+    sink.prepare(1, staged)
+    assert flushed.has(Path(sink.open_folder()()[1]))
+
+
+def test_rows_are_appended_by_name_or_position(lake: Lake) -> None:
+    sink = lake.opened()
+    prepare(sink, 1, [Row("a", 1), Row(amount=2, day="b")])
+    sink.commit(1)
+    assert lake.rows == [{"day": "a", "amount": 1}, {"day": "b", "amount": 2}]
+    with pytest.raises(BadRecordError, match="a row of kind -D needs a sink with a key"):
+        prepare(sink, 2, [Row.of_kind(RowKind.DELETE, "a", 1)])
 
 
 # --- the table -----------------------------------------------------------------------------------------
@@ -133,12 +148,12 @@ def test_a_value_without_statistics_is_no_partition(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ([("day", pa.string()), ("price", pa.int64())], r"it has no columns \['amount'\]"),
+        ([("day", pa.string()), ("price", pa.int64())], "column 'amount' is not in the table"),
         ([("day", pa.string()), ("amount", pa.int32())], "column 'amount' has int32, not int64"),
         ([pa.field("day", pa.string(), False), ("amount", pa.int64())], "'day' must not be null"),
         (
             [("day", pa.string()), ("amount", pa.int64()), pa.field("id", pa.int64(), False)],
-            "'id' must not be null",
+            "'id' is not in the sink, and must not be null",
         ),
     ],
 )
@@ -194,6 +209,7 @@ def test_a_type_that_iceberg_does_not_have_is_refused(lake: Lake) -> None:
         ({"partition_by": ["price"]}, "must not have a column of double, such as 'price'"),
         ({"key": ["price"]}, "must not have a column of double, such as 'price'"),
         ({"key": ["tags"]}, "must not have a column of list"),
+        ({"partition_by": ["raw"]}, "must not have a column of binary, such as 'raw'"),
         ({"key": ["nothing"]}, "key must be some of the columns"),
         ({"key": []}, "key must be some of the columns"),
         ({"key": "day"}, "key is a list"),
@@ -204,7 +220,14 @@ def test_a_type_that_iceberg_does_not_have_is_refused(lake: Lake) -> None:
     ids=str,
 )
 def test_wrong_arguments(options: dict[str, Any], problem: str) -> None:
-    schema = pa.schema([("day", pa.string()), ("price", pa.float64()), ("tags", pa.list_(pa.string()))])
+    schema = pa.schema(
+        [
+            ("day", pa.string()),
+            ("price", pa.float64()),
+            ("tags", pa.list_(pa.string())),
+            ("raw", pa.binary()),
+        ]
+    )
     arguments = {"catalog": {"name": "prod"}, "table": TABLE, "schema": schema, **options}
     with pytest.raises(ConfigurationError, match=problem):
         IcebergSink(**arguments)
@@ -505,11 +528,11 @@ def test_keys_of_all_kinds(lake: Lake, kind: pa.DataType, keys: list[Any], more:
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        ((None, 1), "the key 'day' is None"),
+        ((None, 1), "its key 'day' is None"),
         (("a", "b"), "do not fit a column of int64"),
         (("a",), "it has 1 fields"),
         (Row(day="a"), "has no field 'amount'"),
-        (7, "records must be dicts, tuples or lists"),
+        (7, "records must be dicts, tuples, lists or Rows"),
     ],
     ids=str,
 )

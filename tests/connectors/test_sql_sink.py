@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -74,6 +75,24 @@ def test_rows_are_replaced_and_deleted_by_key(database: Database, tmp_path: Path
     assert rows(database) == Counter([("bob", 2), ("eve", 3)])
 
 
+def test_a_row_with_names_is_taken_by_them(database: Database, tmp_path: Path) -> None:
+    for key in ([], ["name"]):
+        made = sink(database, tmp_path, key=key, name=f"sink{len(key)}")
+        made.open(JOB, None)
+        committed(made, 1, Row(number=1, name=f"ann{len(key)}"))
+        database.run("CREATE UNIQUE INDEX IF NOT EXISTS one ON numbers (name)")
+    assert rows(database) == Counter([("ann0", 1), ("ann1", 1)])
+
+
+def test_a_key_must_not_be_null(tmp_path: Path) -> None:
+    """A database takes two of them for different keys, so the row would be there twice."""
+    path = tmp_path / "data.sqlite"
+    made = sink(Database(f"sqlite:///{path}", lambda: sqlite3.connect(path)), tmp_path, key=["name"])
+    made.open(JOB, None)
+    with pytest.raises(BadRecordError, match="its key 'name' is None"):
+        list(made.writer(1).write(0, iter([(None, 1)])))
+
+
 def test_other_columns_of_a_replaced_row_stay(database: Database, tmp_path: Path) -> None:
     made = sink(database, tmp_path, key=["name"])
     database.run("ALTER TABLE numbers ADD note TEXT")
@@ -94,7 +113,7 @@ def test_two_jobs_write_to_one_table(database: Database, tmp_path: Path) -> None
 BAD_RECORDS = {
     "fields": ({"name": "ann"}, "its fields are"),
     "number": (("ann", 1, 2), "it has 3 fields"),
-    "type": ("ann", "records must be dicts, tuples or lists"),
+    "type": ("ann", "records must be dicts, tuples, lists or Rows"),
     "kind": (Row.of_kind(RowKind.DELETE, "ann", 1), "needs a sink with a key"),
 }
 

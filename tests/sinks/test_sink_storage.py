@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 from support_job import GrowingSource, Heard, JobRun
-from support_sinks import FILE_SINKS, JOB, history, visible_files
+from support_sinks import FILE_SINKS, JOB, Flushed, history, visible_files
 
 from pyflinkstate import FileSink
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
@@ -116,26 +116,6 @@ def test_a_full_disk_fails_the_attempt_and_the_job_goes_on_when_there_is_room(
 
 
 # --- power -----------------------------------------------------------------------------------------------
-
-
-@attrs.define
-class Flushed:
-    """Notes what was flushed, by what it is on the disk."""
-
-    inodes: list[int] = attrs.Factory(list)
-
-    def fsync(self, descriptor: int) -> None:
-        self.inodes.append(os.fstat(descriptor).st_ino)
-
-    def has(self, path: Path) -> bool:
-        return path.stat().st_ino in self.inodes
-
-
-@pytest.fixture
-def flushed(monkeypatch: pytest.MonkeyPatch) -> Flushed:
-    made = Flushed()
-    monkeypatch.setattr(own_folders.os, "fsync", made.fsync)
-    return made
 
 
 @pytest.mark.parametrize("kind", KINDS)

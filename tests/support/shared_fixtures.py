@@ -10,11 +10,12 @@ import contract_backends
 import pytest
 import slot_nursery
 from hypothesis import settings
+from support_sinks import Flushed
 from support_slots import Driver
 from tiers import cases
 
 from pyflinkstate import Types
-from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.storage import CheckpointFolders, own_folders
 from pyflinkstate.runtime.tasks import TaskLink, slot_client
 
 # No deadline: a test never depends on how fast the machine is.
@@ -50,6 +51,14 @@ def bare(request):
     """As ``everywhere``, without the operator."""
     with contract_backends.opened(request.param) as contract:
         yield contract
+
+
+@pytest.fixture
+def flushed(monkeypatch) -> Flushed:
+    """What is flushed to the disk from now on."""
+    made = Flushed()
+    monkeypatch.setattr(own_folders.os, "fsync", made.fsync)
+    return made
 
 
 @pytest.fixture

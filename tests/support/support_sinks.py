@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Protocol
 
+import attrs
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
 from pyflinkstate import FileSink, RunHistory
@@ -36,6 +38,19 @@ class UsedSink(Protocol):
     def prepare(self, epoch: int, results: list[Any]) -> None: ...
     def commit(self, epoch: int) -> None: ...
     def rewind(self, epoch: int) -> None: ...
+
+
+@attrs.define
+class Flushed:
+    """Notes what was flushed, by what it is on the disk."""
+
+    inodes: list[int] = attrs.Factory(list)
+
+    def fsync(self, descriptor: int) -> None:
+        self.inodes.append(os.fstat(descriptor).st_ino)
+
+    def has(self, path: Path) -> bool:
+        return path.stat().st_ino in self.inodes
 
 
 def file_sink(place: Disk | Path) -> FileSink:

@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
 from pyflinkstate.runtime.sinks.parquet_sink import ParquetSink
+from pyflinkstate.runtime.sinks.row_changes import RowConverter
 from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import (
     DeliveryGuarantee,
@@ -22,6 +23,7 @@ from pyflinkstate.runtime.sinks.sinks import (
 )
 from pyflinkstate.runtime.sinks.staged_files import (
     FILE_BYTES,
+    IS_DELETE,
     OpenFolder,
     StagedFile,
     StagedFilesSink,
@@ -39,6 +41,7 @@ from pyflinkstate.runtime.sinks.text_file_sink import (
 __all__ = [
     "ENCODING_ERRORS",
     "FILE_BYTES",
+    "IS_DELETE",
     "Batches",
     "BucketAssigner",
     "Convert",
@@ -57,6 +60,7 @@ __all__ = [
     "RecordText",
     "ReplacingSink",
     "RollingPolicy",
+    "RowConverter",
     "RowFormatFileSink",
     "RunAwareSink",
     "Sink",

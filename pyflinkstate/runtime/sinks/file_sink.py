@@ -18,7 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pyflinkstate.api import ArrowObject, Encoder, Record, Reported, as_int, check_list, positive
+from pyflinkstate.api import (
+    ArrowObject,
+    Encoder,
+    Record,
+    Reported,
+    Row,
+    RowKind,
+    as_int,
+    check_list,
+    positive,
+)
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER, RunArea, base_name
@@ -221,8 +231,12 @@ def fields_of(record: Record, columns: Columns) -> list[Record]:
         if columns is None or record.keys() != set(columns):
             raise ValueError(f"its fields are {list(record)}, and the columns are {columns}")
         return [record[name] for name in columns]
-    if not isinstance(record, (tuple, list)):
-        raise TypeError("records must be dicts, tuples or lists")
+    if isinstance(record, Row):
+        if record.get_row_kind() in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
+            raise ValueError(f"a row of kind {record.get_row_kind()} needs a sink with a key")
+        record = list(record) if columns is None else record.get_fields_by_names(columns)
+    elif not isinstance(record, (tuple, list)):
+        raise TypeError("records must be dicts, tuples, lists or Rows")
     if columns is not None and len(record) != len(columns):
         raise ValueError(f"it has {len(record)} fields, and there are {len(columns)} columns")
     return list(record)
@@ -270,16 +284,19 @@ class FileWriter:
         yield name
 
     def _bad_record(self, encoder: _Encoder, batch: list[Record]) -> Record:
-        """Return the first record that cannot be written, or the whole batch if each record alone could."""
-        for record in batch:
-            try:
-                if isinstance(encoder, ParquetEncoder):
-                    encoder.table([record])
-                else:
-                    _ENCODERS[self.format][1](io.BytesIO(), encoder.columns).write([record])
-            except ENCODING_ERRORS:
-                return record
-        return batch
+        if isinstance(encoder, ParquetEncoder):
+            return bad_record(encoder.table, batch)
+        return bad_record(_ENCODERS[self.format][1](io.BytesIO(), encoder.columns).write, batch)
+
+
+def bad_record(encode: Callable[[list[Record]], object], batch: list[Record]) -> Record:
+    """Return the first record that cannot be encoded, or the whole batch if each one alone can."""
+    for record in batch:
+        try:
+            encode([record])
+        except ENCODING_ERRORS:
+            return record
+    return batch
 
 
 def _abandon(encoder: _Encoder) -> None:
@@ -328,7 +345,7 @@ class FileSink(TwoPhaseFileSink):
         directory: a path or URI that driver and executors can reach.
         format: ``"json"`` (one JSON value on each line, without NaN and infinity), ``"csv"``, ``"parquet"``,
             or ``"text"`` (``str`` of each record; a line end in it is written as it is). Records for CSV and
-            Parquet are dicts, tuples or lists.
+            Parquet are dicts, tuples, lists or ``Row``s.
         columns: for CSV their names, for Parquet names or a ``pyarrow.Schema``. By default the first record
             of each file determines them, if it is a dict; set them if all files must have the same.
         file_system: the file system of ``directory``, if that is not a URI. It must be able to rename

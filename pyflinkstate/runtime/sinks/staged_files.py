@@ -8,11 +8,12 @@ of epochs that failed, are never named, and the format's own cleaning deletes th
 from __future__ import annotations
 
 import hashlib
+import math
 import posixpath
 import re
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial, reduce
 from itertools import islice
@@ -25,23 +26,39 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pyflinkstate.api import Record, Reported, check_list, positive
-from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncoder
-from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, OutputFile, sink_errors
+from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError
+from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncoder, bad_record
+from pyflinkstate.runtime.sinks.row_changes import RowConverter
+from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
-from pyflinkstate.runtime.sinks.staged_sinks import StagedSink
-from pyflinkstate.runtime.storage import OBJECT_STORES, AnyPath, make_folder, split_options
+from pyflinkstate.runtime.sinks.staged_sinks import Convert, StagedSink
+from pyflinkstate.runtime.storage import (
+    OBJECT_STORES,
+    AnyPath,
+    child_uri,
+    flush_folder,
+    make_folder,
+    split_options,
+)
 
 #: A task begins a new file when one has about so many bytes.
 FILE_BYTES = 128 * 1024 * 1024
 #: As many files a task has open at a time; a table with more partitions gets smaller files.
 MOST_OPEN_FILES = 64
 
+#: The column of changes that says whether the row is deleted.
+IS_DELETE = "_pyflinkstate_delete"
+_NUMBER = "_pyflinkstate_number"
+
 #: Opens the table's folder in a task: its file system and the path on it.
 OpenFolder = Callable[[], tuple[fs.FileSystem, str]]
 #: Returns the path of a file below the table's folder, of a name that no other file has, and the values of
 #: the partition columns.
 PathOf: TypeAlias = Callable[[str, Mapping[str, "str | None"]], str]
+#: Tests of types.
+Kinds = Sequence[Callable[[pa.DataType], bool]]
+_NO_KEY: Kinds = (pa.types.is_floating, pa.types.is_nested)  # their values cannot be compared
+_NO_PARTITION: Kinds = (*_NO_KEY, pa.types.is_binary, pa.types.is_large_binary)  # nor have these a text
 
 
 @attrs.frozen
@@ -49,10 +66,10 @@ class StagedFile:
     """A file that a task has written.
 
     Attributes:
-        name: its name in the folder.
+        name: its path in the table's folder or, if it has changes, in the folder where the sink stages them.
         size_bytes: its size.
         rows: how many rows it has.
-        partition: the values of the partition columns of its rows, as texts; None for null.
+        partition: the values of the partition columns of its rows, as strings; None for null.
     """
 
     name: str
@@ -70,21 +87,36 @@ class StagedFile:
 class StagedFilesSink(StagedSink):
     """A sink into a table of Parquet files.
 
-    A subclass implements ``committed_epoch``, ``open_folder`` and ``add_files``.
+    A subclass implements ``committed_epoch``, ``open_folder``, ``add_files`` and, if it takes a key,
+    ``add_changes``.
+
+    With a key, tasks stage *changes* in files that are not the table's, and the driver changes the table: it
+    needs memory for the changes of one epoch. The records of a key must come from one task, as they do behind
+    ``key_by``; the last one counts. A ``Row`` of kind ``DELETE`` deletes the row of its key, one of kind
+    ``UPDATE_BEFORE`` is left out. Without a key, these two are errors.
 
     Attributes:
         has_partition_columns: whether files have the columns by which the table is partitioned.
+        most_partition_bytes: the longest value of a partition column, as UTF-8. Default: no limit.
+        may_add_columns: whether columns that the table does not have are added to it.
+        may_leave_columns: whether the table may have further columns, which are null.
 
     Args:
         name: see :class:`StagedSink`.
-        schema: the columns of the table. Records are dicts with these fields, or tuples or lists in their
-            order.
+        schema: the columns of the table. Records are dicts with these fields, or tuples, lists or ``Row``s in
+            their order; a ``Row`` with names is taken by these.
         partition_by: the columns by whose values the table is partitioned: a file has rows of one partition.
+            They and those of the key must not be floating-point or nested, and they not binary.
+        key: the columns by which records replace each other; they must not be null. Default: records are
+            appended.
         file_bytes: a task begins a new file when one has about so many bytes. Default: 128 MiB.
-        staging: see :class:`StagedSink`; only notes are kept there.
+        staging: see :class:`StagedSink`; it keeps notes, and with a key changes.
     """
 
     has_partition_columns = True
+    most_partition_bytes = math.inf
+    may_add_columns = False
+    may_leave_columns = False
 
     def __init__(
         self,
@@ -92,6 +124,7 @@ class StagedFilesSink(StagedSink):
         schema: pa.Schema,
         partition_by: Sequence[str] = (),
         *,
+        key: Sequence[str] | None = None,
         file_bytes: int = FILE_BYTES,
         staging: AnyPath | None = None,
     ) -> None:
@@ -99,15 +132,72 @@ class StagedFilesSink(StagedSink):
         if not isinstance(schema, pa.Schema):
             raise ConfigurationError(f"sink {name!r}: schema must be a pyarrow.Schema, not {schema!r}")
         self.schema = schema
-        check_list("partition_by", partition_by)
-        self.partition_by = tuple(partition_by)
-        unknown = [column for column in self.partition_by if column not in schema.names]
-        if unknown or len(self.partition_by) >= len(schema.names):
-            raise ConfigurationError(
-                f"sink {name!r}: partition_by must be some of the columns {schema.names}, not "
-                f"{list(self.partition_by)}"
-            )
+        self.partition_by = self._some_columns("partition_by", partition_by, _NO_PARTITION)
+        if len(self.partition_by) == len(schema.names):
+            raise ConfigurationError(f"sink {name!r}: partition_by must leave columns for the files")
+        self.key = None if key is None else self._some_columns("key", key, _NO_KEY)
+        if self.key == ():
+            raise ConfigurationError(f"sink {name!r}: key must be some of the columns {schema.names}")
         self._file_bytes = positive("file_bytes", file_bytes)
+
+    def _some_columns(self, what: str, columns: Sequence[str], refused: Kinds) -> tuple[str, ...]:
+        check_list(what, columns)
+        if not set(columns) <= set(self.schema.names):
+            raise ConfigurationError(
+                f"sink {self.name!r}: {what} must be some of the columns {self.schema.names}, not {columns}"
+            )
+        for field in map(self.schema.field, columns):
+            if any(is_(field.type) for is_ in refused):
+                raise ConfigurationError(
+                    f"sink {self.name!r}: {what} must not have a column of {field.type}, such as "
+                    f"{field.name!r}"
+                )
+        return tuple(columns)
+
+    def check_fits(
+        self,
+        table: str,
+        columns: pa.Schema,
+        partitions: Sequence[str],
+        own: pa.Schema,
+        more: Iterable[str] = (),
+    ) -> None:
+        """Check that a table can take the files of the sink.
+
+        Args:
+            table: the name of the table, for the error.
+            columns: its columns.
+            partitions: the columns by which it is partitioned.
+            own: those columns of the sink that the table has, with the types that it would give them.
+            more: what else does not fit.
+
+        Raises:
+            SinkError: it cannot.
+        """
+        misfits = [*more, *self._misfits(columns, own)]
+        if set(partitions) != set(self.partition_by):
+            misfits.append(f"it is partitioned by {list(partitions)}, not by {list(self.partition_by)}")
+        if misfits:
+            raise SinkError(
+                f"sink {self.name!r}: the table {table} does not fit: {'; '.join(misfits)}. Change "
+                f"the schema of the sink or the table, or write to another one",
+                sink=self.name,
+                table=table,
+            )
+
+    def _misfits(self, columns: pa.Schema, own: pa.Schema) -> Iterator[str]:
+        for name in self.schema.names:
+            if name not in columns.names and not self.may_add_columns:
+                yield f"column {name!r} is not in the table"
+        for field in columns:
+            if field.name not in self.schema.names:
+                if not (self.may_leave_columns and field.nullable):
+                    is_strict = "" if field.nullable else ", and must not be null"
+                    yield f"column {field.name!r} is not in the sink{is_strict}"
+            elif (given := own.field(field.name)).type != field.type:
+                yield f"column {field.name!r} has {field.type}, not {given.type}"
+            elif given.nullable and not field.nullable and field.name not in (self.key or ()):
+                yield f"column {field.name!r} must not be null: declare it so in the sink"
 
     @abstractmethod
     def open_folder(self) -> OpenFolder:
@@ -121,25 +211,70 @@ class StagedFilesSink(StagedSink):
             JobSupersededError: the marker belongs to a newer run.
         """
 
+    def add_changes(self, epoch: int, changes: pa.Table) -> None:
+        """Change rows of the table by key, and set the marker to the epoch, in one commit.
+
+        Args:
+            epoch: the number of the epoch.
+            changes: the last change of each key: the columns of the schema, and ``IS_DELETE``, whether the
+                row is deleted.
+
+        Raises:
+            JobSupersededError: the marker belongs to a newer run.
+        """
+        raise NotImplementedError
+
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
-        path_of = self.path_of(epoch)
+        if self.key is None:
+            return TableFileWriter(
+                self.open_folder(),
+                self.schema,
+                self.partition_by,
+                self.has_partition_columns,
+                self._file_bytes,
+                self.path_of(epoch),
+                self.most_partition_bytes,
+            )
         return TableFileWriter(
-            self.open_folder(),
-            self.schema,
-            self.partition_by,
-            self.has_partition_columns,
+            partial(opened, self.area.uri, None),
+            self.schema.append(pa.field(IS_DELETE, pa.bool_())),
+            (),
+            True,
             self._file_bytes,
-            path_of,
+            partial(_path_below, f"{self.run}/epoch={epoch}"),
+            convert=RowConverter(self.name, tuple(self.schema.names), self.key),
         )
 
     def path_of(self, epoch: int) -> PathOf:
         """Return a function, which is pickled, that returns a file's path. Default: one folder has all."""
-        return _flat
+        return partial(_path_below, "")
+
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
+        """See :class:`StagedSink`; the names of files in the table's folder are durable too."""
+        if results and self.key is None:
+            with sink_errors("flush the table's folder"):
+                flush_folder(*self.open_folder()())
+        super().prepare(epoch, results)
 
     def publish(self, epoch: int, staged: list[Reported]) -> None:
         """See :class:`StagedSink`."""
-        self.add_files(epoch, [StagedFile.of(file) for file in staged])
+        files = [StagedFile.of(file) for file in staged]
+        if self.key is None or not files:
+            self.add_files(epoch, files)
+        else:
+            self.add_changes(epoch, self._last_changes(files, self.key))
+
+    def _last_changes(self, files: list[StagedFile], key: tuple[str, ...]) -> pa.Table:
+        tables = []
+        for file in files:
+            file_system, path = opened(child_uri(self.area.uri, file.name), None)
+            with sink_errors(f"read {path}"), file_system.open_input_file(path) as stream:
+                tables.append(pq.read_table(stream))
+        changes = pa.concat_tables(tables)
+        numbered = changes.append_column(_NUMBER, pa.array(range(changes.num_rows), pa.int64()))
+        last = numbered.group_by(list(key)).aggregate([(_NUMBER, "max")])
+        return changes.take(last[f"{_NUMBER}_max"])
 
 
 def name_of_target(kind: str, uri: str) -> str:
@@ -149,8 +284,8 @@ def name_of_target(kind: str, uri: str) -> str:
     return f"{kind}.{letters}-{hashlib.blake2s(place.encode(), digest_size=4).hexdigest()}"
 
 
-def _flat(name: str, partition: Mapping[str, str | None]) -> str:
-    return name
+def _path_below(folder: str, name: str, partition: Mapping[str, str | None]) -> str:
+    return posixpath.join(folder, name)
 
 
 @attrs.frozen
@@ -162,26 +297,29 @@ class TableFileWriter:
     partition_by: tuple[str, ...]
     has_partition_columns: bool
     file_bytes: int
-    path_of: PathOf = _flat
+    path_of: PathOf
+    most_partition_bytes: float = math.inf
+    convert: Convert = iter
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields a :class:`StagedFile` as a dict for each file."""
         encoder = ParquetEncoder(None, self.schema)
+        rows = self.convert(records)
         with sink_errors("open the table's folder"):
             file_system, folder = self.open_folder()
         files: dict[tuple[str | None, ...], _OpenFile] = {}
         with ExitStack() as cleared:
-            while batch := list(islice(records, RECORDS_PER_WRITE)):
-                with sink_errors(f"write to {folder}", partial(_bad_record, encoder, batch)):
+            while batch := list(islice(rows, RECORDS_PER_WRITE)):
+                with sink_errors(f"write to {folder}", partial(bad_record, encoder.table, batch)):
                     table = encoder.table(batch)
-                for values, rows in self._parts(table):
+                for values, part in self._parts(table):
                     file = files.get(values)
                     if file is None:
                         if len(files) >= MOST_OPEN_FILES:
                             yield files.pop(next(iter(files))).close()
                         file = files[values] = self._begin(file_system, folder, partition, values)
                         cleared.callback(file.abandon)
-                    if file.write(rows) >= self.file_bytes:
+                    if file.write(part) >= self.file_bytes:
                         yield files.pop(values).close()
             for file in files.values():
                 yield file.close()
@@ -199,6 +337,13 @@ class TableFileWriter:
                 pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
                 for column, value in zip(texts, values, strict=True)
             ]
+            for name, value in zip(self.partition_by, values, strict=True):
+                if value is not None and len(value.encode()) > self.most_partition_bytes:
+                    raise BadRecordError(
+                        f"sink: a value of the partition column {name!r} has more than "
+                        f"{self.most_partition_bytes} bytes: {value[:40]!r}... Partition by shorter values",
+                        column=name,
+                    )
             yield values, rows.filter(reduce(pc.and_, masks))
 
     def _begin(
@@ -247,13 +392,3 @@ class _OpenFile:
             if self._writer is not None:
                 self._writer.close()
         self.file.abandon()
-
-
-def _bad_record(encoder: ParquetEncoder, batch: list[Record]) -> Record:
-    """Return the first record that does not fit the schema, or the whole batch if each one alone does."""
-    for record in batch:
-        try:
-            encoder.table([record])
-        except ENCODING_ERRORS:
-            return record
-    return batch

@@ -108,10 +108,14 @@ class StagedSink(ABC):
         Raises:
             SinkError: the target cannot do that.
         """
-        raise SinkError(
+        raise self.not_taken_back(epoch, "this sink cannot do that")
+
+    def not_taken_back(self, epoch: int, why: str) -> SinkError:
+        """Return the error of ``take_back`` for a target that must stay as it is."""
+        return SinkError(
             f"sink {self.name!r}: the job goes back to epoch {epoch}, and its output up to epoch "
-            f"{self._committed} is published and cannot be taken back. Restore the newest checkpoint; or "
-            f"remove from the target what came after epoch {epoch}, and give the sink another name",
+            f"{self._committed} is published and cannot be taken back: {why}. Restore the newest checkpoint; "
+            f"or remove from the target what came after epoch {epoch}, and give the sink another name",
             sink=self.name,
             epoch=epoch,
         )

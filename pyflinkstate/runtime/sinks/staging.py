@@ -45,12 +45,10 @@ class Note:
 
     Attributes:
         epoch: the number of the epoch.
-        run: the run whose tasks have staged it.
-        staged: what they have reported, as JSON values.
+        staged: what its tasks have reported, as JSON values.
     """
 
     epoch: int
-    run: str
     staged: list[Reported]
 
 
@@ -170,16 +168,13 @@ class StagingArea:
         return {int(match[1]) for match in found if match is not None}
 
     def _note(self, run: str, epoch: int) -> Note:
-        return Note(epoch, run, self.read(f"{run}/epoch={epoch}.json"))
+        return Note(epoch, self.read(f"{run}/epoch={epoch}.json"))
 
     # --- deleting ------------------------------------------------------------------------------------
 
-    def drop(self, epoch: int) -> None:
-        """Delete what is staged for an epoch of this run."""
-        self._drop(self.run, epoch)
-
-    def _drop(self, run: str, epoch: int) -> None:
-        note, folder = (f"{self._root}/{run}/epoch={epoch}{end}" for end in (".json", ""))
+    def drop(self, epoch: int, run: str | None = None) -> None:
+        """Delete what is staged for an epoch of a run, by default of this one."""
+        note, folder = (f"{self._root}/{run or self.run}/epoch={epoch}{end}" for end in (".json", ""))
         with sink_errors(f"delete {note}"):  # the note first: it is never without its files
             if self._fs.get_file_info(note).type == fs.FileType.File:
                 self._fs.delete_file(note)
@@ -196,12 +191,12 @@ class StagingArea:
             if run == self.run or newest_run([run, self.run]) == run:
                 continue
             epochs = self._epochs(run)
-            for epoch in epochs if max(epochs, default=0) > committed else ():
-                if epoch <= committed:
-                    self._drop(run, epoch)
             if max(epochs, default=0) <= committed:
                 with sink_errors(f"delete {self._root}/{run}"):
                     self._fs.delete_dir(f"{self._root}/{run}")
+                continue
+            for epoch in filter(committed.__ge__, epochs):
+                self.drop(epoch, run)
 
     def begun_epochs(self) -> list[int]:
         """Return the epochs of this run of which something is staged, in order."""
