@@ -19,8 +19,9 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pyflinkstate import StagedSink, connectors
+from pyflinkstate import ParquetSink, StagedSink, connectors
 
 COLUMNS = ["key", "number", "total", "last", "same"]
 SCHEMA = pa.schema([(name, pa.string() if name == "last" else pa.int64()) for name in COLUMNS])
@@ -82,11 +83,22 @@ def _iceberg_rows(folder: Path) -> Iterable[Iterable[Any]]:
     return [[row[name] for name in COLUMNS] for row in rows]
 
 
+def _parquet_rows(folder: Path) -> Iterable[Iterable[Any]]:
+    if not (folder / "kept").exists():
+        return []
+    rows = pq.read_table(folder / "kept", schema=SCHEMA).select(COLUMNS).to_pylist()
+    return [row.values() for row in rows]
+
+
 TARGETS = {
     "sql": KilledTarget(_sql_sink, _sql_rows),
     "delta": KilledTarget(lambda folder: connectors.DeltaSink(folder / "kept", SCHEMA), _delta_rows),
     "iceberg": KilledTarget(
         lambda folder: connectors.IcebergSink(_catalog(folder), "shop.kept", SCHEMA), _iceberg_rows
+    ),
+    "parquet": KilledTarget(
+        lambda folder: ParquetSink(folder / "kept", SCHEMA, partition_by=["key"], join_files=True),
+        _parquet_rows,
     ),
 }
 
