@@ -470,11 +470,6 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
         return f"{self.name}/{self.job_id}"
 
     @property
-    def owned_folder(self) -> str:
-        """What no other sink of a job may have."""
-        return f"the transactional id {self.name!r} of {self._cluster.servers}"
-
-    @property
     def _markers(self) -> _Markers:
         return _Markers(self._cluster, self._marker_topic, self.transactional_id.encode())
 

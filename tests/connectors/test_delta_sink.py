@@ -639,8 +639,8 @@ def test_a_compaction_that_fails_is_logged(
     def away(place: DeltaPlace, version: int | None = None) -> DeltaTable:
         raise OSError("the storage is away")
 
-    def then_away(sink: DeltaSink, note: Any) -> None:
-        commit(sink, note)
+    def then_away(sink: DeltaSink, *args: Any) -> None:
+        commit(sink, *args)
         monkeypatch.setattr(DeltaPlace, "load", away)
 
     monkeypatch.setattr(DeltaSink, "_publish", then_away)

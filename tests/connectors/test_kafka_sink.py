@@ -304,5 +304,5 @@ def test_what_a_builder_refuses(make: Callable[[], Any], message: str) -> None:
 
 
 def test_two_sinks_of_a_job_need_two_prefixes() -> None:
-    with pytest.raises(ConfigurationError, match="transactional id 't'"):
+    with pytest.raises(ConfigurationError, match="another sink of the job has the name 't'"):
         check_sinks([("one", exact("a:1", "t")), ("two", exact("a:1", "t"))])

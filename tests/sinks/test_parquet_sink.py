@@ -385,7 +385,7 @@ def test_what_an_older_driver_publishes_while_a_newer_one_begins_is_deleted(
     def late(area: StagingArea, committed: int) -> None:
         while staged and area.uri.startswith(folder.uri):
             file = staged.pop()
-            old._bring((old._own(file.name), old._place_of(2, file)))
+            old._bring((old._own(file.name), old._place_of(file)))
             assert folder.amounts() == [1, 20]
         clear(area, committed)
 
@@ -446,7 +446,7 @@ def test_a_checkpoint_of_another_line_is_refused(folder: Folder) -> None:
     ("options", "message"),
     [
         ({"partition_by": ["nonesuch"]}, "must be some of the columns"),
-        ({"partition_by": ["day", "amount"]}, "must be some of the columns"),
+        ({"partition_by": ["day", "amount"]}, "must leave columns"),
         ({"partition_by": "day"}, "partition_by"),
         ({"file_bytes": 0}, "file_bytes must be"),
         ({"file_bytes": 5 << 30}, "file_bytes must be at most"),
@@ -483,9 +483,16 @@ def test_a_folder_belongs_to_one_sink_of_a_job(tmp_path: Path) -> None:
     place = str(tmp_path / "out")
     sinks = [ParquetSink(place, SCHEMA), ParquetSink(f"file://{place}/", SCHEMA, name="x"), FileSink(place)]
     for first, second in ((0, 1), (1, 2), (2, 0)):
-        with pytest.raises(ConfigurationError, match="another sink of the job writes to"):
+        with pytest.raises(ConfigurationError, match="another sink of the job has the folder"):
             check_sinks([("one", sinks[first]), ("other", sinks[second])])
     check_sinks([("one", sinks[0]), ("other", ParquetSink(tmp_path / "elsewhere", SCHEMA))])
+
+
+def test_a_name_belongs_to_one_sink_of_a_job(tmp_path: Path) -> None:
+    """Two of them would stage in one folder, and each would take the files of the other."""
+    one, other = (ParquetSink(tmp_path / folder, SCHEMA, name="orders") for folder in ("one", "other"))
+    with pytest.raises(ConfigurationError, match="another sink of the job has the name 'orders'"):
+        check_sinks([("one", one), ("other", other)])
 
 
 def test_a_marker_that_is_removed_is_noticed(folder: Folder, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class TestFileSink:
         monkeypatch.chdir(tmp_path)
         run = two_sinks(FileSink(str(tmp_path / "out")), FileSink(other.format(tmp_path)), storage)
         with pytest.raises(
-            ConfigurationError, match=rf"sink 'odd': another sink .* writes to {tmp_path}/out"
+            ConfigurationError, match=rf"sink 'odd': another sink .* has the folder {tmp_path}/out"
         ):
             run.run()
         assert list((tmp_path / "out").iterdir()) == []

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pyflinkstate import DeliveryGuarantee, StagedSink, connectors
+from pyflinkstate import DeliveryGuarantee, ParquetSink, StagedSink, connectors
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -139,6 +140,13 @@ def _iceberg_rows(place: Place) -> Iterable[Iterable[Any]]:
     return [[row[name] for name in COLUMNS] for row in rows]
 
 
+def _parquet_rows(place: Place) -> Iterable[Iterable[Any]]:
+    if not (place.folder / "kept").exists():
+        return []
+    rows = pq.read_table(place.folder / "kept", schema=SCHEMA).select(COLUMNS).to_pylist()
+    return [row.values() for row in rows]
+
+
 # --- Kafka ---------------------------------------------------------------------------------------------
 
 #: A call to a broker that is away fails after so long, and the job restarts.
@@ -204,6 +212,10 @@ TARGETS = {
         lambda place: connectors.IcebergSink(_catalog(place), "shop.kept", SCHEMA), _iceberg_rows
     ),
     "kafka": KilledTarget(_kafka_sink, _kafka_rows, _kafka),
+    "parquet": KilledTarget(
+        lambda place: ParquetSink(place.folder / "kept", SCHEMA, partition_by=["key"], join_files=True),
+        _parquet_rows,
+    ),
 }
 #: The targets that have a server.
 SERVED = tuple(name for name, target in TARGETS.items() if target.serve is not nullcontext)

@@ -391,9 +391,9 @@ class FileSink(TwoPhaseFileSink):
         return _RowFormatBuilder(base_path, encoder)
 
     @property
-    def owned_folder(self) -> str:
-        """The canonical name of the folder to which no other sink may write."""
-        return real_folder(self.directory, self._fs, self._root)
+    def owned(self) -> tuple[str, ...]:
+        """The folder, to which no other sink may write."""
+        return (f"the folder {real_folder(self.directory, self._fs, self._root)}",)
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""

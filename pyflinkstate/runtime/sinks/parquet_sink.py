@@ -37,14 +37,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pyflinkstate.api import Reported
+from pyflinkstate.api import K, Reported, V
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.sink_files import opened, real_folder, sink_errors
 from pyflinkstate.runtime.sinks.staged_files import (
@@ -144,9 +143,9 @@ class ParquetSink(StagedFilesSink):
         self._is_store = self._fs.type_name in OBJECT_STORES
 
     @property
-    def owned_folder(self) -> str:
-        """The canonical name of the folder, into which no other sink of the job may write."""
-        return real_folder(self.directory, self._fs, self._root)
+    def owned(self) -> tuple[str, ...]:
+        """The name, and the folder, into which no other sink of the job may write."""
+        return (*super().owned, f"the folder {real_folder(self.directory, self._fs, self._root)}")
 
     # --- tasks ---------------------------------------------------------------------------------------
 
@@ -253,7 +252,7 @@ class ParquetSink(StagedFilesSink):
     def add_files(self, epoch: int, files: list[StagedFile]) -> None:
         """See :class:`StagedFilesSink`."""
         self._staged.check()
-        places = {self._own(file.name): self._place_of(epoch, file) for file in files}
+        places = {self._own(file.name): self._place_of(file) for file in files}
         with sink_errors(f"publish epoch {epoch} in {self.directory}"):
             for folder in {posixpath.dirname(place) for place in places.values() if not self._is_store}:
                 make_folder(self._fs, folder)
@@ -261,11 +260,12 @@ class ParquetSink(StagedFilesSink):
         self._flush(places.values())
         self._mark(epoch)
 
-    def _place_of(self, epoch: int, file: StagedFile) -> str:
-        """Return where readers see a file; the run that wrote it is in the path of the staged file."""
-        run, _, path = file.name.split("/", 2)
+    def _place_of(self, file: StagedFile) -> str:
+        """Return where readers see a file; its run and epoch are in the path of the staged file."""
+        run, epoch, path = file.name.split("/", 2)
         folder, name = posixpath.split(path.removesuffix(_STAGED))
-        return posixpath.join(self._root, folder, f"{self._prefix}{epoch}-{run}-{name.removeprefix('part-')}")
+        own = f"{self._prefix}{epoch.removeprefix('epoch=')}-{run}-{name.removeprefix('part-')}"
+        return posixpath.join(self._root, folder, own)
 
     @property
     def _prefix(self) -> str:
@@ -332,7 +332,7 @@ class ParquetSink(StagedFilesSink):
         self._flush(later)
 
 
-def _in_threads(call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+def _in_threads(call: Callable[[K], V], items: Iterable[K]) -> list[V]:
     """Return the results of a function for each item; several threads call it."""
     with ThreadPoolExecutor(MOST_THREADS) as threads:
         return list(threads.map(call, items))

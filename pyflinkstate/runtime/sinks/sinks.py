@@ -140,22 +140,22 @@ class SeveralStreams:
 
 
 @runtime_checkable
-class FolderSink(Protocol):
-    """A sink that needs a folder for itself."""
+class OwningSink(Protocol):
+    """A sink that needs something for itself."""
 
     @property
-    def owned_folder(self) -> str:
-        """The canonical name of the folder, which does not depend on how its path was written."""
+    def owned(self) -> tuple[str, ...]:
+        """What no other sink of a job may have: canonical names of folders, and other names."""
 
 
 def check_sinks(sinks: Iterable[tuple[str, Sink]]) -> None:
     """Check that no two sinks of a job, given with their names, would overwrite each other's output.
 
     Raises:
-        ConfigurationError: one object is the sink of two streams, or two sinks have one folder.
+        ConfigurationError: one object is the sink of two streams, or two sinks have one folder or name.
     """
     objects: set[int] = set()
-    folders: set[str] = set()
+    owned: set[str] = set()
     for name, sink in sinks:
         if id(sink) in objects and not isinstance(sink, SeveralStreams):
             raise ConfigurationError(
@@ -164,15 +164,14 @@ def check_sinks(sinks: Iterable[tuple[str, Sink]]) -> None:
                 sink=name,
             )
         objects.add(id(sink))
-        folder = sink.owned_folder if isinstance(sink, FolderSink) else None
-        if folder in folders:
-            raise ConfigurationError(
-                f"sink {name!r}: another sink of the job writes to {folder} too: give each its own "
-                f"directory, or combine the streams with union()",
-                sink=name,
-                directory=folder,
-            )
-        folders |= set() if folder is None else {folder}
+        for one in sink.owned if isinstance(sink, OwningSink) else ():
+            if one in owned:
+                raise ConfigurationError(
+                    f"sink {name!r}: another sink of the job has {one} too: give each its own, or combine "
+                    f"the streams with union()",
+                    sink=name,
+                )
+            owned.add(one)
 
 
 # --- results in the driver -----------------------------------------------------------------------

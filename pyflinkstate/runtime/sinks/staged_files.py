@@ -226,6 +226,7 @@ class StagedFilesSink(StagedSink):
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
+        area = self.area
         if self.key is None:
             return TableFileWriter(
                 self.open_folder(),
@@ -237,7 +238,7 @@ class StagedFilesSink(StagedSink):
                 self.most_partition_bytes,
             )
         return TableFileWriter(
-            partial(opened, self.area.uri, None),
+            partial(opened, area.uri, None),
             self.schema.append(pa.field(IS_DELETE, pa.bool_())),
             (),
             True,

@@ -29,7 +29,7 @@ from pyflinkstate.api import Record, Reported
 from pyflinkstate.errors import ConfigurationError, JobSupersededError, SinkError
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
-from pyflinkstate.runtime.sinks.staging import Note, StagingArea
+from pyflinkstate.runtime.sinks.staging import StagingArea
 from pyflinkstate.runtime.storage import AnyPath, RunHistory, absolute, child_uri, newest_run
 from pyflinkstate.runtime.wire import decode_values, frames_of
 
@@ -132,6 +132,11 @@ class StagedSink(ABC):
 
     # --- Sink ------------------------------------------------------------------------------------------
 
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """The name, by which markers and staged files are found."""
+        return (f"the name {self.name!r}",)
+
     def stage_below(self, directory: str) -> None:
         """Stage in a folder below ``directory`` unless the sink was given one."""
         self._below = directory
@@ -158,6 +163,7 @@ class StagedSink(ABC):
         self._committed = found
         if found > restored:
             self.take_back(restored)
+        staged: list[Reported] = []
         for epoch in range(found + 1, restored + 1):
             note = area.note_of(epoch, history)
             if note is None:
@@ -168,8 +174,9 @@ class StagedSink(ABC):
                     sink=self.name,
                     epoch=epoch,
                 )
-            if note.staged or epoch == restored:
-                self.publish(epoch, note.staged)
+            staged += note.staged
+        if found < restored:
+            self.publish(restored, staged)
         self._committed = restored
         area.mark()
         self._discard(after=0)
@@ -210,33 +217,33 @@ class StagedSink(ABC):
         self.area.write_note(epoch, results)
 
     def commit(self, epoch: int) -> None:
-        """Publish all epochs up to one, each in one step; those without output go with the next one."""
+        """Publish all epochs up to one in one step, unless none of them has output.
+
+        A job goes back only to checkpoints, each of which has been committed. So nothing needs the epochs
+        between two of them one by one.
+        """
         self.area.check()
         notes = [note for note in self.area.notes() if note.epoch <= epoch]
-        waiting: list[Note] = []
-        for note in notes:
-            waiting.append(note)
-            if note.staged or len(waiting) >= MOST_EMPTY_EPOCHS:
-                self._publish(note)
-                for done in waiting:
-                    self.area.drop(done.epoch)
-                waiting = []
-        if len(waiting) < len(notes):
+        staged = [reported for note in notes for reported in note.staged]
+        if staged or len(notes) >= MOST_EMPTY_EPOCHS:
+            self._publish(notes[-1].epoch, staged)
+            for note in notes:
+                self.area.drop(note.epoch)
             self.area.clear(self._committed)
 
-    def _publish(self, note: Note) -> None:
+    def _publish(self, epoch: int, staged: list[Reported]) -> None:
         found = self.committed_epoch()
-        if found is None or not self._committed <= found <= note.epoch:
+        if found not in (self._committed, epoch):
             raise SinkError(
                 f"sink {self.name!r}: its marker in the target was at epoch {self._committed}, and is "
                 f"{'gone' if found is None else f'at {found}'}: another program has changed it. Start the "
                 f"job again when nothing else changes it",
                 sink=self.name,
-                epoch=note.epoch,
+                epoch=epoch,
             )
-        if found < note.epoch:
-            self.publish(note.epoch, note.staged)
-        self._committed = note.epoch
+        if found != epoch:
+            self.publish(epoch, staged)
+        self._committed = epoch
 
     def rewind(self, epoch: int) -> None:
         """Discard what was staged after an epoch, and take back what was published."""
