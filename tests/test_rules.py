@@ -97,7 +97,6 @@ LARGE_CLASSES = {
     "backends/heap/map_state.py: HeapMapState": "PyFlink's map state is one object",
     "backends/heap/timer_queue.py: TimerQueue": "one structure; a call costs a record",
     "backends/types/codec.py: Codec": "a row of the table of types",
-    "connectors/delta_sink.py: DeltaSink": "each step between a sink and its table",
     "runtime/engine/epoch_graph.py: EpochGraph": "what an engine has to implement, and the graph",
     "runtime/operators/subtask.py: KeyedSubtask": "a call costs a record",
     "runtime/plan/job_plan.py: JobPlan": "answers all questions to a plan",
@@ -122,6 +121,7 @@ SHARED_PARAMETERS = {
     "connectors/iceberg_sink.py": "a table is a table: its sinks take the same arguments",
     "datastream/async_data_stream.py": "each signature of AsyncDataStream is PyFlink's",
     "runtime/operators/windows/windowing.py": "window_operator() checks what WindowOperator takes",
+    "runtime/sinks/staged_files.py": "a table is a table: its sinks take the same arguments",
 }
 #: What waits if it is called without a timeout: see ``wait_for`` in ``runtime/wire/time.py``.
 WAITS = {"get", "result", "join", "wait", "wait_for", "acquire"}
