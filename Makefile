@@ -120,6 +120,7 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target delta
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target iceberg
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target kafka
+	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target parquet
 	$(BIN)/python tests/soak/soak_two_hosts.py
 	$(BIN)/python tests/soak/soak_submit.py
 	$(BIN)/python tests/soak/soak_users.py
