@@ -75,8 +75,8 @@ class DeltaSink(StagedFilesSink):
 
     Args:
         table_uri: a local path that driver and executors reach, or ``s3://BUCKET/PATH``.
-        schema: the columns of the table. Records are dicts with these fields, or tuples or lists in their
-            order.
+        schema: the columns of the table. Records are dicts or ``Row``s with these fields, or tuples or lists
+            in their order.
         partition_by: the columns by whose values the table is partitioned. An empty string is read as null.
         key: the columns by which records replace each other; they must not be null. Default: none, records
             are appended.

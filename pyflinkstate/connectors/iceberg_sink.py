@@ -74,9 +74,11 @@ class IcebergSink(StagedFilesSink):
     Args:
         catalog: the properties that ``pyiceberg.catalog.load_catalog`` takes, and its name as ``name``.
         table: the table, as ``"namespace.table"``.
-        schema: the columns. Records are dicts with these fields, or tuples or lists in their order. A table
-            that exists must have them, with the same types; it may have further columns, which are null.
-        partition_by: the columns by whose values the table is partitioned, not floating-point or nested ones.
+        schema: the columns. Records are dicts or ``Row``s with these fields, or tuples or lists in their
+            order. A table that exists must have them, with the same types; it may have further columns, which
+            are null.
+        partition_by: the columns by whose values the table is partitioned, not floating-point, binary or
+            nested ones.
             A table that exists must have the same partitions.
         key: upsert by these columns: the last record of a key in an epoch replaces the row of that key, and a
             ``Row`` of kind ``DELETE`` deletes it; one of kind ``UPDATE_BEFORE`` is ignored. The driver holds

@@ -54,7 +54,7 @@ _markers = sa.Table(
 class SqlSink(TransactionalSink):
     """Appends rows to a table, or replaces rows by key. An epoch is one transaction.
 
-    The table must exist. Records are dicts with the fields of ``columns``, or tuples, lists or ``Row``s in
+    The table must exist. Records are dicts or ``Row``s with the fields of ``columns``, or tuples or lists in
     their order. With ``key``, the last row of a key counts; a ``Row`` of kind ``DELETE`` deletes the row with
     its key, and one of kind ``UPDATE_BEFORE`` is left out. Without, a row that is not an insert or an
     ``UPDATE_AFTER`` is an error.
@@ -66,8 +66,8 @@ class SqlSink(TransactionalSink):
             ``"sqlite:////data/totals.sqlite"``. Only the driver connects to it.
         table: the name of the table, with a schema if it needs one: ``"sales.totals"``.
         columns: the names of the columns to write.
-        key: the columns by which rows are replaced; the database needs a primary key or a unique index on
-            them. Default: rows are appended.
+        key: the columns by which rows are replaced; they must not be None, and the database needs a primary
+            key or a unique index on them. Default: rows are appended.
         name: see :class:`StagedSink`. Default: ``sql.`` and the name of the table.
         staging: see :class:`StagedSink`.
 

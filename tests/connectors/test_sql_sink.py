@@ -84,6 +84,15 @@ def test_a_row_with_names_is_taken_by_them(database: Database, tmp_path: Path) -
     assert rows(database) == Counter([("ann0", 1), ("ann1", 1)])
 
 
+def test_rows_that_are_only_a_key(database: Database, tmp_path: Path) -> None:
+    database.run("CREATE TABLE names (name TEXT PRIMARY KEY)")
+    made = SqlSink(database.url, "names", ["name"], key=["name"], staging=tmp_path / "staging")
+    made.open(JOB, None)
+    committed(made, 1, ("ann",), ("bob",))
+    committed(made, 2, ("ann",), Row.of_kind(RowKind.DELETE, "bob"))
+    assert database.run("SELECT name FROM names") == [("ann",)]
+
+
 def test_a_key_must_not_be_null(tmp_path: Path) -> None:
     """A database takes two of them for different keys, so the row would be there twice."""
     path = tmp_path / "data.sqlite"
@@ -114,6 +123,7 @@ BAD_RECORDS = {
     "fields": ({"name": "ann"}, "its fields are"),
     "number": (("ann", 1, 2), "it has 3 fields"),
     "type": ("ann", "records must be dicts, tuples, lists or Rows"),
+    "more fields": (Row(name="ann", number=1, more=2), "it has 3 fields"),
     "kind": (Row.of_kind(RowKind.DELETE, "ann", 1), "needs a sink with a key"),
 }
 

@@ -18,6 +18,7 @@ import pytest
 from support_runtime import tree
 from support_sinks import JOB, write
 
+from pyflinkstate import Row, RowKind
 from pyflinkstate.errors import BadRecordError, SinkError
 from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, FileSink
 
@@ -156,8 +157,19 @@ class TestBadRecords:
 class TestColumns:
     """Tables: dicts by name, tuples and lists by place."""
 
-    @pytest.mark.parametrize("row", [(1, "a"), [1, "a"], {"id": 1, "name": "a"}, {"name": "a", "id": 1}])
-    def test_records_may_be_tuples_lists_or_dicts(self, tmp_path: Path, format: str, row: Any) -> None:
+    @pytest.mark.parametrize(
+        "row",
+        [
+            (1, "a"),
+            [1, "a"],
+            {"id": 1, "name": "a"},
+            {"name": "a", "id": 1},
+            Row(1, "a"),
+            Row(name="a", id=1),
+        ],
+        ids=repr,
+    )
+    def test_records_may_be_tuples_lists_dicts_or_rows(self, tmp_path: Path, format: str, row: Any) -> None:
         run(made(tmp_path, format, ["id", "name"]), 1, [row])
         assert visible(tmp_path) == {"epoch=1": [{"id": 1, "name": "a"}]}
 
@@ -190,6 +202,9 @@ class TestColumns:
             {"id": -77, "nom": "a"},
             (-77,),
             (-77, "a", 3),
+            Row(id=-77),
+            Row(id=-77, name="a", extra=1),
+            Row.of_kind(RowKind.DELETE, -77, "a"),
             "-77",
             -77,
             None,

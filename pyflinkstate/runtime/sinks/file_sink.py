@@ -234,12 +234,18 @@ def fields_of(record: Record, columns: Columns) -> list[Record]:
     if isinstance(record, Row):
         if record.get_row_kind() in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
             raise ValueError(f"a row of kind {record.get_row_kind()} needs a sink with a key")
-        record = list(record) if columns is None else record.get_fields_by_names(columns)
+        record = fields_of_row(record, columns)
     elif not isinstance(record, (tuple, list)):
         raise TypeError("records must be dicts, tuples, lists or Rows")
     if columns is not None and len(record) != len(columns):
         raise ValueError(f"it has {len(record)} fields, and there are {len(columns)} columns")
     return list(record)
+
+
+def fields_of_row(row: Row, columns: Columns) -> list[Record]:
+    """Return the fields of a ``Row``, by name if it has names, or all of them if it has too few or too many."""
+    is_table = columns is not None and len(row) == len(columns)
+    return row.get_fields_by_names(columns) if is_table else list(row)
 
 
 _ENCODERS: dict[str, tuple[str, Callable[[ArrowObject, Columns], _Encoder]]] = {

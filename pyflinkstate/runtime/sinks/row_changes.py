@@ -9,7 +9,7 @@ import attrs
 
 from pyflinkstate.api import Record, Row, RowKind, safe_repr
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.sinks.file_sink import fields_of
+from pyflinkstate.runtime.sinks.file_sink import fields_of, fields_of_row
 
 
 @attrs.frozen
@@ -42,7 +42,7 @@ class RowConverter:
                 elif not isinstance(record, Row):
                     yield self._change(record, RowKind.INSERT)
                 elif (kind := record.get_row_kind()) is not RowKind.UPDATE_BEFORE:
-                    yield self._change(record.get_fields_by_names(self.columns), kind)
+                    yield self._change(fields_of_row(record, self.columns), kind)
             except (TypeError, ValueError) as error:
                 raise BadRecordError(
                     f"sink {self.sink!r}: {error}; record {safe_repr(record)}", record=safe_repr(record)

@@ -3,6 +3,9 @@
 A table format such as Delta Lake or Iceberg shows only the files that a commit names. So a file may lie in
 the table's folder as soon as a task has written it: that is its staging. Files of tasks that ran twice, and
 of epochs that failed, are never named, and the format's own cleaning deletes them (``vacuum``).
+
+With a key, tasks write *changes* in place of rows, into files of the staging area, and the driver reads the
+last change of each key.
 """
 
 from __future__ import annotations
