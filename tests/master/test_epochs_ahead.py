@@ -172,8 +172,7 @@ def test_a_record_that_fails_ahead_fails_the_job_in_its_own_epoch(
             made.run.heard.await_checkpoint()
 
     made.runner.before = after_the_checkpoint
-    with pytest.raises(UserFunctionError, match="seven"):
-        made.run.run()
+    made.run.fails(UserFunctionError, match="seven")
     assert made.ahead() == [(0, 2), (0, 3), (0, 4)]
     assert made.results == SUMS[:6]
 
@@ -184,8 +183,7 @@ def test_what_was_only_planned_ahead_is_not_written_down(storage: CheckpointFold
     made = program(storage, checkpoints=RARELY)
     made.run.sink = Table(rows)
     made.runner.after = once(BadRecordError("bad"), 2)
-    with pytest.raises(BadRecordError):
-        made.run.run()
+    made.run.fails(BadRecordError)
     assert made.ahead() == [(0, 2), (0, 3)]
     JobRun(summed(numbers(10, 7)), Table(rows), storage, latest(storage), checkpoints=RARELY).run()
     assert rows == {1: SUMS[:3], 2: SUMS[3:6], 3: SUMS[6:]}
@@ -196,8 +194,7 @@ def test_what_has_run_is_planned_ahead_as_it_was(storage: CheckpointFolders) -> 
     made = program(storage, checkpoints=RARELY)
     made.run.sink = Table(rows)
     made.runner.after = once(BadRecordError("bad"), 4)
-    with pytest.raises(BadRecordError):
-        made.run.run()
+    made.run.fails(BadRecordError)
     again = program(storage, numbers(10, 7), restore=latest(storage), checkpoints=RARELY)
     again.run.sink = Table(rows)
     again.run.run()
@@ -219,9 +216,8 @@ class Restless(CollectionSource):
 def test_a_source_that_cannot_plan_ahead_is_asked_in_its_turn(storage: CheckpointFolders) -> None:
     source = Restless(list(range(10)), 3)
     made = program(storage, SourceNode(source, "numbers"), last=0)
-    job = made.run.job()
-    object.__setattr__(source, "is_busy", lambda: job._machine.flight.running is not None)
-    assert list(job.run()) == [1, 2, 3, 4]
+    object.__setattr__(source, "is_busy", lambda: made.run.job()._machine.flight.running is not None)
+    assert list(made.run.job().run()) == [1, 2, 3, 4]
     assert made.ahead() == []
     assert made.results == SUMS
 

@@ -480,8 +480,7 @@ def test_a_watermark_follows_its_source_to_another_place(
 
     first = run("ab")
     first.runner.after = stop
-    with pytest.raises(SparkJobError):
-        first.run()
+    first.fails(SparkJobError)
     restored = latest(storage)
     assert restored.metadata.watermarks == {
         "watermarks-1 of a": 499,
@@ -598,12 +597,11 @@ class TestStopWithSavepoint:
             restart=FixedDelayRestart(1, 0),
         )
         requests: list[SavepointRequest] = []
-        job = run.job()
 
         def ask(request: Any) -> None:
             if request.link.epoch == 2 and not requests:
                 requests.append(SavepointRequest(str(tmp_path / "savepoints"), True, drains=True))
-                job.request_savepoint(requests[0])
+                run.job().request_savepoint(requests[0])
 
         def spoil(request: Any) -> None:
             if request.is_final and not run.heard.restarts and requests:
@@ -611,7 +609,7 @@ class TestStopWithSavepoint:
                 (folder / "_metadata").mkdir()
 
         run.runner.before, run.runner.after = ask, spoil
-        list(job.run())
+        run.run()
         assert isinstance(requests[0].done.exception(timeout=0), CheckpointError)
         assert [type(error) for _, error in run.heard.restarts] == [RuntimeFailure]
         assert Counter(out) == Counter(PROGRAMS["union"][1])

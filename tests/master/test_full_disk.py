@@ -173,7 +173,7 @@ def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path) -> None:
     noted: list[bool] = []
 
     def before(request: EpochRequest) -> None:
-        noted.append(request.link.epoch in storage.read_planned(job.job_id))
+        noted.append(request.link.epoch in storage.read_planned(run.job_id))
         if request.link.epoch == 4 and not run.heard.restarts:
             fill(small)
 
@@ -186,9 +186,7 @@ def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path) -> None:
             make_room(small)
 
     object.__setattr__(run.heard, "on_restart", make_room_and_go_on)
-    job = run.job()
-    for _ in job.run():
-        pass
+    run.run()
     assert all(noted)
     assert len(run.heard.restarts) >= 2
     assert all(isinstance(error, CheckpointStorageError) for _, error in run.heard.restarts)

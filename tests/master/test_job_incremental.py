@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Basket, Poisoned
-from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
-from support_runtime import PICKLED, decline, wait_for_exit
+from support_job import JobRun, PacedSource, latest, once, restore_point
+from support_runtime import PICKLED
 from support_slots import SLOTS, ActingRunner, ServedSlot
 
 from pyflinkstate import ExternalizedCheckpointRetention, FileSystemCheckpointStorage
@@ -25,7 +24,6 @@ from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.master.checkpoint_files import shared_files
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointFolders
@@ -152,9 +150,7 @@ def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: Checkp
     shop = Shop(storage)
     stopped = shop.run(parallelism=2, checkpoints=incremental(num_retained=2))
     stopped.runner.after = once(BadRecordError("bad input"), 6)
-    job = stopped.job()
-    with pytest.raises(BadRecordError):
-        list(job.run())
+    stopped.fails(BadRecordError)
 
     first, *others = stopped.heard.checkpoints
     assert not first.is_incremental
@@ -165,14 +161,14 @@ def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: Checkp
         assert seen.chains == [list(range(1, number + 1))] * 2
         assert seen.lies == seen.needed
         assert len(seen.lies) == 2 * number
-    assert lies_in_shared(storage, job.job_id) == shop.observed[-1].needed, "the last one was given up"
+    assert lies_in_shared(storage, stopped.job_id) == shop.observed[-1].needed, "the last one was given up"
 
     restored = shop.run(parallelism=3, checkpoints=incremental(), restore=latest(storage))
-    assert restored.run().job_id == job.job_id
+    assert restored.run().job_id == stopped.job_id
     assert Counter(shop.out) == expected_of(RECORDS)
     assert shop.observed[-1].chains == [[6, 7]] * 3, "new slots begin with all of their state"
-    assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
-    assert storage.completed(job.job_id) == [8]
+    assert lies_in_shared(storage, stopped.job_id) == needed(storage, stopped.job_id)
+    assert storage.completed(stopped.job_id) == [8]
 
 
 def test_the_full_size_is_what_a_restore_reads(storage: CheckpointFolders) -> None:
@@ -191,31 +187,6 @@ def test_a_checkpoint_takes_at_least_as_long_as_each_of_its_parts(storage: Check
     stats = run.run().result().checkpoints
     assert [one for one in stats if one.duration_ms < max(one.sync_ms, one.async_ms)] == []
     assert min(one.async_ms for one in stats) > 0
-
-
-def test_state_that_was_written_anew_takes_the_place_of_its_chain(storage: CheckpointFolders) -> None:
-    shop = Shop(storage)
-    mailbox = Mailbox(StateMaterialized)
-    run = shop.run(parallelism=2, checkpoints=incremental(materialization_interval=2), mailbox=mailbox)
-
-    def before(request: EpochRequest) -> None:
-        shop.look(run, request)
-        if request.link.epoch in (4, 6, 8):  # the increments of checkpoints 3, 5 and 7 were followed by all
-            for _ in range(2):
-                mailbox.await_event()
-        if request.link.epoch == 7:
-            raise SparkJobError("an executor was lost")
-
-    run.runner.before = before
-    job = run.job()
-    with pytest.raises(SparkJobError):
-        list(job.run())
-    assert [seen.chains for seen in shop.observed[:2]] == [[[1]] * 2, [[1, 2]] * 2]
-    assert [seen.chains for seen in shop.observed[3::2]] == [[[3, 4]] * 2, [[5, 6]] * 2]
-    assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
-    again = shop.run(restore=latest(storage), checkpoints=incremental())
-    again.run()
-    assert Counter(shop.out) == expected_of(RECORDS)
 
 
 # --- checkpoints that come to nothing ------------------------------------------------------------------
@@ -258,8 +229,7 @@ def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
             raise SparkJobError("an executor was lost")
 
     run.runner.before = before
-    with pytest.raises(SparkJobError):
-        run.run()
+    run.fails(SparkJobError)
     assert [stats.checkpoint_id for stats in run.heard.failed] == [2, 4]
     ((lies, expected),) = seen
     assert lies == expected
@@ -267,35 +237,6 @@ def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
     again, rest = poisoned(storage, parallelism=1, restore=latest(storage), checkpoints=incremental())
     again.run()
     assert sorted(out + rest) == sorted(COUNTED)
-
-
-def test_what_a_killed_slot_left_is_gone_when_the_next_attempt_begins(
-    storage: CheckpointFolders, tmp_path: Path
-) -> None:
-    os.mkfifo(gate := tmp_path / "gate")
-    run, out = poisoned(storage, str(gate), restart=FixedDelayRestart(1, 0), checkpoints=incremental())
-    run.end.parent.source.may = lambda: run.settled() or len(run.runner.requests) >= 2
-    job = run.job()
-    slots: list[int] = []
-    left: list[set[str]] = []
-
-    def before(request: EpochRequest) -> None:
-        begun = (request.link.driver.attempt, request.link.epoch)
-        if begun == (0, 2):
-            slots.extend(map(os.pidfd_open, job.slot_pids().values()))
-        elif begun == (0, 3):
-            with gate.open("w"):
-                wait_for_exit(slots[0])
-        if begun in ((0, 3), (1, 2)):
-            left.append(lies_in_shared(storage, job.job_id) - needed(storage, job.job_id))
-
-    run.runner.before = before
-    list(job.run())
-    os.close(slots[0])
-    assert [len(files) for files in left] == [1, 0], "half an increment"
-    assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
-    assert sorted(out) == sorted(COUNTED)
-    assert job.result().restarts == 1
 
 
 # --- acted slots: messages in every order --------------------------------------------------------------
@@ -364,8 +305,7 @@ def fails_in_the_third(writer: Writer, request: EpochRequest, slots: list[Served
 
 def ended_by_bad_input(storage: CheckpointFolders, act: Act, **settings: Any) -> RestorePoint:
     """Run a job that fails for good, and return its last checkpoint."""
-    with pytest.raises(BadRecordError):
-        acted(storage, act, checkpoints=incremental(**settings)).run()
+    acted(storage, act, checkpoints=incremental(**settings)).fails(BadRecordError)
     return latest(storage)
 
 
@@ -396,66 +336,9 @@ class TestMaterialization:
         run.run()
         assert looked == [[2, 3]]
 
-    def test_of_several_that_no_checkpoint_has_used_only_the_newest_stays(
-        self, storage: CheckpointFolders
-    ) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch in (2, 3):
-                writer.materialize(request, slots)
-                slots[0].connection.send(decline(request.barrier.checkpoint_id, slots[0].slot_id))
-                return
-            if request.link.epoch == 5:
-                looked.append(chain_of(storage, request, 4))
-            writer.acknowledge(request, slots)
-
-        looked: list[list[int]] = []
-        acted(storage, act, count=15, checkpoints=incremental(tolerable_failures=2)).run()
-        assert looked == [[3, 4]]
-
-    def test_one_of_an_aborted_checkpoint_is_as_good_as_any(self, storage: CheckpointFolders) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 2:
-                writer.acknowledge(request, slots[:1])
-                assert [mailbox.await_event().checkpoint_id for _ in range(3)] == [1, 1, 2]
-                slots[1].connection.send(decline(2, slots[1].slot_id))
-                return
-            if request.link.epoch == 3:
-                writer.materialize(run.runner.requests[1], slots)
-                writer.acknowledge(run.runner.requests[1], slots[1:])
-            if request.link.epoch == 4:
-                looked.append(chain_of(storage, request, 3))
-            writer.acknowledge(request, slots)
-
-        looked: list[list[int]] = []
-        mailbox = Mailbox(CheckpointAck)
-        run = acted(storage, act, checkpoints=incremental(tolerable_failures=1), mailbox=mailbox)
-        run.run()
-        assert looked == [[2, 3]]
-
 
 class TestSeveralAtOnce:
     """Two checkpoints are on their way, both put on top of the first."""
-
-    @pytest.mark.parametrize("overtakes", [False, True])
-    def test_the_one_that_completes_second_fits_what_the_first_has_left(
-        self, storage: CheckpointFolders, overtakes: bool
-    ) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 2:
-                return  # it takes its time
-            if request.link.epoch == 3 and not overtakes:
-                writer.acknowledge(run.runner.requests[1], slots)
-                assert [run.heard.await_checkpoint().checkpoint_id for _ in range(2)] == [1, 2]
-            writer.acknowledge(request, slots)
-
-        run = acted(storage, act, checkpoints=incremental(max_concurrent=2))
-        run.end.parent.source.may = lambda: run.settled() or len(run.runner.requests) == 2
-        job = run.job()
-        list(job.run())
-        assert [request.barrier.base_id for request in run.runner.requests] == [None, 1, 1, 3]
-        assert chains(storage, job.job_id, 4) == [[1, 3, 4] if overtakes else [1, 2, 3, 4]] * 2
-        assert [stats.checkpoint_id for stats in run.heard.failed] == ([2] if overtakes else [])
-        assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
 
     def test_an_increment_on_top_of_what_is_not_there_is_a_checkpoint_that_failed(
         self, storage: CheckpointFolders
@@ -467,8 +350,7 @@ class TestSeveralAtOnce:
             writer.acknowledge(request, slots)
 
         run = acted(storage, act, checkpoints=incremental(tolerable_failures=1))
-        job = run.job()
-        list(job.run())
+        job = run.run()
         (failed,) = run.heard.failed
         assert "changed since checkpoint 77, which no longer exists" in failed.failure
         assert chains(storage, job.job_id, 4) == [[1, 3, 4]] * 2
@@ -498,8 +380,7 @@ class TestAfterTheEnd:
 
         settings = incremental(num_retained=4, incremental=is_incremental)
         restored = acted(storage, act, checkpoints=settings, restore=restore_point(storage, job_id, 2))
-        with pytest.raises(BadRecordError):
-            restored.run()
+        restored.fails(BadRecordError)
         assert storage.completed(job_id) == [1, 2]
         aside = [storage.load(uri) for uri in storage.superseded(job_id)]
         assert sorted(metadata.checkpoint_id for metadata in aside) == [3, 4]
@@ -567,8 +448,7 @@ class TestCheckpointsThatCannotBeRead:
             writer.acknowledge(request, slots)
 
         first = acted(storage, act, checkpoints=incremental(num_retained=3))
-        with pytest.raises(BadRecordError):
-            first.run()
+        first.fails(BadRecordError)
         newest = latest(storage)
         job_id = newest.metadata.job_id
         assert [chains(storage, job_id, number)[0] for number in (1, 2, 3)] == [[1], [1, 2], [2, 3]]

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import queue
 import socket
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext, suppress
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import pytest
 from injections import OF_THE_JOB, Injection, lines_of
 from slot_functions import Count, Echo
-from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, latest, numbers, once
+from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, numbers, once
 from support_runtime import PATIENCE_S, PICKLED, next_event, raising, receive
 from support_slots import SLOT, Driver, in_thread, outcome
 from tiers import cases
 
-from pyflinkstate import EpochStats, FileSink, JobClient, JobListener, JobStatus
-from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate import EpochStats, JobClient, JobListener, JobStatus
 from pyflinkstate.errors import (
-    BadRecordError,
-    CheckpointFailuresExceededError,
-    CheckpointStorageError,
     DriverUnreachableError,
     JobCancelledError,
-    JobSupersededError,
     PyFlinkStateError,
     SlotLostError,
     SparkJobError,
@@ -46,7 +38,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.slots import SlotLost
 from pyflinkstate.runtime.slots.process import Lines, OutputForwarder
-from pyflinkstate.runtime.storage import CheckpointFolders, run_id_after
+from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.wire import AcquireSlot, Address, RegisterSlot, SlotUnavailable, StartSlot
 
 pytestmark = pytest.mark.timeout(60)
@@ -81,8 +73,7 @@ def run_of(runner: LocalRunner, storage: CheckpointFolders, out: list[Any], rest
 
 
 def test_an_epoch_whose_thread_ends_without_a_word_is_an_error(storage: CheckpointFolders) -> None:
-    with pytest.raises(SparkJobError, match="ended without a result"):
-        run_of(SilentRunner(1), storage, [], restarts=0).run()
+    run_of(SilentRunner(1), storage, [], restarts=0).fails(SparkJobError, match="ended without a result")
 
 
 @pytest.mark.parametrize("silent", [1, 2, 4])
@@ -109,10 +100,9 @@ def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointFolde
     """The job is cancelled, and waits for the end of the epoch, of which nothing will be heard."""
     runner = SilentRunner(2)
     run = run_of(runner, storage, [], restarts=0)
-    job = run.job()
     runner.lost = lambda: lost_after_cancel(runner)  # type: ignore[method-assign]
-    client = JobClient(job, None)
-    job.cancel()
+    client = JobClient(run.job(), None)
+    run.job().cancel()
     assert client.get_job_execution_result().exception(PATIENCE_S) is not None
 
 
@@ -151,8 +141,7 @@ def test_a_control_server_that_has_ended_is_an_error(
     monkeypatch.setattr("pyflinkstate.runtime.slots.control.ControlServer.is_alive", lambda _: False)
     run = run_of(runner, storage, [], restarts=5)
     runner.cancel = hold.set  # type: ignore[method-assign]
-    with pytest.raises(DriverUnreachableError, match="'orders': its control server has ended"):
-        run.run()
+    run.fails(DriverUnreachableError, match="'orders': its control server has ended")
 
 
 def test_what_every_attempt_needs_is_gone_and_the_engine_is_cancelled_until_it_has_ended(
@@ -170,8 +159,7 @@ def test_what_every_attempt_needs_is_gone_and_the_engine_is_cancelled_until_it_h
 
     runner.cancel = cancel  # type: ignore[method-assign]
     runner.before = lambda _: assert_(hold.wait(PATIENCE_S))
-    with pytest.raises(DriverUnreachableError):
-        run_of(runner, storage, [], restarts=0).run()
+    run_of(runner, storage, [], restarts=0).fails(DriverUnreachableError)
     assert hold.is_set()
 
 
@@ -190,8 +178,7 @@ def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do
 
     run = run_of(LocalRunner(), storage, [], restarts=5)
     run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
-    with pytest.raises(SparkUnavailableError):
-        run.run()
+    run.fails(SparkUnavailableError)
     assert run.heard.restarts == []
 
 
@@ -218,9 +205,8 @@ def test_an_attempt_that_fails_with_its_engine_is_not_begun_again(storage: Check
     run = run_of(LocalRunner(), storage, [], restarts=5)
     run.runner.gone = lambda at_once=False: GONE if at_once else None  # type: ignore[method-assign]
     run.runner.before = once(SparkJobError("SparkPlan.session() is null"), 2)
-    with pytest.raises(SparkUnavailableError) as caught:
-        run.run()
-    assert isinstance(caught.value.__cause__, SparkJobError)
+    error = run.fails(SparkUnavailableError)
+    assert isinstance(error.__cause__, SparkJobError)
     assert run.heard.restarts == []
 
 
@@ -234,8 +220,7 @@ def test_nor_does_it_wait_for_its_restart(storage: CheckpointFolders, delay_ms: 
     run.restart = FixedDelayRestart(5, delay_ms)
     run.listeners = (OnRestart(),)
     run.runner.before = once(SparkJobError("an executor was lost"), 2)
-    with pytest.raises(SparkUnavailableError):
-        run.run()
+    run.fails(SparkUnavailableError)
     assert [attempt for attempt, _ in run.heard.restarts] == [1]
     assert sum(run.clock.slept) < 60_000
     assert run.heard.ended == [JobStatus.FAILED]
@@ -425,118 +410,6 @@ def test_most_lines_are_passed_while_the_job_runs(
         threading.settrace(None)  # type: ignore[arg-type]
     client.get_job_execution_result().result(PATIENCE_S)
     assert len(passed.intersection(LINES)) > len(LINES) // 2
-
-
-#: More often than anything is tried.
-ALWAYS = 1000
-
-
-class LosesAnswer(CheckpointFolders):
-    """Publishes checkpoint 2, and says that it could not; then it refuses some operations so many times."""
-
-    def __init__(self, directory: str, **refused: int) -> None:
-        super().__init__(directory)
-        self.refused = Counter(refused)
-        self.is_lost = False
-        #: Called when the job looks which checkpoints are complete.
-        self.listed: Callable[[], None] = lambda: None
-
-    def complete(
-        self, metadata: CheckpointMetadata, uri: str | None = None, has_shared: bool = False
-    ) -> None:
-        super().complete(metadata, uri, has_shared)
-        if metadata.checkpoint_id == 2:
-            self.is_lost = True
-            raise CheckpointStorageError("checkpoint storage: the answer was lost")
-
-    def discard(self, uri: str) -> None:
-        if uri.endswith("/chk-2"):
-            self._refuse("discard")
-        super().discard(uri)
-
-    def completed(self, job_id: str) -> list[int]:
-        self._refuse("completed")
-        found = super().completed(job_id)
-        if self.is_lost:
-            self.listed()
-        return found
-
-    def _refuse(self, operation: str) -> None:
-        if self.is_lost and self.refused[operation]:
-            self.refused[operation] -= 1
-            raise CheckpointStorageError(f"checkpoint storage: {operation} is refused")
-
-
-class GoesBack(DriverSink):
-    """Does something when the job goes back behind its output."""
-
-    def __init__(self, out: list[Any], do: Callable[[], object]) -> None:
-        super().__init__(lambda _, values: out.extend(values))
-        self._do = do
-
-    def rewind(self, epoch: int) -> None:
-        self._do()
-        super().rewind(epoch)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> str:
-    return str(tmp_path / "checkpoints")
-
-
-def run_with(storage: CheckpointFolders, out: list[Any]) -> JobRun:
-    """Return a job of 0..9, three an epoch, that may restart three times."""
-    sink = DriverSink(lambda _, values: out.extend(values))
-    return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(3, 0))
-
-
-@pytest.mark.parametrize(
-    "refused", [{"discard": 2}, {"discard": 1, "completed": 1}], ids=["deletes", "a delete and a list"]
-)
-def test_the_job_goes_back_when_it_could_be_deleted(
-    directory: str, out: list[Any], refused: dict[str, int], caplog: pytest.LogCaptureFixture
-) -> None:
-    run = run_with(LosesAnswer(directory, **refused), out)
-    there: list[list[int]] = []
-    run.sink = GoesBack(out, lambda: there.append(CheckpointFolders(directory).completed(job.job_id)))
-    job = run.job()
-    with caplog.at_level(logging.WARNING, "pyflinkstate"):
-        list(job.run())
-    assert there == [[1]]
-    assert out == list(range(10))
-    told = [type(error) for _, error in run.heard.restarts]
-    assert told == [CheckpointFailuresExceededError, CheckpointStorageError]
-    assert "the attempt cannot begin: " in caplog.text
-
-
-def test_no_output_is_lost_where_it_cannot_be_deleted(directory: str, tmp_path: Path) -> None:
-    def before(request: EpochRequest) -> None:
-        if request.link.driver.attempt > 0:
-            raise BadRecordError("the job has gone back")
-
-    storage = LosesAnswer(directory, discard=ALWAYS)
-    run = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, restart=FixedDelayRestart(3, 0))
-    run.runner.before = before
-    with pytest.raises(PyFlinkStateError):
-        run.run()
-
-    storage.refused.clear()
-    restore = latest(storage)
-    assert restore.metadata.checkpoint_id == 2
-    JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, restore=restore).run()
-    files = sorted((tmp_path / "out").glob("epoch=*/part-*"))
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert rows == list(range(10))
-
-
-def test_a_driver_that_another_one_has_followed_leaves_it(directory: str, out: list[Any]) -> None:
-    """The newer one may have been told to restore it."""
-    storage, other = LosesAnswer(directory, discard=1), CheckpointFolders(directory)
-    storage.listed = lambda: other.write_run(job.job_id, run_id_after(other.runs(job.job_id), "f" * 8))
-    job = run_with(storage, out).job()
-    with pytest.raises(JobSupersededError):
-        list(job.run())
-    assert other.completed(job.job_id) == [1, 2]
 
 
 STRANGERS = 600

@@ -31,7 +31,7 @@ from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointFolders
-from pyflinkstate.runtime.wire import CancelJob, CheckpointAck, WakeUp
+from pyflinkstate.runtime.wire import CancelJob, CheckpointAck
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -58,9 +58,8 @@ class OnRestart(JobListener):
 
 def run_with(run: JobRun, on_restart: Callable[[Job], object]) -> Job:
     """Return the job, to be run; ``on_restart`` is called with it before it waits."""
-    job = run.job()
-    job._reporter._listeners = (run.heard, OnRestart(lambda: on_restart(job)))
-    return job
+    run.job()._reporter._listeners = (run.heard, OnRestart(lambda: on_restart(run.job())))
+    return run.job()
 
 
 class TestRestartDelay:
@@ -93,11 +92,10 @@ class TestRestartDelay:
     def test_the_job_says_what_it_is_about(self, run: JobRun) -> None:
         run.runner.before = once(SPARK_FAILED, 2)
         seen: list[JobStatus] = []
-        waiting: Callable[[int], None] = lambda _: seen.append(job.status)  # noqa: E731
+        waiting: Callable[[int], None] = lambda _: seen.append(run.job().status)  # noqa: E731
         run.clock.on_sleep = waiting
-        job = run.job()
-        for _ in job.run():
-            seen.append(job.status)
+        for _ in run.job().run():
+            seen.append(run.job().status)
         running = [JobStatus.RUNNING]
         assert [*dict.fromkeys(seen)] == [*running, JobStatus.RESTARTING]
         assert (seen[:1], seen[-3:]) == (running, running * 3)
@@ -217,8 +215,7 @@ class TestSourcesThatRaise:
     def test_so_often_as_the_strategy_says(self, run: JobRun, method: str) -> None:
         source = HookedSource({method: failing(100, LookupError("not there"))})
         run.end = SourceNode(source, "shelf")
-        with pytest.raises(JobFailedError, match=f"1 restarts: source 'shelf': {method} raised"):
-            run.run()
+        run.fails(JobFailedError, match=f"1 restarts: source 'shelf': {method} raised")
         assert isinstance(source.closed[0], JobFailedError)
         assert run.heard.ended == [JobStatus.FAILED]
 
@@ -226,23 +223,20 @@ class TestSourcesThatRaise:
     def test_an_error_of_the_projects_own_is_told_as_it_is(self, run: JobRun, method: str) -> None:
         own = CheckpointError("not of this input")
         run.end = SourceNode(HookedSource({method: failing(1, own)}), "shelf")
-        with pytest.raises(CheckpointError) as caught:
-            run.run()
-        assert caught.value is own
+        error = run.fails(CheckpointError)
+        assert error is own
 
     def test_an_offset_that_no_checkpoint_could_keep_ends_the_job(self, run: JobRun) -> None:
         """A restart would not help: the source would return it again."""
         source = HookedSource(inner=InTuples())
         run.end = SourceNode(source, "shelf")
-        with pytest.raises(FunctionResultError, match=r"'shelf': latest_offset .*offset\[0\] is a tuple"):
-            run.run()
+        run.fails(FunctionResultError, match=r"'shelf': latest_offset .*offset\[0\] is a tuple")
         assert run.heard.restarts == []
         assert run.runner.requests == []
 
     def test_one_that_cannot_be_opened_ends_the_job(self, run: JobRun) -> None:
         run.end = SourceNode(HookedSource({"open": failing(1, LookupError("no door"))}), "shelf")
-        with pytest.raises(SourceError, match="source 'shelf': open raised LookupError: no door"):
-            run.run()
+        run.fails(SourceError, match="source 'shelf': open raised LookupError: no door")
         assert run.runner.requests == []
 
 
@@ -256,20 +250,17 @@ class TestASourceThatCannotBeClosed:
 
     def test_a_job_that_went_well_fails(self, run: JobRun, out: list[Any]) -> None:
         source = self.source(run)
-        job = run.job()
-        with pytest.raises(LookupError, match="stuck"):
-            list(job.run())
+        run.fails(LookupError, match="stuck")
         assert out == list(range(10))
         assert run.heard.ended == [JobStatus.FAILED]
-        assert job.status is JobStatus.FAILED
+        assert run.job().status is JobStatus.FAILED
         assert source.closed == [None]
 
     def test_a_job_that_failed_says_why_it_failed(
         self, run: JobRun, caplog: pytest.LogCaptureFixture
     ) -> None:
         source = self.source(run, plan=failing(9, LookupError("no shelf")))
-        with pytest.raises(JobFailedError, match="no shelf"):
-            run.run()
+        run.fails(JobFailedError, match="no shelf")
         assert run.heard.ended == [JobStatus.FAILED]
         assert len(source.closed) == 1
         assert "its source could not be closed: LookupError: stuck" in caplog.text
@@ -278,10 +269,8 @@ class TestASourceThatCannotBeClosed:
         self, run: JobRun, caplog: pytest.LogCaptureFixture
     ) -> None:
         source = self.source(run)
-        job = run.job()
-        source.hooks["plan"] = job.cancel
-        with pytest.raises(JobCancelledError):
-            list(job.run())
+        source.hooks["plan"] = run.job().cancel
+        run.fails(JobCancelledError)
         assert run.heard.ended == [JobStatus.CANCELED]
         assert "its source could not be closed: LookupError: stuck" in caplog.text
 
@@ -295,24 +284,12 @@ class TestEnd:
         run.mailbox = mailbox
         source = HookedSource()
         run.end = SourceNode(source, "shelf")
-        job = run.job()
-        source.hooks["latest_offset"] = lambda: job.cancel() if len(out) == 10 else None
+        source.hooks["latest_offset"] = lambda: run.job().cancel() if len(out) == 10 else None
         with caplog.at_level(logging.WARNING, "pyflinkstate"):
-            list(job.run())
+            run.run()
         assert isinstance(mailbox.await_event(), CancelJob)
         assert run.heard.ended == [JobStatus.FINISHED]
         assert [record.getMessage() for record in caplog.records] == []
-
-
-def test_the_systems_clock_passes_on_what_comes_and_else_waits() -> None:
-    from pyflinkstate.runtime.wire.time import SystemClock
-
-    mailbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    event = WakeUp()
-    mailbox.put(event)
-    clock = SystemClock()
-    assert clock.receive(mailbox, int(PATIENCE_S * 1000)) is event
-    assert clock.receive(mailbox, 1) is None
 
 
 def test_a_savepoint_that_nobody_waits_for_any_more_is_refused_in_silence() -> None:
@@ -375,5 +352,4 @@ def test_an_error_of_a_sink_is_not_taken_for_an_empty_mailbox(run: JobRun) -> No
             raise queue.Empty("the connections are used up")
 
     run.sink = Emptied(lambda *_: None)
-    with pytest.raises(JobFailedError, match="prepare raised Empty: the connections are used up"):
-        run.run()
+    run.fails(JobFailedError, match="prepare raised Empty: the connections are used up")

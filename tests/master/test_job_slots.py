@@ -15,7 +15,7 @@ import attrs
 import pytest
 import slot_nursery
 from slot_functions import Count, Echo, TellOfClose, TellOfCollector
-from support_job import JobRun, counts, latest, numbers, once
+from support_job import JobRun, counts, numbers
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
 from support_slots import SLOTS, ActingRunner, Driver, ServedSlot, acknowledge
 
@@ -244,15 +244,14 @@ def test_a_streaming_query_hears_of_a_batch_when_its_checkpoint_is_complete_and_
         source.late.append(lambda: acknowledge(request, slots))
 
     def heard(batch: int) -> None:
-        completed = [storage.load(storage.uri_of(job.job_id, n)) for n in storage.completed(job.job_id)]
+        completed = [storage.load(storage.uri_of(run.job_id, n)) for n in storage.completed(run.job_id)]
         durable.append((batch, [metadata.source_position["batch"] for metadata in completed]))
 
     durable: list[tuple[int, list[int]]] = []
     source = NotingSource(Query(), heard)
     run = acted(storage, act)
     run.end.parent = SourceNode(source, "stream")
-    job = run.job()
-    list(job.run())
+    run.run()
     assert all(batch in completed for batch, completed in durable), durable
     assert {batch for batch, _ in durable} == {0, 1, 2}
 
@@ -265,19 +264,6 @@ def lose_the_second(slots: list[ServedSlot]) -> None:
     slots[1].connection.shut_down()
     while slots[0].next_heard() != "cut off":
         pass
-
-
-def test_a_slot_that_is_lost_fails_the_job(storage: CheckpointFolders) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        if request.link.epoch == 2:
-            lose_the_second(slots)
-        else:
-            acknowledge(request, slots)
-
-    run = acted(storage, act)
-    with pytest.raises(SlotLostError, match=r"state slot process-1\[1\]"):
-        run.run()
-    assert run.runner.cancelled
 
 
 def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storage: CheckpointFolders) -> None:
@@ -346,34 +332,6 @@ def test_records_are_counted_by_key(storage: CheckpointFolders, with_storage: bo
         "process.records_in": 40,
         "process.records_out": 40,
     }
-
-
-def test_counts_are_exact_over_a_restart(storage: CheckpointFolders) -> None:
-    out: list[Any] = []
-    run = counted(out, storage, parallelism=2, restart=FixedDelayRestart(1, 0))
-    run.runner.after = once(SparkJobError("an executor was lost"), 3)
-    assert run.run().result().restarts == 1
-    assert Counter(out) == EVERY_COUNT
-
-
-@pytest.mark.parametrize("parallelisms", [(1, 3), (3, 2)])
-def test_counts_are_exact_over_a_restore_at_another_parallelism(
-    storage: CheckpointFolders, parallelisms: tuple[int, int]
-) -> None:
-    out: list[Any] = []
-    before, after = parallelisms
-    stopped = counted(out, storage, parallelism=before)
-
-    def stop(request: EpochRequest) -> None:
-        if request.link.epoch == 3:
-            stopped.heard.await_checkpoint()
-            raise SparkJobError("killed")
-
-    stopped.runner.before = stop
-    with pytest.raises(SparkJobError, match="killed"):
-        stopped.run()
-    counted(out, storage, parallelism=after, restore=latest(storage)).run()
-    assert Counter(out) == EVERY_COUNT
 
 
 def test_an_error_in_close_is_logged_and_the_results_stand(

@@ -205,17 +205,15 @@ def test_every_answer_is_of_one_whole_epoch(storage: CheckpointFolders) -> None:
     source = SourceNode(GrowingSource(4, when_idle, records_per_epoch=2), "numbers")
     run = run_of(keyed(source, CountRecords(), lambda n: RIGHT if n % 2 else LEFT), storage)
     run.runner.before = lambda request: begun.put(request.link.epoch)
-    job = run.job()
 
     def ask_in_each() -> None:
         for _ in range(epochs):
             begun.get(timeout=PATIENCE_S)
-            found = ask(job, "count")
+            found = ask(run.job(), "count")
             answers.append((found.epoch, {row["key"]: row["value"] for row in found}))
 
     asking_thread = in_thread(ask_in_each)
-    for _ in job.run():
-        pass
+    run.run()
     assert outcome(asking_thread) is None
     for epoch, counts in answers:
         assert counts[LEFT] == counts[RIGHT] <= epoch  # epochs without records are run for their checkpoints
@@ -290,18 +288,16 @@ def test_an_answer_waits_for_the_end_of_the_epoch_and_says_so(storage: Checkpoin
     said: list[str] = []
     answers: list[queue.SimpleQueue[Any]] = []
     run = run_of(keyed(until_answered(6, answers), CountRecords(), lambda n: n), storage)
-    job = run.job()
 
     def in_the_second(request: Any) -> None:
         if request.link.epoch == 2 and not answers:
             with pytest.raises(StateQueryTimeoutError) as caught:
-                ask(job, "count", timeout_s=0.1)
+                ask(run.job(), "count", timeout_s=0.1)
             said.append(str(caught.value))
-            answers.append(in_thread(lambda: len(rows(ask(job, "count")))))
+            answers.append(in_thread(lambda: len(rows(ask(run.job(), "count")))))
 
     run.runner.before = in_the_second
-    for _ in job.run():
-        pass
+    run.run()
     assert "waits for the end of epoch 2" in said[0]
     assert outcome(answers[0]) == 6
 
@@ -314,21 +310,19 @@ def test_a_question_outlives_a_restart(storage: CheckpointFolders) -> None:
     answers: list[queue.SimpleQueue[Any]] = []
     counted = keyed(until_answered(9, answers), CountRecords(), lambda n: n % 3)
     run = run_of(counted, storage, restart=FixedDelayRestart(1, 0))
-    job = run.job()
     fails = once(SparkJobError("an executor was lost"), 2)
 
     def before(request: Any) -> None:
         if request.link.epoch == 2 and not answers:
             sent = threading.Event()
-            job.queries._live = told(job.queries._live, sent)
-            answers.append(in_thread(lambda: rows(ask(job, "count"))))
+            run.job().queries._live = told(run.job().queries._live, sent)
+            answers.append(in_thread(lambda: rows(ask(run.job(), "count"))))
             assert sent.wait(PATIENCE_S)
         fails(request)
 
     run.runner.before = before
-    for _ in job.run():
-        pass
-    assert job.result().restarts == 1
+    run.run()
+    assert run.job().result().restarts == 1
     found = outcome(answers[0])
     assert [row["key"] for row in found] == [0, 1, 2]
     assert len({row["value"] for row in found}) == 1

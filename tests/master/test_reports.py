@@ -544,8 +544,7 @@ class TestLife:
         self, run: JobRun, logged: Logged
     ) -> None:
         run.runner.before = once(UserFunctionError("KeyError: 'x'\n  in operator 'sum'"), epoch=1)
-        with pytest.raises(UserFunctionError):
-            run.run()
+        run.fails(UserFunctionError)
         level, message = logged("job")[-1]
         assert level == "ERROR"
         assert message.endswith(") is FAILED after epoch 0: UserFunctionError: KeyError: 'x'")
@@ -569,11 +568,9 @@ class TestLife:
     def test_a_job_that_is_cancelled_did_not_fail(
         self, run: JobRun, logged: Logged, by: str, level: str, told: str
     ) -> None:
-        job = run.job()
-        run.runner.before = lambda request: job.cancel(by)
-        with pytest.raises(JobCancelledError, match="was cancelled" + (by and f" by {by}")):
-            list(job.run())
-        ended = f"job 'orders' ({job.job_id}) is CANCELED after epoch 0{told}"
+        run.runner.before = lambda request: run.job().cancel(by)
+        run.fails(JobCancelledError, match="was cancelled" + (by and f" by {by}"))
+        ended = f"job 'orders' ({run.job_id}) is CANCELED after epoch 0{told}"
         assert logged("job")[-1] == (level, ended)
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -584,8 +581,7 @@ class TestLife:
             raise error
 
         run.sink = DriverSink(ends)
-        with pytest.raises(error):
-            run.run()
+        run.fails(error)
         assert run.heard.ended == [JobStatus.CANCELED]
         level, message = logged("job")[-1]
         assert level == "WARNING"
@@ -676,8 +672,7 @@ class TestCheckpoints:
 
     def test_what_ends_with_the_job_did_not_fail(self, run: JobRun, logged: Logged, tmp_path: Path) -> None:
         run.storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path)))
-        job = run.job()
-        checkpoints = job._actions.checkpoints
+        checkpoints = run.job()._actions.checkpoints
         checkpoints.trigger(Epoch(1), 0)
         checkpoints.abort_pending(CheckpointError("the job ended"))
         assert logged("checkpoints")[-1] == (

@@ -281,21 +281,6 @@ def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: Checkp
     assert tree(Path(storage.uri_of(JOB, 1))) == {}
 
 
-def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
-    driver: Driver, storage: CheckpointFolders
-) -> None:
-    slot = driver.start_slot(Count(), storage=storage.settings)
-    slot.feed(1, [("a", 0)], barrier=barrier(storage))
-    made = next_event(driver.events, CheckpointAck)
-    again = start_restored(driver, storage, made, slot=SlotId("again", 0))
-    again.feed(2, [("a", 0)], barrier=barrier(storage, 2))
-    second = next_event(driver.events, CheckpointAck)
-    last = start_restored(
-        driver, storage, second, slot=SlotId("last", 0), epoch=2, restore_uri=storage.uri_of(JOB, 2)
-    )
-    assert last.feed(3, [("a", 0), ("b", 0)])[0] == [("a", 3), ("b", 1)]
-
-
 def test_a_slot_whose_memory_does_not_hold_the_restored_state_fails(
     driver: Driver, storage: CheckpointFolders
 ) -> None:
@@ -331,22 +316,6 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_where_the_slot_is_need
         start_restored(driver, storage, made, slot=SlotId("restored", 0), **changes)
     assert "operator 'count'" in str(caught.value)
     assert file in str(caught.value)
-
-
-def test_a_restored_slot_without_state_of_its_own_is_empty(
-    driver: Driver, storage: CheckpointFolders
-) -> None:
-    slot = driver.start_slot(Count(), storage=storage.settings)
-    slot.feed(1, [("a", 0)], barrier=barrier(storage))  # "a" is in key group 81
-    made = next_event(driver.events, CheckpointAck)
-    lower = start_restored(driver, storage, made, slot=SlotId("restored", 0), parallelism=2)
-    (frames, _) = frames_for([(f"key-{n}", 0) for n in range(20)], parallelism=2)
-    results, _ = collect(lower.run(2, frames, barrier=barrier(storage, 2)))
-    assert {number for _, number in results} == {1}
-    handle = next_event(driver.events, CheckpointAck).state.managed_keyed
-    assert handle.key_group_range == KeyGroupRange(0, 63)
-    assert 81 not in handle.sections["count"]
-    assert attrs.evolve(handle, sections={}) != handle
 
 
 class FailsToClose(HearOfCheckpoints):

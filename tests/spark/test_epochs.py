@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
-from contract_engine import EngineContract, driver_of
+from contract_engine import EngineContract
 from injections import LINES, ON_THE_WAY, GatewayGone, Injection
-from operators import PATIENCE_S, RunningSum, running_sums
+from operators import PATIENCE_S, RunningSum, rows_in, running_sums
 from py4j import clientserver
+from test_recovery import Recorder
 
 from pyflinkstate import (
     FileSink,
@@ -30,11 +30,8 @@ from pyflinkstate import (
     StreamExecutionEnvironment,
     errors,
 )
-from pyflinkstate.runtime.engine import CodeBook
-from pyflinkstate.runtime.plan import SinkNode, make_plan
-from pyflinkstate.runtime.sinks import RddSink
 from pyflinkstate.runtime.spark import worker_tasks
-from pyflinkstate.runtime.spark.epoch_rdds import ContextView, values_of
+from pyflinkstate.runtime.spark.epoch_rdds import ContextView
 from pyflinkstate.runtime.spark.epoch_runner import SparkRunner
 
 pytestmark = [pytest.mark.spark]
@@ -267,19 +264,6 @@ class DiesWhileOthersRead(RunningSum):
         yield from super().process_element(value, ctx)
 
 
-class Restarts(JobListener):
-    def __init__(self) -> None:
-        self.reasons: list[Exception] = []
-
-    def on_restart(self, attempt: int, error: Exception) -> None:
-        self.reasons.append(error)
-
-
-def rows(output: Path) -> Counter[str]:
-    files = sorted(output.glob("epoch=*/*.jsonl"))
-    return Counter(row for file in files for row in file.read_text().splitlines())
-
-
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("no_slot_left")
 def test_a_slot_dies_while_the_next_epoch_is_read_and_a_later_one_fails_ahead(
@@ -288,7 +272,7 @@ def test_a_slot_dies_while_the_next_epoch_is_read_and_a_later_one_fails_ahead(
     env = StreamExecutionEnvironment(spark).set_parallelism(2)
     env.enable_checkpointing(0, str(tmp_path / "checkpoints"))
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
-    told = Restarts()
+    told = Recorder()
     env.add_listener(told)
     # Epoch 3 has the records from 200 on; the reader stands still in epoch 4, and raises ahead of epoch 6. If
     # Spark has not told of that before epoch 6 begins, the epoch waits for the same stage and fails too.
@@ -297,9 +281,9 @@ def test_a_slot_dies_while_the_next_epoch_is_read_and_a_later_one_fails_ahead(
     summed = read.key_by(lambda record: record[0]).process(function).uid("sums")
     summed.sink_to(FileSink(str(tmp_path / "output")))
     result = env.execute("sums")
-    assert rows(tmp_path / "output") == EXPECTED
-    assert isinstance(told.reasons[0], errors.SlotLostError)
-    assert len(told.reasons) <= 2
+    assert rows_in(tmp_path / "output") == EXPECTED
+    assert isinstance(told.restarts[0], errors.SlotLostError)
+    assert len(told.restarts) <= 2
     assert (tmp_path / "raised").exists()
     assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
 
@@ -311,27 +295,3 @@ class TestSparkEngine(EngineContract):
     @pytest.fixture
     def engine(self, spark: Any) -> SparkRunner:
         return SparkRunner(spark.sparkContext, "contract")
-
-
-def test_the_code_of_a_job_stays_no_longer_than_what_needs_it(spark: Any) -> None:
-    """Spark sends it once more with each task that reads results which are kept."""
-    context = spark.sparkContext
-    runners = [SparkRunner(context, "collects"), SparkRunner(context, "keeps")]
-    sent: list[Path] = []
-    for runner in runners:
-        with driver_of(runner) as epochs:
-            request = epochs.request(("map", lambda number: number * 10), ("shuffle", None))
-            if runner is runners[1]:
-                (sink,) = request.plan.sinks
-                plan = make_plan([SinkNode(sink.parent, RddSink(), "sink")], 1, None)
-                request = attrs.evolve(request, plan=plan, code=CodeBook(plan))
-            runner.start(request, epochs.hear)
-            ended = epochs.end()
-            assert ended.error is None, ended.error
-            sent.append(Path(runner._codes._path))
-            assert sent[-1].exists()
-            runner.close()
-    assert [path.exists() for path in sent] == [False, True]
-    assert ended.results is not None
-    ((kept,),) = ended.results
-    assert sorted(values_of(context, [kept]).collect()) == [10, 20, 30]

@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from operators import Failing, RunningSum
 from pyflinkstate import (
     FileSink,
     KeyedProcessFunction,
-    RestartStrategies,
     RuntimeContext,
     StreamExecutionEnvironment,
     ValueStateDescriptor,
@@ -170,17 +168,6 @@ def test_relative_paths_are_those_of_the_program(
     assert list(tmp_path.glob("checkpoints/*/chk-1/_metadata"))
 
 
-def test_two_jobs_at_once_on_one_session(spark: Any) -> None:
-    env = StreamExecutionEnvironment(spark).set_restart_strategy(RestartStrategies.no_restart())
-    records = [("a", n) for n in range(10)]
-
-    def sums() -> Any:
-        return env.from_collection(records).key_by(lambda record: record[0]).process(RunningSum())
-
-    with sums().execute_and_collect() as first, sums().execute_and_collect() as second:
-        assert Counter(first) == Counter(second)
-
-
 @pytest.mark.slow
 def test_a_temp_folder_with_a_long_name(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A unix socket's path has to be short; without one, tasks take the TCP socket."""
@@ -227,42 +214,6 @@ def test_a_function_that_raises_shows_operator_key_and_its_own_traceback(
     assert "operator 'the operator', key 'b', record ('b', 7)" in message
     assert "operators.py" in message
     assert "runtime/operators/subtask.py" not in message, "only the user's own frames are shown"
-
-
-ROWS = "name,n\na,1\nb\na,2,3\n\nb,4\n"
-
-
-@pytest.fixture
-def csv_dir(tmp_path: Path) -> Path:
-    (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "1.csv").write_text(ROWS)
-    return tmp_path / "rows"
-
-
-@pytest.mark.parametrize("policy", ["drop", "collect"])
-def test_malformed_rows_are_counted(env: StreamExecutionEnvironment, csv_dir: Path, policy: str) -> None:
-    env.from_files(str(csv_dir), on_malformed=policy).map(lambda row: row["n"]).print()
-    result = env.execute()
-    assert result.get_accumulator_result("files.records_malformed") == 2
-    assert result.get_accumulator_result("files.records_out") == 2
-    collected = [(row.line, row.text) for row in result.rejected]
-    assert collected == ([] if policy == "drop" else [(3, "b"), (4, "a,2,3")])
-
-
-def test_a_file_that_cannot_be_read(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
-    (tmp_path / "1.csv.gz").write_bytes(b"this is no gzip")
-    with pytest.raises(errors.SourceError, match=r"'files' cannot be read: .*1\.csv\.gz: "):
-        list(env.from_files(str(tmp_path)).execute_and_collect())
-
-
-def test_no_record_before_the_bad_one_is_committed(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
-    from pyflinkstate import FileSink
-
-    stream = env.from_collection([("a", n) for n in range(100)]).key_by(lambda record: record[0])
-    stream.process(Failing(fatal=99)).sink_to(FileSink(str(tmp_path / "out")))
-    with pytest.raises(errors.UserFunctionError):
-        env.execute()
-    assert list((tmp_path / "out").glob("epoch=*")) == []
 
 
 # --- large records ---------------------------------------------------------------------------------

@@ -100,14 +100,6 @@ class TestBatch:
         with pytest.raises(errors.InvalidKeyError):
             keyed_process(frame, key="key", function=SumOfRows(), schema=SUMS, key_type=Types.LONG())
 
-    @pytest.mark.parametrize("key", ["name", ["key", "name"]])
-    def test_a_column_that_is_not_there(self, spark: Any, key: Any) -> None:
-        frame = spark.createDataFrame(ROWS, "key string, part int, n long")
-        with pytest.raises(
-            errors.ConfigurationError, match=r"no column 'name'; the columns are key, part, n"
-        ):
-            keyed_process(frame, key=key, function=SumOfRows(), schema=SUMS)
-
     def test_a_checkpoint_directory_is_refused_before_anything_runs(self, spark: Any, tmp_path: Path) -> None:
         frame = spark.createDataFrame(ROWS, "key string, part int, n long")
         with pytest.raises(errors.ConfigurationError, match=r"takes no checkpoint_directory.*readStream"):

@@ -127,14 +127,6 @@ def test_real_days_equal_a_plain_loop(retail_dir: Path, tmp_path: Path) -> None:
     assert job.rows() == Counter(plain_loop(retail_dir, days=9))
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_few_days_goes_on_with_more(retail_dir: Path, tmp_path: Path) -> None:
-    job = MainJob(tmp_path, "--input", str(retail_dir))
-    assert job.run("--days", "2", "--parallelism", "1") == 0
-    assert job.run("--days", "4", "--parallelism", "2", "--restore", "latest") == 0
-    assert job.rows() == Counter(plain_loop(retail_dir, days=4))
-
-
 def test_a_usage_error_is_one_line(tmp_path: Path) -> None:
     arguments = [
         "--checkpoint-dir",

@@ -25,7 +25,7 @@ from pyflinkstate import (
 )
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import snapshot_runner
-from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
@@ -335,8 +335,3 @@ class TestDataSource:
         with pytest.raises(PySparkException) as raised:
             reader.options(**options).load(folder)
         assert message in str(raised.value)
-
-
-def test_all_key_groups_are_covered() -> None:
-    ranges = [key_group_range(128, 7, n) for n in range(7)]
-    assert sorted(group for one in ranges for group in one) == list(KeyGroupRange(0, 127))

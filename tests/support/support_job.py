@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
+import pytest
 from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate import HashMapStateBackend
@@ -39,6 +40,7 @@ from pyflinkstate.runtime.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
 Hook = Callable[[EpochRequest], None]
+Failure = TypeVar("Failure", bound=BaseException)
 
 EVERY_EPOCH = CheckpointSettings(interval_ms=0)
 NO_RESTART = FixedDelayRestart(0, 0)
@@ -263,7 +265,9 @@ class JobRun:
     """One job, and all that a test may look at or change before it runs it."""
 
     end: Node
-    sink: Sink
+    #: What the sink has been given, in order, if it is none of the test's own.
+    out: list[Any] = attrs.field(factory=list, kw_only=True)
+    sink: Sink = attrs.Factory(lambda self: collecting(self.out), takes_self=True)
     storage: CheckpointFolders | None = None
     restore: RestorePoint | None = None
     name: str = "orders"
@@ -285,12 +289,23 @@ class JobRun:
     is_encrypted: bool = False
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
+    _job: Job | None = attrs.field(default=None, init=False)
 
     def settled(self) -> bool:
         """Whether every epoch so far has had its checkpoint, completed or given up."""
         return len(self.runner.requests) == len(self.heard.checkpoints) + len(self.heard.failed)
 
     def job(self) -> Job:
+        """Return the job, as the settings were when it was first asked for."""
+        if self._job is None:
+            self._job = self._make_job()
+        return self._job
+
+    @property
+    def job_id(self) -> str:
+        return self.job().job_id
+
+    def _make_job(self) -> Job:
         plan = make_plan(
             [SinkNode(self.end, self.sink, "sink"), *self.others], self.parallelism, self.max_parallelism
         )
@@ -318,6 +333,17 @@ class JobRun:
         for _ in job.run():
             pass
         return job
+
+    def fails(self, kind: type[Failure] | tuple[type[Failure], ...], match: str | None = None) -> Failure:
+        """Run to the end, which is a failure; returns it."""
+        with pytest.raises(kind, match=match) as caught:
+            self.run()
+        return caught.value
+
+
+def collecting(out: list[Any]) -> DriverSink:
+    """Return a sink that appends all that it is given."""
+    return DriverSink(lambda _, values: out.extend(values))
 
 
 def numbers(count: int = 10, records_per_epoch: int = 3) -> SourceNode:
@@ -426,6 +452,17 @@ def once(error: PyFlinkStateError, epoch: int, times: int = 1) -> Hook:
             raise found
 
     return fail
+
+
+def at(epoch: int, action: Callable[[], object]) -> Hook:
+    """Return a hook that does something when an epoch runs for the first time."""
+    left = [action]
+
+    def act(request: EpochRequest) -> None:
+        if request.link.epoch == epoch and left:
+            left.pop()()
+
+    return act
 
 
 def counts(job: Job) -> dict[str, int]:
