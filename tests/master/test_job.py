@@ -36,7 +36,6 @@ from pyflinkstate.runtime.settings.restart import (
     FailureRateRestart,
     FixedDelayRestart,
 )
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.sources import DirectorySource, RateSource
 from pyflinkstate.runtime.sources.formats import JsonFormat
@@ -260,7 +259,7 @@ def run_of(
 ) -> JobRun:
     runner = LocalRunner()
     runner.before = before
-    return JobRun(numbers(20, 2), DriverSink(lambda *_: None), storage, runner=runner, **settings)
+    return JobRun(numbers(20, 2), storage=storage, runner=runner, **settings)
 
 
 @jumps
@@ -294,8 +293,7 @@ def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
 def acted(storage: CheckpointFolders, act: Any, timeout_ms: int) -> JobRun:
     keyed = StatefulNode(numbers(), lambda n: n % 4, PICKLED, None, "process")  # type: ignore[arg-type]
     settings = CheckpointSettings(interval_ms=10**9, timeout_ms=timeout_ms)
-    sink = DriverSink(lambda *_: None)
-    return JobRun(keyed, sink, storage, parallelism=2, runner=ActingRunner(act), checkpoints=settings)
+    return JobRun(keyed, storage=storage, parallelism=2, runner=ActingRunner(act), checkpoints=settings)
 
 
 @pytest.mark.full

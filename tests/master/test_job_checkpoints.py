@@ -25,7 +25,7 @@ from support_job import (
     numbers,
     once,
 )
-from support_runtime import PICKLED, wait_for_exit
+from support_runtime import PICKLED, raising, wait_for_exit
 
 from pyflinkstate import (
     ExternalizedCheckpointRetention,
@@ -46,7 +46,7 @@ from pyflinkstate.errors import (
     SparkJobError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -335,11 +335,6 @@ class TestSourceThatHasNothing:
 # --- real slots: what functions hear -------------------------------------------------------------------
 
 
-def hearing(parent: Any, storage: CheckpointFolders, function: HearOfCheckpoints) -> JobRun:
-    node = StatefulNode(parent, lambda n: 0, PICKLED, function, "process")
-    return JobRun(node, DriverSink(lambda *_: None), storage)
-
-
 def paced(run: JobRun, *records: Any) -> SourceNode:
     """Return a source of one record an epoch, with a checkpoint in between each."""
     return SourceNode(PacedSource(CollectionSource(records, 1), run.settled), "records")
@@ -349,7 +344,8 @@ class TestNotifications:
     def test_an_error_in_a_notification_fails_the_job(
         self, storage: CheckpointFolders, tmp_path: Path
     ) -> None:
-        run = hearing(numbers(0), storage, HearOfCheckpoints(str(tmp_path / "heard"), fails_at=1))
+        function = HearOfCheckpoints(str(tmp_path / "heard"), fails_at=1)
+        run = JobRun(StatefulNode(numbers(0), lambda n: 0, PICKLED, function, "process"), storage=storage)
         run.end.parent = paced(run, *range(4))
         slots: list[int] = []
 
@@ -372,10 +368,6 @@ def test_a_checkpoint_whose_commit_fails_is_told_of_all_the_same(storage: Checkp
     assert [(stats.checkpoint_id, stats.epoch) for stats in job.result().checkpoints] == told
     listed = json.loads((Path(storage.uri) / job.job_id / "checkpoints.json").read_text())
     assert [stats["checkpoint_id"] for stats in reversed(listed)] == [number for number, _ in told]
-
-
-def fail_to_start(request: SlotsRequest) -> None:
-    raise SPARK_FAILED
 
 
 # --- real slots: falling back --------------------------------------------------------------------------
@@ -451,7 +443,7 @@ class TestFallBack:
         run.fails(BadRecordError)
         only_one = CheckpointSettings(interval_ms=0, num_retained=1)
         again = self.again(run, storage, checkpoints=only_one)
-        again.runner.starts = fail_to_start
+        again.runner.starts = raising(SPARK_FAILED)
         again.fails(SparkJobError)
         (job_id,) = (path.name for path in Path(storage.uri).iterdir())
         assert storage.completed(job_id) == [2, 3], "is 3 whole? nobody has read it"

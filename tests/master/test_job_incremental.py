@@ -15,7 +15,7 @@ from support_job import JobRun, PacedSource, latest, once, restore_point
 from support_runtime import PICKLED
 from support_slots import SLOTS, ActingRunner, ServedSlot
 
-from pyflinkstate import ExternalizedCheckpointRetention, FileSystemCheckpointStorage
+from pyflinkstate import FileSystemCheckpointStorage
 from pyflinkstate.backends.format import CheckpointMetadata, KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
@@ -24,7 +24,6 @@ from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.master.checkpoint_files import shared_files
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.wire import CheckpointAck, StateMaterialized
@@ -126,8 +125,7 @@ class Shop:
         node = StatefulNode(
             SourceNode(source, "orders"), lambda record: record[0], PICKLED, Basket(), "process"
         )
-        sink = DriverSink(lambda _, values: self.out.extend(values))
-        made = JobRun(node, sink, self.storage, **settings)
+        made = JobRun(node, out=self.out, storage=self.storage, **settings)
         made.runner.before = lambda request: self.look(made, request)
         return made
 
@@ -202,23 +200,20 @@ RECORDS_WITH_POISON = [
 COUNTED = [*((key, number) for key in "ab" for number in range(1, 5)), ("c", 1), ("c", 2), ("d", 1), ("d", 2)]
 
 
-def poisoned(
-    storage: CheckpointFolders, gate: str | None = None, **settings: Any
-) -> tuple[JobRun, list[Any]]:
-    """Return a job over these records, and its output."""
-    out: list[Any] = []
+def poisoned(storage: CheckpointFolders, gate: str | None = None, **settings: Any) -> JobRun:
+    """Return a job over these records."""
     source = PacedSource(CollectionSource(RECORDS_WITH_POISON, 3), lambda: made.settled())
     node = StatefulNode(
         SourceNode(source, "records"), lambda record: record[0], PICKLED, Poisoned(gate), "process"
     )
-    made = JobRun(node, DriverSink(lambda _, values: out.extend(values)), storage, **settings)
-    return made, out
+    made = JobRun(node, storage=storage, **settings)
+    return made
 
 
 def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
     storage: CheckpointFolders,
 ) -> None:
-    run, out = poisoned(storage, parallelism=2, checkpoints=incremental(tolerable_failures=1))
+    run = poisoned(storage, parallelism=2, checkpoints=incremental(tolerable_failures=1))
     seen: list[tuple[set[str], set[str]]] = []
 
     def before(request: EpochRequest) -> None:
@@ -234,9 +229,8 @@ def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
     ((lies, expected),) = seen
     assert lies == expected
     assert len(lies) == 4
-    again, rest = poisoned(storage, parallelism=1, restore=latest(storage), checkpoints=incremental())
-    again.run()
-    assert sorted(out + rest) == sorted(COUNTED)
+    again = poisoned(storage, parallelism=1, restore=latest(storage), checkpoints=incremental())
+    assert sorted(run.out + again.results()) == sorted(COUNTED)
 
 
 # --- acted slots: messages in every order --------------------------------------------------------------
@@ -282,9 +276,7 @@ def acted(storage: CheckpointFolders, act: Act, count: int = 12, **settings: Any
     source = PacedSource(CollectionSource(list(range(count)), 3), lambda: made.settled())
     node = StatefulNode(SourceNode(source, "numbers"), lambda n: n, PICKLED, Basket(), "process")
     runner = ActingRunner(lambda request, slots: act(writer, request, slots))
-    made = JobRun(
-        node, DriverSink(lambda *_: None), storage, parallelism=len(SLOTS), runner=runner, **settings
-    )
+    made = JobRun(node, storage=storage, parallelism=len(SLOTS), runner=runner, **settings)
     return made
 
 
@@ -358,15 +350,6 @@ class TestSeveralAtOnce:
 
 
 class TestAfterTheEnd:
-    @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
-    def test_a_finished_job_with_a_retention_leaves_nothing(
-        self, storage: CheckpointFolders, retention: ExternalizedCheckpointRetention
-    ) -> None:
-        run = acted(storage, Writer.acknowledge, checkpoints=incremental(), retention=retention)
-        job = run.run()
-        assert storage.checkpoint_ids(job.job_id) == []
-        assert lies_in_shared(storage, job.job_id) == set()
-
     @pytest.mark.parametrize("is_incremental", [True, False])
     def test_restoring_an_older_checkpoint_keeps_all_that_newer_ones_need(
         self, storage: CheckpointFolders, is_incremental: bool
@@ -387,19 +370,6 @@ class TestAfterTheEnd:
         states = [state for metadata in aside for op in metadata.operators for state in op.subtasks]
         assert lies_in_shared(storage, job_id) == needed(storage, job_id) | shared_files(states)
 
-    @pytest.mark.parametrize("is_incremental", [True, False])
-    def test_checkpoints_of_the_run_before_take_their_files_with_them(
-        self, storage: CheckpointFolders, is_incremental: bool
-    ) -> None:
-        restore = ended_by_bad_input(storage, fails_in_the_third)
-        before = lies_in_shared(storage, restore.metadata.job_id)
-        settings = incremental(incremental=is_incremental)
-        restored = acted(storage, Writer.acknowledge, checkpoints=settings, restore=restore)
-        job_id = restored.run().job_id
-        assert before
-        assert lies_in_shared(storage, job_id) == needed(storage, job_id)
-        assert not lies_in_shared(storage, job_id) & before
-
     def test_files_of_a_checkpoint_that_could_not_be_read_go_when_it_has_been_subsumed(
         self, storage: CheckpointFolders
     ) -> None:
@@ -416,20 +386,14 @@ class TestAfterTheEnd:
 
 
 class Flaky(CheckpointFolders):
-    """Cannot read, or cannot delete, checkpoints whose folders have certain names."""
+    """Cannot read checkpoints whose folders have certain names."""
 
     unreadable: tuple[str, ...] = ()
-    undeletable: tuple[str, ...] = ()
 
     def load(self, uri: str) -> CheckpointMetadata:
         if uri.endswith(self.unreadable):
             raise CheckpointStorageError(f"checkpoint storage: cannot read {uri}: it took too long")
         return super().load(uri)
-
-    def discard(self, uri: str) -> None:
-        if uri.endswith(self.undeletable):
-            raise CheckpointStorageError(f"checkpoint storage: cannot delete {uri}: it took too long")
-        super().discard(uri)
 
 
 class TestCheckpointsThatCannotBeRead:
@@ -464,39 +428,3 @@ class TestCheckpointsThatCannotBeRead:
         assert needed(storage, job_id, [2]) <= lies_in_shared(storage, job_id)
         left = lies_in_shared(storage, job_id) - needed(storage, job_id)
         assert left == set(), "what checkpoint 1 had, 2 has as well"
-
-    def test_what_this_run_has_written_goes_as_ever(self, storage: Flaky) -> None:
-        """A checkpoint that was set aside can never be read again."""
-        first = acted(storage, Writer.acknowledge, count=15, checkpoints=incremental(num_retained=5))
-        job_id = first.run().job_id
-
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 5:
-                writer.materialize(again.runner.requests[1], slots)
-            writer.acknowledge(request, slots)
-
-        before = lies_in_shared(storage, job_id)
-        restore = restore_point(storage, job_id, 2)
-        storage.unreadable = ("chk-4",)
-        again = acted(storage, act, count=15, checkpoints=incremental(), restore=restore)
-        again.run()
-        (newest,) = storage.completed(job_id)
-        assert chains(storage, job_id, newest) == [[newest - 1, newest]] * 2
-        assert lies_in_shared(storage, job_id) == before | needed(storage, job_id)
-
-    def test_what_one_may_share_that_cannot_be_deleted_either_stays_when_the_job_deletes_all(
-        self, storage: Flaky
-    ) -> None:
-        first = acted(storage, Writer.acknowledge, checkpoints=incremental(num_retained=4))
-        job_id = first.run().job_id
-        restore = restore_point(storage, job_id, 2)
-        storage.unreadable = storage.undeletable = ("chk-3", "chk-4")
-        retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
-        settings = incremental(num_retained=4)
-        acted(storage, Writer.acknowledge, checkpoints=settings, restore=restore, retention=retention).run()
-        storage.unreadable = ()
-        assert storage.completed(job_id) == []
-        aside = [storage.load(uri) for uri in storage.superseded(job_id)]
-        assert len(aside) == 2
-        states = [state for metadata in aside for op in metadata.operators for state in op.subtasks]
-        assert shared_files(states) <= lies_in_shared(storage, job_id)

@@ -21,7 +21,6 @@ from pyflinkstate.errors import (
     JobCancelledError,
     JobFailedError,
     PyFlinkStateError,
-    SinkStorageError,
     SourceError,
     SparkJobError,
 )
@@ -42,8 +41,7 @@ DELAY_MS = 600_000
 @pytest.fixture
 def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job with checkpoints, of 0..9, three an epoch, that waits ten minutes before a restart."""
-    sink = DriverSink(lambda _, values: out.extend(values))
-    return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(1, DELAY_MS))
+    return JobRun(numbers(), out=out, storage=storage, restart=FixedDelayRestart(1, DELAY_MS))
 
 
 @attrs.define
@@ -78,17 +76,6 @@ class TestRestartDelay:
         assert sum(run.clock.slept) == DELAY_MS
         assert out == list(range(10))
 
-    def test_a_savepoint_is_refused_at_once(self, run: JobRun, out: list[Any]) -> None:
-        run.runner.before = once(SPARK_FAILED, 2)
-        request = SavepointRequest("anywhere", stops_job=True)
-        seen: list[list[int]] = []
-        request.done.add_done_callback(lambda _: seen.append(list(run.clock.slept)))
-        list(run_with(run, lambda job: job.request_savepoint(request)).run())
-        assert isinstance(request.done.exception(0), CheckpointError)
-        assert "is waiting to restart" in str(request.done.exception(0))
-        assert seen == [[]], "before the delay has passed"
-        assert out == list(range(10))
-
     def test_the_job_says_what_it_is_about(self, run: JobRun) -> None:
         run.runner.before = once(SPARK_FAILED, 2)
         seen: list[JobStatus] = []
@@ -99,43 +86,6 @@ class TestRestartDelay:
         running = [JobStatus.RUNNING]
         assert [*dict.fromkeys(seen)] == [*running, JobStatus.RESTARTING]
         assert (seen[:1], seen[-3:]) == (running, running * 3)
-
-
-class StuckSink(DriverSink):
-    """A sink that cannot go back for a number of times, as if its storage were away."""
-
-    def __init__(self, out: list[Any], times: int) -> None:
-        super().__init__(lambda _, values: out.extend(values))
-        self.times = times
-
-    def rewind(self, epoch: int) -> None:
-        if self.times > 0:
-            self.times -= 1
-            raise SinkStorageError("the storage is away")
-        super().rewind(epoch)
-
-
-class TestAttemptsThatFailWhileTheyBegin:
-    """A storage that is away for a while must not use up all restarts at once."""
-
-    def test_there_is_a_delay_before_each(self, run: JobRun, out: list[Any]) -> None:
-        run.sink, run.restart = StuckSink(out, times=2), FixedDelayRestart(3, DELAY_MS)
-        run.runner.before = once(SPARK_FAILED, 2)
-        run.run()
-        assert sum(run.clock.slept) == 3 * DELAY_MS
-        told = [(attempt, type(error)) for attempt, error in run.heard.restarts]
-        assert told == [(1, SparkJobError), (2, SinkStorageError), (3, SinkStorageError)]
-        assert out == list(range(10))
-
-    def test_the_job_can_be_cancelled_between_them_also_without_a_delay(
-        self, run: JobRun, out: list[Any]
-    ) -> None:
-        run.sink, run.restart = StuckSink(out, times=1000), FixedDelayRestart(100, 0)
-        run.runner.before = once(SPARK_FAILED, 2)
-        job = run_with(run, lambda job: job.cancel() if len(run.heard.restarts) == 3 else None)
-        with pytest.raises(JobCancelledError):
-            list(job.run())
-        assert len(run.heard.restarts) == 3
 
 
 @attrs.define

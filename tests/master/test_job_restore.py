@@ -52,7 +52,6 @@ from pyflinkstate.runtime.plan import (
 from pyflinkstate.runtime.plan.nodes import Assigner
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource, DirectorySource, InitialRows
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.storage import CheckpointFolders
@@ -63,11 +62,10 @@ pytestmark = pytest.mark.timeout(60)
 
 def stopped(storage: CheckpointFolders, epoch: int, **settings: Any) -> tuple[JobRun, list[Any], str]:
     """Run a job that ends in ``epoch``; returns it, its output and its id."""
-    out: list[Any] = []
-    run = JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage, **settings)
+    run = JobRun(numbers(), storage=storage, **settings)
     run.runner.before = once(BadRecordError("bad input"), epoch)
     run.fails(BadRecordError)
-    return run, out, run.job_id
+    return run, run.out, run.job_id
 
 
 def again(run: JobRun, **changes: Any) -> JobRun:
@@ -102,11 +100,10 @@ def test_ids_go_on_also_over_those_that_were_never_completed(storage: Checkpoint
 
 
 def test_a_job_that_had_ended_has_nothing_left_to_do(storage: CheckpointFolders) -> None:
-    out: list[Any] = []
-    run = JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage)
+    run = JobRun(numbers(), storage=storage)
     first = run.run()
     second = again(run).run()
-    assert out == list(range(10))
+    assert run.out == list(range(10))
     assert run.runner.requests == []
     assert second.result().accumulators == first.result().accumulators
 
@@ -154,13 +151,13 @@ def keyed(**settings: Any) -> StatefulNode:
 
 def keyed_run(storage: CheckpointFolders, operator: OperatorState, **settings: Any) -> JobRun:
     restore = restored_from(storage, operators=[operator])
-    return JobRun(settings.pop("end", keyed()), DriverSink(print), storage, restore, **settings)
+    return JobRun(settings.pop("end", keyed()), storage=storage, restore=restore, **settings)
 
 
 def test_a_checkpoint_of_a_job_of_another_name_is_refused(storage: CheckpointFolders) -> None:
     restore = restored_from(storage, job_name="invoices")
     with pytest.raises(IncompatibleCheckpointError, match="belongs to job 'invoices', not to 'orders'"):
-        JobRun(numbers(), DriverSink(print), storage, restore).job()
+        JobRun(numbers(), storage=storage, restore=restore).job()
 
 
 @pytest.mark.parametrize("end", [keyed(), numbers(), keyed(uid="other")], ids=["id", "none", "uid"])
@@ -196,7 +193,7 @@ def test_a_max_parallelism_that_was_not_set_is_taken_over(storage: CheckpointFol
 
 
 def test_an_operator_that_the_checkpoint_does_not_know_begins_empty(storage: CheckpointFolders) -> None:
-    run = JobRun(keyed(), DriverSink(print), storage, restored_from(storage))
+    run = JobRun(keyed(), storage=storage, restore=restored_from(storage))
     run.runner.before = once(BadRecordError("enough seen"), 2)
     run.fails(BadRecordError)
     assert run.runner.requests[0].plan.operators[0].max_parallelism == 128
@@ -206,7 +203,7 @@ def test_a_function_that_cannot_be_pickled_is_refused_at_once(storage: Checkpoin
     function = Echo()
     function.connection = (n for n in [])  # type: ignore[attr-defined]
     with pytest.raises(ConfigurationError, match=r"operator 'process': its function cannot be pickled"):
-        JobRun(attrs.evolve(keyed(), function=function), DriverSink(print), storage).job()
+        JobRun(attrs.evolve(keyed(), function=function), storage=storage).job()
 
 
 def test_handles_are_not_asked_for_before_they_are_needed(storage: CheckpointFolders) -> None:
@@ -305,8 +302,7 @@ def sums_of(initial: Initial, function: Any = None) -> StatefulNode:
 
 @pytest.fixture
 def job_run(initial: Initial, out: list[Any], storage: CheckpointFolders) -> JobRun:
-    sink = DriverSink(lambda _, values: out.extend(values))
-    return JobRun(sums_of(initial), sink, storage, parallelism=2)
+    return JobRun(sums_of(initial), out=out, storage=storage, parallelism=2)
 
 
 EXPECTED = Counter(running_sums(INITIAL + RECORDS)[len(INITIAL) :])
@@ -381,7 +377,7 @@ def test_a_slot_that_dies_while_it_takes_them(
 
 @pytest.mark.parametrize("idle_timeout_ms", [None, 1], ids=["busy", "idle"])
 def test_nobody_waits_for_their_watermark_and_they_advance_none(
-    initial: Initial, out: list[Any], storage: CheckpointFolders, idle_timeout_ms: int | None
+    initial: Initial, storage: CheckpointFolders, idle_timeout_ms: int | None
 ) -> None:
     initial.rows = [("a", 25), ("b", 5), ("c", 1000)]
     records = [("a", n, 10 * n) for n in range(6)]
@@ -393,9 +389,8 @@ def test_nobody_waits_for_their_watermark_and_they_advance_none(
         "time",
         assigner=Assigner(1),
     )
-    sink = DriverSink(lambda _, values: out.extend(values))
-    JobRun(seeded(timed, initial, Reminded()), sink, storage, clock=ManualClock(step_ms=1)).run()
-    assert out == [
+    run = JobRun(seeded(timed, initial, Reminded()), storage=storage, clock=ManualClock(step_ms=1))
+    assert run.results() == [
         ("a", 0, NO_WATERMARK),
         ("a", 10, NO_WATERMARK),
         ("b", "timer", 5),
@@ -414,7 +409,6 @@ class Shop:
 
     path: Path
     storage: CheckpointFolders
-    out: list[str] = attrs.Factory(list)
 
     def write(self, directory: str, file: str) -> None:
         (self.path / directory).mkdir(exist_ok=True)
@@ -425,10 +419,7 @@ class Shop:
 
     def reads(self, *sources: SourceNode, **settings: Any) -> list[str]:
         """Run a job of the sources to its end, and return what it reads."""
-        self.out.clear()
-        sink = DriverSink(lambda _, values: self.out.extend(values))
-        JobRun(UnionNode(sources), sink, self.storage, **settings).run()
-        return sorted(self.out)
+        return sorted(JobRun(UnionNode(sources), storage=self.storage, **settings).results())
 
 
 @pytest.fixture

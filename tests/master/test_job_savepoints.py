@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from support_runtime import PICKLED, ack, decline
 from support_slots import ActingRunner, ServedSlot, acknowledge
 
 from pyflinkstate import (
-    Available,
     ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
     JobStatus,
@@ -62,7 +59,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job of 0..9, three an epoch, that takes its first and its last checkpoint only."""
-    return JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage, checkpoints=RARELY)
+    return JobRun(numbers(), out=out, storage=storage, checkpoints=RARELY)
 
 
 def ask(
@@ -269,26 +266,6 @@ class TestThatFails:
         assert list(directory.iterdir()) == []
         assert out == list(range(10))
 
-    def test_one_whose_checkpoint_expires_has_expired(
-        self, storage: CheckpointFolders, directory: Path
-    ) -> None:
-        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 2:
-                run.clock.sleep_ms(1_000)
-            if request.link.epoch > 1:
-                acknowledge(request, slots)
-            elif request.barrier is not None:
-                slots[0].connection.send(ack(request.barrier.checkpoint_id, slots[0].slot_id))
-                for slot in slots:
-                    slot.connection.send(ack(request.barrier.savepoint.checkpoint_id, slot.slot_id))
-
-        settings = CheckpointSettings(interval_ms=10**6, tolerable_failures=1, timeout_ms=1_000)
-        run = acted(storage, act, checkpoints=settings)
-        request = ask(run, directory)
-        run.run()
-        assert re.search(r"expired after 1000 ms.*process-1\[1\]", str(request.done.exception(timeout=0)))
-        assert [(s.checkpoint_id, s.is_savepoint) for s in run.heard.failed] == [(1, False), (2, True)]
-
 
 def without_savepoint(request: EpochRequest) -> EpochRequest:
     """Return the request with the checkpoint of its barrier only."""
@@ -300,9 +277,7 @@ def without_savepoint(request: EpochRequest) -> EpochRequest:
 
 def acted(storage: CheckpointFolders, act: Any, **settings: Any) -> JobRun:
     node = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
-    return JobRun(
-        node, DriverSink(lambda *_: None), storage, parallelism=2, runner=ActingRunner(act), **settings
-    )
+    return JobRun(node, storage=storage, parallelism=2, runner=ActingRunner(act), **settings)
 
 
 class TestStop:
@@ -337,22 +312,6 @@ class TestStop:
         assert [found_at(storage, request).metadata.epoch for request in requests] == [1, 2]
         heard = [run.runner.slots[0][0].next_heard() for _ in range(3)]
         assert heard == [NotifyCheckpointComplete(number) for number in (1, 3, 4)]
-
-    def test_a_source_that_has_nothing_is_no_obstacle(
-        self, run: JobRun, out: list[Any], directory: Path
-    ) -> None:
-        asked: list[SavepointRequest] = []
-
-        def when_idle(_: GrowingSource) -> None:
-            if not asked:
-                asked.append(ask(run, directory, stops_job=True))
-
-        source = GrowingSource(6, when_idle)
-        run.end = SourceNode(source, "numbers")
-        run.run()
-        assert out == list(range(6))
-        assert source.closed == [None]
-        assert source.committed == [3, 6]
 
     def test_where_the_commit_before_it_fails_it_has_failed_and_the_job_goes_on(
         self, run: JobRun, storage: CheckpointFolders, directory: Path
@@ -402,95 +361,6 @@ class TestStop:
         run.runner.before = at(2, lambda: run.job().request_savepoint(request))
         run.run()
         assert seen == [list(range(9))]
-
-
-class TestBesideCheckpoints:
-    """A savepoint writes everything, so checkpoints come and go while it is on its way."""
-
-    def test_a_checkpoint_that_overtakes_it_does_not_change_it(
-        self, storage: CheckpointFolders, directory: Path
-    ) -> None:
-        savepoints: list[EpochRequest] = []
-
-        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 1:
-                savepoints.append(request)
-                return
-            if request.link.epoch == 3:
-                assert run.heard.await_checkpoint().epoch == 2
-                acknowledge(savepoints[0], slots)
-            acknowledge(request, slots)
-
-        run = acted(storage, act, checkpoints=CheckpointSettings(interval_ms=0, max_concurrent=2))
-        request = ask(run, directory)
-        assert list(run.job().run()) == [1, 2, 3, 4]
-        found = found_at(storage, request)
-        assert (found.metadata.epoch, found.metadata.source_position["index"]) == (1, 3)
-
-    def test_a_checkpoint_that_is_pending_when_it_stops_the_job_does_not_start_it_again(
-        self, storage: CheckpointFolders, directory: Path
-    ) -> None:
-        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 1:
-                asked.append(ask(run, directory, stops_job=True))
-                asked[0].done.add_done_callback(lambda _: acknowledge(request, slots))
-            else:
-                acknowledge(request, slots)
-
-        asked: list[SavepointRequest] = []
-        run = acted(storage, act)
-        assert list(run.job().run()) == [1, 2]
-        assert found_at(storage, asked[0]).metadata.epoch == 2
-        assert run.job().status is JobStatus.FINISHED
-        assert [request.link.epoch for request in run.runner.requests] == [1, 2]
-
-
-class Growing(GrowingSource):
-    """Notes when it has said that it is over."""
-
-    has_said_so = False
-
-    def latest_offset(self, start: int, whole: bool) -> Available:
-        self.has_said_so = self.is_over
-        return super().latest_offset(start, whole)
-
-
-@attrs.define(slots=False)
-class LateMail(queue.SimpleQueue[Any]):
-    """A mailbox that does something when the job waits for mail, if it is time for that."""
-
-    is_time: Callable[[], bool]
-    do: Callable[[], object]
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        if timeout is not None and self.is_time():
-            self.do()
-        return super().get(block, timeout)
-
-
-def test_a_savepoint_that_is_on_its_way_when_the_source_turns_out_to_be_over_is_waited_for(
-    storage: CheckpointFolders, directory: Path
-) -> None:
-    """Its checkpoint is complete, and all is committed; the slots still write the savepoint."""
-
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        acknowledge(without_savepoint(request), slots)
-
-    def when_idle(source: GrowingSource) -> None:
-        source.is_over = bool(run.heard.checkpoints)
-
-    def write() -> None:
-        for slot in run.runner.slots[0]:
-            slot.connection.send(ack(2, slot.slot_id))
-
-    run = acted(storage, act, checkpoints=RARELY)
-    source = Growing(3, when_idle)
-    run.end = attrs.evolve(run.end, parent=SourceNode(source, "numbers"))
-    run.mailbox = LateMail(lambda: source.has_said_so, write)
-    request = ask(run, directory)
-    run.run()
-    assert found_at(storage, request).metadata.epoch == 1
-    assert [stats.checkpoint_id for stats in run.heard.checkpoints] == [1, 2]
 
 
 # --- real slots ----------------------------------------------------------------------------------------

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -19,7 +17,6 @@ from support_job import JobRun, counts, numbers
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
 from support_slots import SLOTS, ActingRunner, Driver, ServedSlot, acknowledge
 
-from pyflinkstate import Available
 from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
     OperatorState,
@@ -41,12 +38,11 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master import RestorePoint
-from pyflinkstate.runtime.plan import SourceNode, StatefulNode
+from pyflinkstate.runtime.plan import StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
-from pyflinkstate.runtime.sources import QueryLog, StreamingSource
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.tasks.slot_client import SLOT_MODULE
 from pyflinkstate.runtime.wire import AbortCheckpoint, CloseSlot, NotifyCheckpointComplete, TaskReport
@@ -59,9 +55,7 @@ def keyed(function: Any = None, **settings: Any) -> StatefulNode:
 
 
 def acted(storage: CheckpointFolders, act: Any = acknowledge, **settings: Any) -> JobRun:
-    return JobRun(
-        keyed(), DriverSink(lambda *_: None), storage, parallelism=2, runner=ActingRunner(act), **settings
-    )
+    return JobRun(keyed(), storage=storage, parallelism=2, runner=ActingRunner(act), **settings)
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------
@@ -186,76 +180,6 @@ def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: Checkpoi
 # --- a source that must hear when an epoch is durable --------------------------------------------------
 
 
-class Query:
-    """What Spark's streaming query is for the source."""
-
-    id = "query"
-    isActive = True
-
-    def exception(self) -> None:
-        return None
-
-    def stop(self) -> None:
-        self.isActive = False
-
-
-class NothingNoted(QueryLog):
-    """A query's log that is not there."""
-
-    def __init__(self) -> None:
-        return
-
-    def identity(self, batch: int) -> str | None:
-        return None
-
-
-class NotingSource(StreamingSource):
-    """Hears of durable batches; the slots of an epoch acknowledge when it is asked for the next one."""
-
-    def __init__(self, query: Query, heard: Callable[[int], None]) -> None:
-        super().__init__(lambda process_batch: self._start(query), NothingNoted)
-        self._heard = heard
-        self.late: list[Callable[[], None]] = []
-
-    def _start(self, query: Query) -> Query:
-        threading.Thread(target=self._stream, args=(query,), daemon=True).start()
-        return query
-
-    def _stream(self, query: Query) -> None:
-        for batch in range(3):
-            self.process_batch(SimpleNamespace(rdd=None), batch)
-        query.stop()
-
-    def latest_offset(self, start: Any, whole: bool) -> Available:
-        found = super().latest_offset(start, whole)
-        while self.late:
-            self.late.pop()()
-        return found
-
-    def commit(self, end: Any) -> None:
-        self._heard(end["batch"])
-        super().commit(end)
-
-
-def test_a_streaming_query_hears_of_a_batch_when_its_checkpoint_is_complete_and_not_before(
-    storage: CheckpointFolders,
-) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        source.late.append(lambda: acknowledge(request, slots))
-
-    def heard(batch: int) -> None:
-        completed = [storage.load(storage.uri_of(run.job_id, n)) for n in storage.completed(run.job_id)]
-        durable.append((batch, [metadata.source_position["batch"] for metadata in completed]))
-
-    durable: list[tuple[int, list[int]]] = []
-    source = NotingSource(Query(), heard)
-    run = acted(storage, act)
-    run.end.parent = SourceNode(source, "stream")
-    run.run()
-    assert all(batch in completed for batch, completed in durable), durable
-    assert {batch for batch, _ in durable} == {0, 1, 2}
-
-
 # --- slots that are lost -------------------------------------------------------------------------------
 
 
@@ -338,7 +262,7 @@ def test_an_error_in_close_is_logged_and_the_results_stand(
     storage: CheckpointFolders, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed = tmp_path / "closed"
-    run = JobRun(keyed(TellOfClose(str(closed), fails=True)), DriverSink(lambda *_: None), storage)
+    run = JobRun(keyed(TellOfClose(str(closed), fails=True)), storage=storage)
     assert run.run().result().epochs == 4
     assert "has ended, but: TimeoutError: flush took too long" in caplog.text
     assert closed.read_text() == "closed\n"
@@ -358,10 +282,8 @@ def test_closing_the_iterator_ends_the_slots(storage: CheckpointFolders) -> None
 
 def test_the_collector_of_a_slot_is_set_before_states_are_made() -> None:
     """Otherwise it takes four fifths of the time, as each state has a map for each key group."""
-    out: list[Any] = []
     node = StatefulNode(numbers(1), lambda number: number, PICKLED, TellOfCollector(), "tell")
-    JobRun(node, DriverSink(lambda _, values: out.extend(values))).run()
-    assert out == [GC_THRESHOLDS]
+    assert JobRun(node).results() == [GC_THRESHOLDS]
 
 
 def test_a_forked_slot_has_a_session_of_its_own_and_runs_what_it_is_given(driver: Driver) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import CountRecords, EveryKind, Late, Padded
-from support_job import NO_RESTART, GrowingSource, JobRun, numbers, once
+from support_job import GrowingSource, JobRun, numbers, once
 from support_runtime import PATIENCE_S, ManualClock
 from support_slots import in_thread, outcome
 
@@ -23,7 +21,6 @@ from pyflinkstate.errors import (
     ConfigurationError,
     InvalidKeyError,
     JobCancelledError,
-    SlotLostError,
     SparkJobError,
     StateQueryError,
     StateQueryTimeoutError,
@@ -34,7 +31,6 @@ from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.queries import asking
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.state_access import open_checkpoint
 from pyflinkstate.state_access.live import LiveTable, query, query_value
@@ -62,7 +58,7 @@ def keyed(source: SourceNode, function: KeyedProcessFunction, key: Callable[[Any
 
 
 def run_of(end: Any, storage: CheckpointFolders | None = None, **settings: Any) -> JobRun:
-    return JobRun(end, DriverSink(lambda *_: None), storage, **{"parallelism": 2, **settings})
+    return JobRun(end, storage=storage, **{"parallelism": 2, **settings})
 
 
 def asked_when_idle(
@@ -190,34 +186,6 @@ def test_values_that_have_expired_by_the_jobs_clock_are_left_out() -> None:
     years_later = ManualClock(4_000_000_000_000)
     assert asked_when_idle(EveryKind(), kept) == [9, 2, 4, 1]
     assert asked_when_idle(EveryKind(), kept, clock=years_later) == [0, 0, 4, 1]
-
-
-def test_every_answer_is_of_one_whole_epoch(storage: CheckpointFolders) -> None:
-    """Each epoch counts a key of either subtask once, so both counts are the number of the epoch."""
-    epochs, begun = 12, queue.SimpleQueue[int]()
-    answers: list[tuple[int, dict[int, int]]] = []
-
-    def when_idle(source: GrowingSource) -> None:
-        # The job does not run ahead of the questions.
-        source.available = 2 * min(epochs, len(answers) + 2)
-        source.is_over = len(answers) == epochs
-
-    source = SourceNode(GrowingSource(4, when_idle, records_per_epoch=2), "numbers")
-    run = run_of(keyed(source, CountRecords(), lambda n: RIGHT if n % 2 else LEFT), storage)
-    run.runner.before = lambda request: begun.put(request.link.epoch)
-
-    def ask_in_each() -> None:
-        for _ in range(epochs):
-            begun.get(timeout=PATIENCE_S)
-            found = ask(run.job(), "count")
-            answers.append((found.epoch, {row["key"]: row["value"] for row in found}))
-
-    asking_thread = in_thread(ask_in_each)
-    run.run()
-    assert outcome(asking_thread) is None
-    for epoch, counts in answers:
-        assert counts[LEFT] == counts[RIGHT] <= epoch  # epochs without records are run for their checkpoints
-    assert [epoch for epoch, _ in answers] == sorted(epoch for epoch, _ in answers)
 
 
 def test_state_that_a_function_asks_for_late_is_found() -> None:
@@ -360,22 +328,6 @@ def told(live: Callable[[], Any], asked_for: threading.Event) -> Callable[[], An
         return live()
 
     return also
-
-
-def test_a_slot_that_dies_while_its_answer_is_read_is_said(storage: CheckpointFolders) -> None:
-    said: list[str] = []
-
-    def killed(job: Job) -> None:
-        answer = ask(job, "padding")  # far more than sockets hold
-        for pid in job.slot_pids().values():
-            os.kill(pid, signal.SIGKILL)
-        with pytest.raises(StateQueryError) as caught:
-            answer.to_arrow()
-        said.append(str(caught.value))
-
-    with pytest.raises(SlotLostError):
-        asked_when_idle(Padded(), killed, storage, restart=NO_RESTART)
-    assert "a slot of operator 'states' ended or cut off its answer" in said[0]
 
 
 def test_a_cancelled_job_answers_no_more(storage: CheckpointFolders) -> None:

@@ -208,8 +208,7 @@ def test_an_observer_hears_what_each_slot_did_for_a_checkpoint(storage: Checkpoi
             heard.extend((checkpoint_id, part.slot, part.sync_ms, part.async_ms) for part in parts)
 
     node = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
-    sink = DriverSink(lambda *_: None)
-    run = JobRun(node, sink, storage, parallelism=2, runner=ActingRunner(acknowledge))
+    run = JobRun(node, storage=storage, parallelism=2, runner=ActingRunner(acknowledge))
     run.listeners = (Listening(),)
     run.run()
     assert {told for told in heard if told[0] == 1} == {(1, slot, 0.5, 1.5) for slot in SLOTS}
@@ -497,7 +496,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Logged]:
 
 @pytest.fixture
 def run() -> JobRun:
-    return JobRun(numbers(), DriverSink(lambda _, values: list(values)))
+    return JobRun(numbers())
 
 
 class TestLife:

@@ -57,7 +57,6 @@ from pyflinkstate.runtime.master.epochs import Epoch
 from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointFolders, checkpoints as storage_module
 
@@ -244,11 +243,8 @@ def test_a_checkpoint_of_a_time_without_runs_is_gone_on_from(storage: Checkpoint
         storage.begin(JOB, number)
         position = {"index": 3 * number, "length": 10}
         storage.complete(metadata(number, JOB, epoch=number, source_position=position))
-    out: list[Any] = []
-    run = JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage)
-    run.restore, run.checkpoints = restore_point(storage, JOB, 2), KEEP_ALL
-    run.run()
-    assert out == list(range(6, 10))
+    run = JobRun(numbers(), storage=storage, restore=restore_point(storage, JOB, 2), checkpoints=KEEP_ALL)
+    assert run.results() == list(range(6, 10))
     assert storage.completed(JOB) == [1, 2, 4, 5]
     assert [Path(uri).name.rpartition("-")[2] for uri in storage.superseded(JOB)] == ["3"]
 
@@ -450,23 +446,6 @@ def test_a_driver_that_ends_late_leaves_a_folder_that_another_one_uses(shop: Sho
     assert list(Path(trigger.folder).iterdir()) == [theirs]
 
 
-def test_what_the_older_driver_completes_at_last_is_what_the_newer_one_restores(shop: Shop) -> None:
-    """It was chosen what to restore, and then the older driver completed one more checkpoint."""
-    first = shop.run()
-    first.runner.before = once(BadRecordError("bad input"), 6)
-    first.fails(BadRecordError)
-    chosen = newest(shop.storage)
-    assert chosen.metadata.epoch == 5
-    further = shop.run(restore=chosen)
-    further.runner.before = once(BadRecordError("bad input"), 7)
-    further.fails(BadRecordError)
-    second = shop.run(restore=chosen)
-    second.run()
-    assert [request.link.epoch for request in second.runner.requests] == [7, 8]
-    assert shop.storage.superseded(second.restore.metadata.job_id) == []
-    assert shop.rows() == EXPECTED
-
-
 def test_a_driver_does_not_go_back_to_a_checkpoint_that_another_one_has_deleted_with_all_others(
     shop: Shop,
 ) -> None:
@@ -630,7 +609,7 @@ def test_metadata_with_runs_that_are_none_is_damaged(storage: CheckpointFolders)
 
 
 def test_a_chain_of_operators_without_state_needs_no_slots(storage: CheckpointFolders) -> None:
-    run = JobRun(ChainNode(numbers(), "map", str, "map"), DriverSink(lambda *_: None), storage)
+    run = JobRun(ChainNode(numbers(), "map", str, "map"), storage=storage)
     run.runner.before = once(BadRecordError("bad input"), 3)
     run.fails(BadRecordError)
     again = attrs.evolve(run, restore=latest(storage), runner=LocalRunner())

@@ -76,12 +76,21 @@ from pyflinkstate.runtime.wire import (
 from pyflinkstate.runtime.wire.frames import CHUNK
 
 
+def service_of(
+    function: KeyedProcessFunction,
+    now_ms: Callable[[], int] = lambda: 0,
+    perf_ns: Callable[[], int] = lambda: 0,
+    **deployed: Any,
+) -> SlotService:
+    """Return the service of a slot of attempt 0, without a process, that has applied nothing yet."""
+    made = SlotService(SLOT, 0, SlotHost(lambda _: None, lambda run: run(), now_ms, perf_ns=perf_ns))
+    assert made.deploy(attrs.evolve(deployment(function), **deployed)) is None
+    return made
+
+
 @pytest.fixture
 def service() -> SlotService:
-    """A slot of attempt 0 that has applied nothing yet."""
-    made = SlotService(SLOT, 0, SlotHost(lambda message: None, lambda run: run(), lambda: 0))
-    assert made.deploy(deployment(Echo())) is None
-    return made
+    return service_of(Echo())
 
 
 def begin(service: SlotService, epoch: int) -> None:
@@ -328,8 +337,7 @@ class FailsToClose(HearOfCheckpoints):
 
 def closed(function: HearOfCheckpoints) -> SlotClosed:
     """Close a slot while an epoch runs, at whose end the function would hear of a checkpoint."""
-    service = SlotService(SLOT, 0, SlotHost(lambda _: None, lambda run: run(), lambda: 0))
-    assert service.deploy(deployment(function)) is None
+    service = service_of(function)
     service.begin(BeginEpoch(0, 1, None))
     service.hear(NotifyCheckpointComplete(1))
     return service.close()
@@ -433,9 +441,7 @@ def _decoded(frames: Iterator[bytes]) -> ValuesFrame | None:
 
 def serve_timed(function: Any = None, is_timed: bool = True, watermark: int = NO_WATERMARK) -> Served:
     clock = ManualClock(1000)
-    service = SlotService(SLOT, 0, SlotHost(lambda _: None, lambda run: run(), clock.now_ms))
-    deployed = attrs.evolve(deployment(Timers() if function is None else function), watermark=watermark)
-    assert service.deploy(deployed) is None
+    service = service_of(Timers() if function is None else function, clock.now_ms, watermark=watermark)
     return Served(service, clock, is_timed)
 
 
@@ -742,10 +748,7 @@ class Slow(KeyedProcessFunction):
 
 
 def served(function: KeyedProcessFunction) -> SlotService:
-    host = SlotHost(lambda message: None, lambda run: run(), lambda: 0, perf_ns=lambda: CLOCK.now)
-    service = SlotService(SLOT, 0, host)
-    assert service.deploy(deployment(function)) is None
-    return service
+    return service_of(function, perf_ns=lambda: CLOCK.now)
 
 
 def feed(service: SlotService, epoch: int, waits_ns: int, takes_ns: int) -> EpochDone:
@@ -828,9 +831,7 @@ def test_the_clock_is_read_for_frames_and_not_for_records(records: int) -> None:
         reads += 1
         return reads
 
-    host = SlotHost(lambda message: None, lambda run: run(), lambda: 0, perf_ns=now_ns)
-    service = SlotService(SLOT, 0, host)
-    assert service.deploy(deployment(Echo())) is None
+    service = service_of(Echo(), perf_ns=now_ns)
     service.begin(BeginEpoch(0, 1, None))
     for data in frames_for([(1, n) for n in range(records)])[0]:
         list(service.process(data))

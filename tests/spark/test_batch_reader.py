@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import RunningSum, rows_in, running_sums
+from operators import PATIENCE_S, RunningSum, rows_in, running_sums
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from test_recovery import Recorder
 
@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.usefixtures("no_slot_left", "topics"),
 ]
 
-PATIENCE_S = 60
 #: What Kafka's reader takes in the place of an offset.
 LATEST, EARLIEST = -1, -2
 

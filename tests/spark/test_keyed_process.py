@@ -73,17 +73,13 @@ def first_rows(key: str, rows: Iterator[Any], state: Any) -> Iterator[tuple[str,
     yield key, next(rows).n
 
 
-def last_part(row: Any) -> str:
-    return f"{row.key}/{row.part}"
-
-
 class TestBatch:
     @pytest.mark.parametrize(
         ("key", "key_of"),
         [
             ("key", lambda key, part: key),
             (["key", "part"], lambda key, part: f"{key}/{part}"),
-            (last_part, lambda key, part: f"{key}/{part}"),
+            (lambda row: f"{row.key}/{row.part}", lambda key, part: f"{key}/{part}"),
         ],
         ids=["column", "columns", "function"],
     )

@@ -260,18 +260,6 @@ class TestAServerThatAnswersErrors:
             assert "ACCESS_DENIED" in stats.failure
         runs.check_what_is_left(result)
 
-    def test_state_files_that_slots_cannot_write(self, runs: Runs, server: Server) -> None:
-        """What a slot declines with is the storage's error, too."""
-        runs.tolerable = 1
-        server.denied = lambda method, path: method in {"PUT", "POST"} and "/chk-2/" in path.rstrip("/")
-        result, listener = runs.run()
-        assert runs.rows() == EXPECTED
-        (failed,) = listener.failed
-        assert failed.checkpoint_id == 2
-        assert failed.failure is not None
-        assert "checkpoint storage: cannot" in failed.failure
-        runs.check_what_is_left(result)
-
     def test_a_bucket_that_is_gone(self, runs: Runs, bucket: Bucket) -> None:
         runs.restarts = 1
         with pytest.raises(errors.JobFailedError) as caught:
@@ -285,16 +273,3 @@ class TestAServerThatAnswersErrors:
         with pytest.raises(errors.CheckpointStorageError, match="nowhere"):
             runs.run()
         assert not runs.output.exists()
-
-    def test_a_checkpoint_that_may_not_be_read(self, runs: Runs, server: Server) -> None:
-        runs.restarts = 0
-        with pytest.raises(errors.UserFunctionError):
-            runs.run(function=Failing(320, runs.output))
-        before = runs.rows()
-        server.denied = lambda method, path: method == "GET" and path.endswith("/_metadata")
-        with pytest.raises(errors.CheckpointStorageError, match="cannot read"):
-            runs.run(restore="latest")
-        assert runs.rows() == before
-        server.denied = lambda method, path: False
-        runs.run(restore="latest")
-        assert runs.rows() == EXPECTED

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
-from operators import RunningSum, rows_in, running_sums
+from operators import PATIENCE_S, RunningSum, rows_in, running_sums
 from test_recovery import Recorder
 
 from pyflinkstate import (
@@ -36,7 +36,6 @@ from pyflinkstate.runtime.wire import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
-PATIENCE_S = 60
 Records = list[tuple[str, int]]
 
 
@@ -71,11 +70,7 @@ class Given(Source):
         return Available(end, is_over)
 
     def plan(self, start: Any, end: Any) -> SplitEpoch:
-        return SplitEpoch([self.records[start:end]], read_split)
-
-
-def read_split(split: Records, _: Any) -> Iterable[tuple[str, int]]:
-    return split
+        return SplitEpoch([self.records[start:end]], lambda split, _: split)
 
 
 def by_key(record: tuple[str, int]) -> str:

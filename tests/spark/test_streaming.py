@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import RunningSum, rows_in, running_sums
+from operators import PATIENCE_S, RunningSum, rows_in, running_sums
 from test_recovery import Recorder
 
 from pyflinkstate import (
@@ -42,8 +42,6 @@ AVAILABLE_NOW = {"availableNow": True}
 OFTEN = {"processingTime": "100 milliseconds"}
 #: Each batch has its checkpoint, whatever the interval.
 RARELY = 10**7
-#: How long a test waits for what should come at once.
-PATIENCE_S = 60
 
 
 class JsonFolder:
@@ -70,10 +68,6 @@ class JsonFolder:
     def stream(self, spark: Any, files_per_batch: int = 1) -> Any:
         reader = spark.readStream.schema("key string, n long").option("maxFilesPerTrigger", files_per_batch)
         return reader.json(str(self.path))
-
-
-def as_pair(row: Any) -> tuple[str, int]:
-    return row.key, row.n
 
 
 def by_key(record: tuple[str, int]) -> str:
@@ -119,7 +113,10 @@ class Streaming:
         stream = self.input.stream(self.spark, files_per_batch)
         source = env.from_streaming(stream, checkpoint_location=where, trigger=trigger)
         sums = (
-            source.map(as_pair).key_by(by_key, Types.STRING()).process(function or RunningSum()).uid("sums")
+            source.map(lambda row: (row.key, row.n))
+            .key_by(by_key, Types.STRING())
+            .process(function or RunningSum())
+            .uid("sums")
         )
         sums.sink_to(FileSink(str(self.output)))
         return env

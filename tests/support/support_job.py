@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
-Hook = Callable[[EpochRequest], None]
+Hook = Callable[[EpochRequest], object]
 Failure = TypeVar("Failure", bound=BaseException)
 
 EVERY_EPOCH = CheckpointSettings(interval_ms=0)
@@ -334,6 +334,11 @@ class JobRun:
             pass
         return job
 
+    def results(self) -> list[Any]:
+        """Run to the end; returns what the sink has been given."""
+        self.run()
+        return self.out
+
     def fails(self, kind: type[Failure] | tuple[type[Failure], ...], match: str | None = None) -> Failure:
         """Run to the end, which is a failure; returns it."""
         with pytest.raises(kind, match=match) as caught:
@@ -358,10 +363,7 @@ class StubbornSink(DriverSink):
     seen: list[Any] = attrs.Factory(list)
 
     def __attrs_post_init__(self) -> None:
-        super().__init__(self._take)
-
-    def _take(self, _: int, values: Iterable[Any]) -> None:
-        self.seen.extend(values)
+        super().__init__(lambda _, values: self.seen.extend(values))
 
     def commit(self, epoch: int) -> None:
         error, self.error = self.error, None
@@ -401,7 +403,7 @@ class GrowingSource(Source):
         return found
 
     def plan(self, start: int, end: int) -> Epoch:
-        return SplitEpoch([range(start, end)], _read_numbers)
+        return SplitEpoch([range(start, end)], lambda split, _: split)
 
     def commit(self, end: int) -> None:
         self.committed.append(end)
@@ -425,10 +427,6 @@ class PacedSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         return self.inner.plan(start, end)
-
-
-def _read_numbers(split: range, _: Any) -> Iterable[int]:
-    return split
 
 
 def latest(storage: CheckpointFolders, name: str = "orders") -> RestorePoint:
