@@ -345,22 +345,15 @@ def result_of(
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-class TestResults:
-    @pytest.mark.parametrize("parallelism", cases([1, 2, 3], quick=[3]))
-    def test_they_are_the_same_at_any_parallelism(
-        self, name: str, parallelism: int, storage: CheckpointFolders
-    ) -> None:
-        build, expected = PROGRAMS[name]
-        assert result_of(build(), storage, parallelism) == Counter(expected)
-
-    def test_they_are_the_same_with_a_crash_half_way(self, name: str, storage: CheckpointFolders) -> None:
-        build, expected = PROGRAMS[name]
-        assert result_of(build(), storage, 2, runner=crashing(after=True)) == Counter(expected)
-
-    @pytest.mark.full
-    def test_they_are_the_same_without_checkpoints(self, name: str) -> None:
-        build, expected = PROGRAMS[name]
-        assert result_of(build(), None, 2) == Counter(expected)
+@pytest.mark.parametrize(
+    "how",
+    cases(["1", "2", "3", "crash", "no checkpoints"], quick=["3", "crash"]),
+)
+def test_results_are_the_same_whatever_happens(name: str, how: str, storage: CheckpointFolders) -> None:
+    build, expected = PROGRAMS[name]
+    options: dict[str, Any] = {"runner": crashing(after=True)} if how == "crash" else {}
+    kept = None if how == "no checkpoints" else storage
+    assert result_of(build(), kept, int(how) if how.isdigit() else 2, **options) == Counter(expected)
 
 
 # --- sources that wait for each other --------------------------------------------------------------------

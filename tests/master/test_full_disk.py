@@ -105,12 +105,6 @@ def counting(padding: int) -> StatefulNode:
     return StatefulNode(numbers(EPOCHS * 3), lambda number: number % 3, PICKLED, count, "count")
 
 
-def job_of(folder: Path, padding: int, out: list[Any]) -> JobRun:
-    """Return a job whose epochs are too slow to be over before three checkpoints have failed."""
-    storage = CheckpointFolders(str(folder / "checkpoints"))
-    return JobRun(counting(padding), out=out, storage=storage, epochs_ahead=0)
-
-
 EXPECTED = sorted((number % 3, number // 3 + 1) for number in range(EPOCHS * 3))
 
 
@@ -120,7 +114,9 @@ def test_the_job_goes_on_once_there_is_room(
     small: Path, out: list[Any], padding: int, tolerable_failures: int
 ) -> None:
     """Failures that are tolerated cost nothing; the others restart the job until then."""
-    run = job_of(small, padding, out)
+    storage = CheckpointFolders(str(small / "checkpoints"))
+    # Its epochs are too slow to be over before three checkpoints have failed.
+    run = JobRun(counting(padding), out=out, storage=storage, epochs_ahead=0)
     run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=tolerable_failures)
     run.restart = FixedDelayRestart(50, 1)
     outage = Outage(small, run, begin=4, failures=3)
@@ -132,27 +128,17 @@ def test_the_job_goes_on_once_there_is_room(
     assert causes == (set() if tolerable_failures else {CheckpointFailuresExceededError})
     assert sorted(out) == EXPECTED
     assert left_behind(small) == []
-    storage = CheckpointFolders(str(small / "checkpoints"))
     (completed,) = storage.completed(job.job_id)
     history = json.loads((small / "checkpoints" / job.job_id / "checkpoints.json").read_text())
     assert history[0]["checkpoint_id"] == completed
     assert storage.load_latest("orders").epoch == job.result().epochs
 
 
-class QuietForeach(ForeachEpochSink):
-    """Notes the epochs that it is given; rows do not matter here."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda frames, epoch: None)
-        self.prepared: list[int] = []
-
-    def prepare(self, epoch: int, results: list[Any]) -> None:
-        self.prepared.append(epoch)
-
-
-def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path) -> None:
+def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = CheckpointFolders(str(small / "checkpoints"))
-    sink = QuietForeach()
+    prepared: list[int] = []
+    sink = ForeachEpochSink(lambda frames, epoch: None)
+    monkeypatch.setattr(sink, "prepare", lambda epoch, results: prepared.append(epoch))
     run = JobRun(ChainNode(numbers(EPOCHS * 3), "map", abs, "abs"), sink, storage)
     run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=20)
     run.restart = FixedDelayRestart(50, 1)
@@ -177,5 +163,5 @@ def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path) -> None:
     assert len(run.heard.restarts) >= 2
     assert all(isinstance(error, CheckpointStorageError) for _, error in run.heard.restarts)
     assert "offsets" in str(run.heard.restarts[0][1])
-    assert sorted(set(sink.prepared)) == list(range(1, EPOCHS + 1))
+    assert sorted(set(prepared)) == list(range(1, EPOCHS + 1))
     assert left_behind(small) == []

@@ -15,21 +15,19 @@ from answered_programs import SEEDS, answers, found_for
 from local_environment import local_environment
 from random_programs import program_of
 from support_job import JobRun, LocalRunner, counts, numbers, once
-from support_runtime import PICKLED, ManualClock
-from support_slots import ActingRunner, ServedSlot, acknowledge
+from support_runtime import ManualClock
 from tiers import cases
 
 from pyflinkstate import CheckpointStats, FileSink, ReplacingSink
 from pyflinkstate.errors import (
     BadRecordError,
-    CheckpointFailuresExceededError,
     JobFailedError,
     SinkError,
     SparkJobError,
     UserFunctionError,
 )
 from pyflinkstate.runtime.engine import EpochRequest
-from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.settings import CheckpointSettings, RestartStrategy
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -288,42 +286,6 @@ def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
     stats = run.run().result().checkpoints
     assert {checkpoint.triggered_ms for checkpoint in stats} == {began_ms, began_ms + jump_ms}
     assert storage.load_latest("orders").timestamp_ms == began_ms + jump_ms
-
-
-def acted(storage: CheckpointFolders, act: Any, timeout_ms: int) -> JobRun:
-    keyed = StatefulNode(numbers(), lambda n: n % 4, PICKLED, None, "process")  # type: ignore[arg-type]
-    settings = CheckpointSettings(interval_ms=10**9, timeout_ms=timeout_ms)
-    return JobRun(keyed, storage=storage, parallelism=2, runner=ActingRunner(act), checkpoints=settings)
-
-
-@pytest.mark.full
-def test_a_checkpoint_that_nobody_acknowledges_expires_though_the_clock_is_set_back(
-    storage: CheckpointFolders,
-) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        if request.link.epoch == 2:
-            run.clock.set(-HOUR_MS)
-
-    run = acted(storage, act, timeout_ms=1_000)
-    run.clock.step_ms = 1
-    run.fails(CheckpointFailuresExceededError, match="expired after 1000 ms")
-    assert run.clock.time_ms < ManualClock().time_ms, "no hour has passed"
-
-
-def test_a_checkpoint_does_not_expire_because_the_clock_is_set_forward(storage: CheckpointFolders) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        if request.barrier is not None:
-            waiting.append(request)
-        if request.link.epoch == 2:
-            run.clock.set(HOUR_MS)
-        if request.link.epoch == 3 or (request.barrier is not None and request.link.epoch > 1):
-            for late in waiting:
-                acknowledge(late, slots)
-            waiting.clear()
-
-    waiting: list[EpochRequest] = []
-    run = acted(storage, act, timeout_ms=60_000)
-    assert [checkpoint.epoch for checkpoint in run.run().result().checkpoints] == [1, 4]
 
 
 @jumps

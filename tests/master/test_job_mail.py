@@ -12,7 +12,7 @@ import attrs
 import pytest
 from slot_functions import Count
 from support_job import JobRun, Mailbox, numbers, once
-from support_runtime import PATIENCE_S, PICKLED
+from support_runtime import PATIENCE_S, PICKLED, raising
 
 from pyflinkstate import Available, Epoch, JobListener, JobStatus, Source, SplitEpoch
 from pyflinkstate.errors import (
@@ -190,39 +190,34 @@ class TestSourcesThatRaise:
         assert run.runner.requests == []
 
 
-class TestASourceThatCannotBeClosed:
-    """All hear of the end, once, and its checkpoints are settled."""
-
-    def source(self, run: JobRun, **hooks: Callable[[], None]) -> HookedSource:
-        made = HookedSource({"close": failing(9, LookupError("stuck")), **hooks})
-        run.end = SourceNode(made, "shelf")
-        return made
-
-    def test_a_job_that_went_well_fails(self, run: JobRun, out: list[Any]) -> None:
-        source = self.source(run)
-        run.fails(LookupError, match="stuck")
-        assert out == list(range(10))
-        assert run.heard.ended == [JobStatus.FAILED]
-        assert run.job().status is JobStatus.FAILED
-        assert source.closed == [None]
-
-    def test_a_job_that_failed_says_why_it_failed(
-        self, run: JobRun, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        source = self.source(run, plan=failing(9, LookupError("no shelf")))
-        run.fails(JobFailedError, match="no shelf")
-        assert run.heard.ended == [JobStatus.FAILED]
-        assert len(source.closed) == 1
-        assert "its source could not be closed: LookupError: stuck" in caplog.text
-
-    def test_a_job_that_is_cancelled_is_cancelled(
-        self, run: JobRun, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        source = self.source(run)
-        source.hooks["plan"] = run.job().cancel
-        run.fails(JobCancelledError)
-        assert run.heard.ended == [JobStatus.CANCELED]
-        assert "its source could not be closed: LookupError: stuck" in caplog.text
+@pytest.mark.parametrize(
+    ("plan", "error", "text", "status"),
+    [
+        (lambda job: None, LookupError, "stuck", JobStatus.FAILED),
+        (lambda job: raising(LookupError("no shelf"))(), JobFailedError, "no shelf", JobStatus.FAILED),
+        (lambda job: job.cancel(), JobCancelledError, "was cancelled", JobStatus.CANCELED),
+    ],
+    ids=["all is well", "failed", "cancelled"],
+)
+def test_a_source_that_cannot_be_closed(
+    run: JobRun,
+    caplog: pytest.LogCaptureFixture,
+    plan: Callable[[Job], None],
+    error: type[Exception],
+    text: str,
+    status: JobStatus,
+) -> None:
+    """It fails a job that went well; all hear of the end, once, and its checkpoints are settled."""
+    hooks = {"close": failing(9, LookupError("stuck")), "plan": lambda: plan(run.job())}
+    source = HookedSource(hooks)
+    run.end = SourceNode(source, "shelf")
+    run.fails(error, match=text)
+    assert run.heard.ended == [status]
+    assert run.job().status is status
+    went_well = error is LookupError
+    assert (run.out == list(range(10))) == went_well
+    assert [closed is None for closed in source.closed] == [went_well]
+    assert ("its source could not be closed: LookupError: stuck" in caplog.text) != went_well
 
 
 class TestEnd:

@@ -149,38 +149,51 @@ def keyed(**settings: Any) -> StatefulNode:
     return StatefulNode(numbers(), lambda n: n, PICKLED, Echo(), "process", **settings)
 
 
+INCOMPATIBLE = IncompatibleCheckpointError
+SET_MAX_PARALLELISM: list[dict[str, Any]] = [{"max_parallelism": 128}, {"end": keyed(max_parallelism=128)}]
+
+
 def keyed_run(storage: CheckpointFolders, operator: OperatorState, **settings: Any) -> JobRun:
     restore = restored_from(storage, operators=[operator])
     return JobRun(settings.pop("end", keyed()), storage=storage, restore=restore, **settings)
 
 
-def test_a_checkpoint_of_a_job_of_another_name_is_refused(storage: CheckpointFolders) -> None:
-    restore = restored_from(storage, job_name="invoices")
-    with pytest.raises(IncompatibleCheckpointError, match="belongs to job 'invoices', not to 'orders'"):
-        JobRun(numbers(), storage=storage, restore=restore).job()
-
-
-@pytest.mark.parametrize("end", [keyed(), numbers(), keyed(uid="other")], ids=["id", "none", "uid"])
-def test_state_of_an_operator_that_the_program_does_not_have_is_refused(
-    storage: CheckpointFolders, end: Any
+@pytest.mark.parametrize(
+    ("operator", "settings", "error", "text"),
+    [
+        (state(), {"name": "invoices"}, INCOMPATIBLE, "belongs to job 'orders', not to 'invoices'"),
+        *(
+            (state("spend"), {"end": end}, INCOMPATIBLE, r"state of operator 'spend'[\s\S]*set uid\(\)")
+            for end in (keyed(), numbers(), keyed(uid="other"))
+        ),
+        *(
+            (
+                state(max_parallelism=256),
+                setting,
+                INCOMPATIBLE,
+                "max parallelism 256, and the program sets 128",
+            )
+            for setting in SET_MAX_PARALLELISM
+        ),
+        (state(max_parallelism=8), {"parallelism": 9}, ParallelismError, "not within bounds: 9"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    storage: CheckpointFolders,
+    operator: OperatorState,
+    settings: dict[str, Any],
+    error: type[Exception],
+    text: str,
 ) -> None:
-    with pytest.raises(IncompatibleCheckpointError, match=r"state of operator 'spend'[\s\S]*set uid\(\)"):
-        keyed_run(storage, state("spend"), end=end).job()
+    with pytest.raises(error, match=text):
+        keyed_run(storage, operator, **settings).job()
 
 
-@pytest.mark.parametrize("settings", [{"max_parallelism": 128}, {"end": keyed(max_parallelism=128)}])
-def test_a_max_parallelism_that_was_set_must_be_that_of_the_checkpoint(
+@pytest.mark.parametrize("settings", SET_MAX_PARALLELISM)
+def test_a_max_parallelism_that_was_set_may_be_that_of_the_checkpoint(
     storage: CheckpointFolders, settings: dict[str, Any]
 ) -> None:
-    text = "has max parallelism 256, and the program sets 128"
-    with pytest.raises(IncompatibleCheckpointError, match=text):
-        keyed_run(storage, state(max_parallelism=256), **settings).job()
-    keyed_run(storage, state(max_parallelism=128), **settings).job()
-
-
-def test_a_parallelism_above_the_checkpoints_max_parallelism_is_refused(storage: CheckpointFolders) -> None:
-    with pytest.raises(ParallelismError, match="not within bounds: 9"):
-        keyed_run(storage, state(max_parallelism=8), parallelism=9).job()
+    assert keyed_run(storage, state(max_parallelism=128), **settings).job_id
 
 
 def test_a_max_parallelism_that_was_not_set_is_taken_over(storage: CheckpointFolders) -> None:

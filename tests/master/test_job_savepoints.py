@@ -1,4 +1,4 @@
-"""Savepoints of whole jobs, and the return to one."""
+"""Savepoints of whole jobs."""
 
 from __future__ import annotations
 

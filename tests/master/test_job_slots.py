@@ -177,9 +177,6 @@ def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: Checkpoi
     assert [(s.checkpoint_id, s.epoch) for s in job.result().checkpoints] == [(1, 1), (2, 4)]
 
 
-# --- a source that must hear when an epoch is durable --------------------------------------------------
-
-
 # --- slots that are lost -------------------------------------------------------------------------------
 
 

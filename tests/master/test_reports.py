@@ -539,21 +539,11 @@ class TestLife:
         (restarted,) = [message for level, message in logged("job") if level == "WARNING"]
         assert re.search(r"restarts from \S+/chk-2, restart 1, because of SparkJobError", restarted)
 
-    def test_who_waits_hears_the_error_itself_and_the_log_has_its_headline(
-        self, run: JobRun, logged: Logged
-    ) -> None:
-        run.runner.before = once(UserFunctionError("KeyError: 'x'\n  in operator 'sum'"), epoch=1)
-        run.fails(UserFunctionError)
-        level, message = logged("job")[-1]
-        assert level == "ERROR"
-        assert message.endswith(") is FAILED after epoch 0: UserFunctionError: KeyError: 'x'")
-
     def test_a_job_beside_the_program_says_all_though_nobody_asks(self, run: JobRun, logged: Logged) -> None:
         run.restart = FixedDelayRestart(1, 0)
         run.runner.before = once(SparkJobError("the executor is gone\n  as was said"), epoch=1, times=2)
         client = JobClient(run.job(), None)
-        error = client.get_job_execution_result().exception(PATIENCE_S)
-        assert isinstance(error, JobFailedError)
+        assert isinstance(client.get_job_execution_result().exception(PATIENCE_S), JobFailedError)
         level, message = logged("job")[-1]
         assert level == "ERROR"
         assert message.endswith(
@@ -562,29 +552,30 @@ class TestLife:
         )
 
     @pytest.mark.parametrize(
-        ("by", "level", "told"), [("", "INFO", ""), ("SIGTERM", "WARNING", ", by SIGTERM")]
+        ("error", "level", "end"),
+        [
+            (
+                UserFunctionError("KeyError: 'x'\n  in operator 'sum'"),
+                "ERROR",
+                "FAILED after epoch 1: UserFunctionError: KeyError: 'x'",
+            ),
+            (KeyboardInterrupt(), "WARNING", "CANCELED after epoch 1, by KeyboardInterrupt"),
+            (SystemExit(), "WARNING", "CANCELED after epoch 1, by SystemExit"),
+            ("", "INFO", "CANCELED after epoch 1"),
+            ("SIGTERM", "WARNING", "CANCELED after epoch 1, by SIGTERM"),
+        ],
+        ids=repr,
     )
-    def test_a_job_that_is_cancelled_did_not_fail(
-        self, run: JobRun, logged: Logged, by: str, level: str, told: str
+    def test_its_end(
+        self, run: JobRun, logged: Logged, error: BaseException | str, level: str, end: str
     ) -> None:
-        run.runner.before = lambda request: run.job().cancel(by)
-        run.fails(JobCancelledError, match="was cancelled" + (by and f" by {by}"))
-        ended = f"job 'orders' ({run.job_id}) is CANCELED after epoch 0{told}"
-        assert logged("job")[-1] == (level, ended)
-
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-    def test_what_ends_the_program_does_not_fail_the_job(
-        self, run: JobRun, logged: Logged, error: type[BaseException]
-    ) -> None:
-        def ends(_: int, values: Any) -> None:
-            raise error
-
-        run.sink = DriverSink(ends)
-        run.fails(error)
-        assert run.heard.ended == [JobStatus.CANCELED]
-        level, message = logged("job")[-1]
-        assert level == "WARNING"
-        assert message.partition(" is ")[2] == f"CANCELED after epoch 1, by {error.__name__}"
+        """Whoever waits hears the error itself; what ends the program, or cancels, does not fail the job."""
+        is_cancel = isinstance(error, str)
+        act = (lambda *_: run.job().cancel(error)) if is_cancel else raising(error)
+        run.sink = DriverSink(act)
+        run.fails(JobCancelledError if is_cancel else type(error), match=str(error) or None)
+        assert run.heard.ended == [JobStatus[end.split()[0]]]
+        assert logged("job")[-1] == (level, f"job 'orders' ({run.job_id}) is {end}")
 
 
 def dropped(count: int, operator: str = "hours", subtask: int = 0) -> TaskReport:

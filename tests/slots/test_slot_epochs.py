@@ -31,9 +31,7 @@ from pyflinkstate.backends.format import (
     OperatorSubtaskState,
     StateAssignment,
 )
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
@@ -847,45 +845,6 @@ def test_nothing_is_lost_if_there_are_no_results() -> None:
     shares.waited()
     assert shares.take() == (5, 13, 0)
     assert shares.take() == (0, 0, 0)
-
-
-OPERATOR_KEYS = [f"key-{number}" for number in range(10)]
-
-
-@pytest.mark.parametrize("async_snapshots", [True, False])
-def test_operator_state_of_one_slot_is_dealt_to_two(
-    driver: Driver, storage: CheckpointFolders, async_snapshots: bool
-) -> None:
-    settings: dict[str, Any] = {
-        "storage": storage.settings,
-        "state_backend": HashMapStateBackend(async_snapshots=async_snapshots),
-    }
-    slot = driver.start_slot(Ledger(), **settings)
-    results, _ = slot.feed(1, [(key, 0) for key in OPERATOR_KEYS], barrier=barrier(storage))
-    assert results[-1] == (None, [], OPERATOR_KEYS)
-    slot.feed(2, [("late", 0)])
-    made = next_event(driver.events, CheckpointAck)
-
-    found: list[str] = []
-    timestamps: list[bytes] = []
-    frames = frames_for([(key, 0) for key in OPERATOR_KEYS], parallelism=2)
-    for subtask, assignment in enumerate(assign_state([made.state], 2, 128)):
-        restored = driver.start_slot(
-            Ledger(),
-            SlotId("restored", subtask),
-            parallelism=2,
-            epoch=1,
-            restored_checkpoint_id=made.checkpoint_id,
-            restore_uri=storage.uri_of(JOB, 1),
-            state=assignment,
-            **settings,
-        )
-        (first, *_), _ = collect(restored.run(2, frames[subtask]))
-        assert first[0] == made.checkpoint_id
-        timestamps += first[1]
-        found += first[2][:-1]  # the last one is the record's own
-    assert found == OPERATOR_KEYS
-    assert timestamps == [str(TIMESTAMP_MS).encode()]
 
 
 def test_a_slot_restored_from_a_checkpoint_without_state_for_it_is_told_of_the_restore(

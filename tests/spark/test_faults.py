@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,87 +68,6 @@ print(sorted((event.user, event.amount) for event in results), {type(e) is Event
 def test_records_whose_class_is_in_the_main_script(tmp_path: Path) -> None:
     printed = run_program(tmp_path, CLASSES_IN_MAIN)
     assert printed == "[('a', 1), ('a', 3), ('a', 3), ('b', 2)] {True}\n"
-
-
-SPARK_ENDS = """
-import os, select, signal, sys
-from pyflinkstate import JobListener, KeyedProcessFunction, StreamExecutionEnvironment, errors
-
-class Slow(KeyedProcessFunction):
-    def open(self, runtime_context):
-        with open(PID_FILE, "w") as file:
-            file.write(str(os.getpid()))
-
-    def process_element(self, value, ctx):
-        if value == 25 and MID_EPOCH:
-            os.kill(JVM, signal.SIGKILL)
-            while True:
-                pass
-        yield value
-
-class EndSpark(JobListener):
-    def on_epoch(self, stats):
-        global SLOT
-        SLOT = os.pidfd_open(int(open(sys.argv[0] + ".slot").read()))
-        if stats.epoch == 2 and not MID_EPOCH:
-            os.kill(JVM, signal.SIGKILL)
-
-env = StreamExecutionEnvironment().set_parallelism(1)
-JVM = env._context._gateway.proc.pid
-MID_EPOCH = %s
-PID_FILE = sys.argv[0] + ".slot"
-env.enable_checkpointing(0, sys.argv[0] + ".checkpoints")
-env.add_listener(EndSpark())
-env.from_collection(range(50), records_per_epoch=10).key_by(lambda n: n %% 3).process(Slow()).print()
-try:
-    env.execute()
-except errors.SparkUnavailableError as error:
-    print("unavailable:", str(error).splitlines()[0])
-has_ended, _, _ = select.select([SLOT], [], [], 30)
-print("slots:", 0 if has_ended else 1)
-os._exit(0)
-"""
-
-
-@pytest.mark.parametrize("mid_epoch", [True, False])
-def test_spark_that_dies_is_an_error_and_no_hang(tmp_path: Path, mid_epoch: bool) -> None:
-    printed = run_program(tmp_path, SPARK_ENDS % mid_epoch)
-    assert "unavailable: the Spark application ended in" in printed
-    assert "slots: 0" in printed
-
-
-FORKS = """
-import os, signal, sys
-from pyflinkstate import StreamExecutionEnvironment
-
-env = StreamExecutionEnvironment()
-child = os.fork()
-if child == 0:
-    os.close(1)
-    signal.pause()
-print(env._context._gateway.proc.pid, child, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_spark_ends_with_a_driver_that_is_killed_though_a_child_lives_on(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(FORKS)
-    with subprocess.Popen(
-        [sys.executable, str(tmp_path / "program.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as driver:
-        assert driver.stdout is not None
-        jvm, child = map(int, driver.stdout.readline().split())
-        handle = os.pidfd_open(jvm)
-        driver.kill()
-        driver.wait()
-    has_ended, _, _ = select.select([handle], [], [], 60)
-    os.close(handle)
-    for pid in [child] if has_ended else [child, jvm]:
-        os.kill(pid, signal.SIGKILL)
-    assert has_ended
 
 
 def test_relative_paths_are_those_of_the_program(

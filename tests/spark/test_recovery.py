@@ -114,21 +114,6 @@ def test_a_slot_that_is_killed(runs: Runs, epoch: int) -> None:
     assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
 
 
-class KillsItsTask(RunningSum):
-    """Kills the Spark worker that feeds it, once."""
-
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        if value[1] == 555 and self.get_runtime_context().get_attempt_number() == 0:
-            os.kill(os.getppid(), signal.SIGKILL)
-        yield from super().process_element(value, ctx)
-
-
-def test_a_spark_worker_that_is_killed(runs: Runs) -> None:
-    result = runs.run(function=KillsItsTask())
-    assert runs.rows() == EXPECTED
-    assert result.restarts <= 1, "a slot's parent may be a worker that is no longer in use"
-
-
 def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: Runs) -> None:
     # Two, and one more where a later attempt completed a checkpoint that the one before it had not.
     with pytest.raises(errors.JobFailedError, match=r"after [23] restarts") as caught:
@@ -189,6 +174,3 @@ def test_restore_at_another_parallelism(runs: Runs, parallelism: int) -> None:
     assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
     assert result.job_id == first.parent.name, "a restored job goes on under its id"
     assert int(runs.only_checkpoint().name[4:]) > int(first.name[4:]), "and never reuses a checkpoint's"
-
-
-# --- a checkpoint that must not be restored -------------------------------------------------------

@@ -149,29 +149,6 @@ def program(spark: Any, tmp_path: Path) -> Iterator[Program]:
         client.cancel().result(PATIENCE_S)
 
 
-class TestSavepoints:
-    def test_a_job_that_stops_with_one_goes_on_from_it_exactly(self, program: Program) -> None:
-        source = Given(*records(0, 50))
-        env, watch = program.environment(interval=10**6), Watch()
-        program.sums(env.add_listener(watch), source)
-        client = program.start(env)
-        watch.until(lambda: len(watch.epochs) == 1)
-        source.give(records(50, 80))
-        watch.until(lambda: len(watch.epochs) == 2)
-        savepoint = client.stop_with_savepoint().result(PATIENCE_S)
-        result = client.get_job_execution_result().result(PATIENCE_S)
-        assert client.get_job_status().result() is JobStatus.FINISHED
-        assert program.rows() == as_rows(running_sums(source.records)), "all before it is committed"
-        assert [stats.uri for stats in result.checkpoints if stats.is_savepoint] == [savepoint]
-        source.give(records(80, 100))
-        source.finish()
-        env = program.environment().restore_from(savepoint)
-        program.sums(env, source)
-        again = env.execute("sums")
-        assert again.get_accumulator_result("source.records_out") == 100
-        assert program.rows() == as_rows(running_sums(source.records))
-
-
 class TestCheckpointConfig:
     @pytest.mark.parametrize("damaged", ["_metadata", "a state file"])
     def test_back_to_the_one_before_a_damaged_one(self, program: Program, damaged: str) -> None:
