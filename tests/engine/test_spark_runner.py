@@ -48,26 +48,24 @@ def test_what_is_to_be_shuffled_ahead_ends_when_the_epoch_before_it_is_cancelled
     assert done.wait(PATIENCE_S)
 
 
+#: What a system without threads raises.
+NO_THREAD = raising(RuntimeError("can't start new thread"))
+
+
 def test_a_system_without_threads_is_an_error_that_the_job_expects(
     runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     with monkeypatch.context() as without_threads:
-        without_threads.setattr(threading.Thread, "start", start)
+        without_threads.setattr(threading.Thread, "start", NO_THREAD)
         with pytest.raises(SparkJobError, match="ahead for epoch 2: can't start new thread"):
             runner.shuffle_ahead(REQUEST, lambda: None)
 
 
 def test_what_could_not_be_begun_is_not_waited_for_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     runner = SparkRunner(context_of(), "group", MagicMock())
     runner._codes = MagicMock()
     with monkeypatch.context() as without_threads:
-        without_threads.setattr(threading.Thread, "start", start)
+        without_threads.setattr(threading.Thread, "start", NO_THREAD)
         with pytest.raises(SparkJobError, match="can't start new thread"):
             runner.start_slots(SlotsRequest(MagicMock(), [], "job: restore"), print)
     codes = runner._codes

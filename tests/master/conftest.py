@@ -11,7 +11,6 @@ from support_slots import close_opened
 
 from pyflinkstate.runtime.master import loop
 from pyflinkstate.runtime.plan import ChainNode
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointFolders
 
 
@@ -34,4 +33,4 @@ def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job with checkpoints: of 0..9, three an epoch, the even ones times ten."""
     even = ChainNode(numbers(), "filter", lambda n: n % 2 == 0, "even")
     tens = ChainNode(even, "map", lambda n: n * 10, "tens")
-    return JobRun(tens, DriverSink(lambda _, values: out.extend(values)), storage)
+    return JobRun(tens, out=out, storage=storage)

@@ -69,10 +69,6 @@ def complete(
     return made.published(checkpoint_id, now_ms)
 
 
-def due_first_at(made: CheckpointCoordinator, barrier_ms: int) -> bool:
-    return made.is_due(barrier_ms) and not made.is_due(barrier_ms - 1)
-
-
 # --- the states, and what every event does in them -------------------------------------------------
 
 
@@ -375,7 +371,7 @@ def follow(made: CheckpointCoordinator, script: str) -> None:
             case "due" | "undue":
                 assert made.is_due(now) == (what == "due"), step
             case "first":
-                assert due_first_at(made, now), step
+                assert (made.is_due(now - 1), made.is_due(now)) == (False, True), step
             case "pending":
                 found = ",".join(map(str, ids(made)))
             case "kept":

@@ -13,13 +13,11 @@ from support_runtime import PATIENCE_S, PICKLED
 from test_job import RARELY, Table
 
 from pyflinkstate import Available, KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
-from pyflinkstate.errors import BadRecordError, SparkJobError, UserFunctionError
+from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master.planner import EpochPlanner, Step
 from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointFolders
 
@@ -66,19 +64,13 @@ def program(
     storage: CheckpointFolders | None, source: SourceNode | None = None, last: int = LAST, **settings: Any
 ) -> Program:
     read: list[int] = []
-    results: list[int] = []
 
     def note(number: int) -> int:
         read.append(number)
         return number
 
     end = summed(ChainNode(source or numbers(), "map", note, "map"))
-    run = JobRun(
-        end,
-        DriverSink(lambda _, values: results.extend(values)),
-        storage,
-        **{"checkpoints": ALL_KEPT, **settings},
-    )
+    run = JobRun(end, storage=storage, **{"checkpoints": ALL_KEPT, **settings})
     ended: queue.SimpleQueue[EpochRequest] = queue.SimpleQueue()
     run.runner.after_ahead = ended.put
 
@@ -87,7 +79,7 @@ def program(
             assert ended.get(timeout=PATIENCE_S).link.epoch == request.link.epoch + 1
 
     run.runner.before = wait
-    return Program(run, results, read)
+    return Program(run, run.out, read)
 
 
 def test_all_epochs_but_the_first_are_shuffled_while_one_runs(
@@ -113,91 +105,12 @@ def test_a_checkpoint_has_the_position_and_the_counts_of_its_own_epoch(storage: 
     assert [one.counters["numbers.records_out"] for one in found] == [3, 6, 9, 10]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failure_throws_the_next_epoch_away(storage: CheckpointFolders, when: str) -> None:
-    made = program(storage, restart=FixedDelayRestart(1, 0))
-    wait, fail = made.runner.before, once(SparkJobError("bad"), 2)
-    if when == "after":
-        made.runner.after = fail
-    else:
-        made.runner.before = lambda request: (wait(request), fail(request))  # type: ignore[assignment]
-    job = made.run.run()
-    first = [epoch for attempt, epoch in made.ahead() if attempt == 0]
-    assert first == [2, 3]
-    assert made.read.count(6) == 2, "what was shuffled for the failed attempt is not used"
-    assert made.results == SUMS
-    assert job.result().get_accumulator_result("numbers.records_out") == 10
-
-
-def test_the_job_waits_until_what_is_ahead_of_a_failed_attempt_has_ended(storage: CheckpointFolders) -> None:
-    made = program(storage, last=0, restart=FixedDelayRestart(1, 0))
-    begun: queue.SimpleQueue[None] = queue.SimpleQueue()
-    alive: list[int] = []
-
-    def hang(request: EpochRequest) -> None:
-        alive.append(request.link.driver.attempt)
-        begun.put(None)
-        made.runner.gives_up_ahead.wait(PATIENCE_S)
-        alive.remove(request.link.driver.attempt)
-
-    def fail_once(request: EpochRequest) -> None:
-        if request.link.driver.attempt == 0:
-            begun.get(timeout=PATIENCE_S)
-            made.runner.before_ahead = lambda request: None
-            raise SparkJobError("bad")
-        assert not alive, "of the attempt before"
-
-    made.runner.before_ahead, made.runner.before = hang, fail_once
-    made.run.run()
-    assert made.results == SUMS
-    assert made.runner.cancelled
-
-
-def test_a_record_that_fails_ahead_fails_the_job_in_its_own_epoch(
-    storage: CheckpointFolders,
-) -> None:
-    def bite(number: int) -> int:
-        if number == 7:
-            raise ValueError("seven")
-        return number
-
-    source = numbers()
-    made = program(storage)
-    made.run.end = summed(ChainNode(source, "map", bite, "map"))
-    wait = made.runner.before
-
-    def after_the_checkpoint(request: EpochRequest) -> None:
-        wait(request)
-        if request.link.epoch > 1:
-            made.run.heard.await_checkpoint()
-
-    made.runner.before = after_the_checkpoint
-    with pytest.raises(UserFunctionError, match="seven"):
-        made.run.run()
-    assert made.ahead() == [(0, 2), (0, 3), (0, 4)]
-    assert made.results == SUMS[:6]
-
-
-def test_what_was_only_planned_ahead_is_not_written_down(storage: CheckpointFolders) -> None:
-    """The epoch that ran is cut as it was, and the one ahead of it as the source gives it now."""
-    rows: dict[int, list[int]] = {}
-    made = program(storage, checkpoints=RARELY)
-    made.run.sink = Table(rows)
-    made.runner.after = once(BadRecordError("bad"), 2)
-    with pytest.raises(BadRecordError):
-        made.run.run()
-    assert made.ahead() == [(0, 2), (0, 3)]
-    JobRun(summed(numbers(10, 7)), Table(rows), storage, latest(storage), checkpoints=RARELY).run()
-    assert rows == {1: SUMS[:3], 2: SUMS[3:6], 3: SUMS[6:]}
-
-
 def test_what_has_run_is_planned_ahead_as_it_was(storage: CheckpointFolders) -> None:
     rows: dict[int, list[int]] = {}
     made = program(storage, checkpoints=RARELY)
     made.run.sink = Table(rows)
     made.runner.after = once(BadRecordError("bad"), 4)
-    with pytest.raises(BadRecordError):
-        made.run.run()
+    made.run.fails(BadRecordError)
     again = program(storage, numbers(10, 7), restore=latest(storage), checkpoints=RARELY)
     again.run.sink = Table(rows)
     again.run.run()
@@ -219,9 +132,8 @@ class Restless(CollectionSource):
 def test_a_source_that_cannot_plan_ahead_is_asked_in_its_turn(storage: CheckpointFolders) -> None:
     source = Restless(list(range(10)), 3)
     made = program(storage, SourceNode(source, "numbers"), last=0)
-    job = made.run.job()
-    object.__setattr__(source, "is_busy", lambda: job._machine.flight.running is not None)
-    assert list(job.run()) == [1, 2, 3, 4]
+    object.__setattr__(source, "is_busy", lambda: made.run.job()._machine.flight.running is not None)
+    assert list(made.run.job().run()) == [1, 2, 3, 4]
     assert made.ahead() == []
     assert made.results == SUMS
 

@@ -24,7 +24,7 @@ from event_time_functions import (
     Third,
     key_of,
 )
-from support_job import JobRun, LocalRunner, latest, once
+from support_job import JobRun, LocalRunner, at, latest, once
 from support_programs import Program, Splits
 from tiers import cases
 
@@ -225,12 +225,9 @@ ENDS: dict[str, Callable[[DataStream, DataStream], DataStream]] = {
 
 
 def watermarks(way: str, parallelism: int) -> list[int]:
-    out: list[Any] = []
     program = Program()
     one, other = (program.stream(RECORDS, name, splits=1) for name in ("one", "other"))
-    sink = DriverSink(lambda _, values: out.extend(values))
-    JobRun(ENDS[way](one, other).node, sink, parallelism=parallelism).run()
-    return out
+    return JobRun(ENDS[way](one, other).node, parallelism=parallelism).results()
 
 
 @pytest.mark.parametrize("way", ENDS)
@@ -340,33 +337,23 @@ def crashing(epoch: int = 3, after: bool = False) -> LocalRunner:
 def result_of(
     stream: DataStream, storage: CheckpointFolders | None, parallelism: int = 1, **options: Any
 ) -> Counter[Any]:
-    out: list[Any] = []
-    sink = DriverSink(lambda _, values: out.extend(values))
-    run = JobRun(
-        stream.node, sink, storage, parallelism=parallelism, restart=FixedDelayRestart(1, 0), **options
-    )
-    run.run()
+    restart = FixedDelayRestart(1, 0)
+    run = JobRun(stream.node, storage=storage, parallelism=parallelism, restart=restart, **options)
+    found = Counter(run.results())
     assert len(run.heard.restarts) == ("runner" in options), "the crash has happened"
-    return Counter(out)
+    return found
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-class TestResults:
-    @pytest.mark.parametrize("parallelism", cases([1, 2, 3], quick=[3]))
-    def test_they_are_the_same_at_any_parallelism(
-        self, name: str, parallelism: int, storage: CheckpointFolders
-    ) -> None:
-        build, expected = PROGRAMS[name]
-        assert result_of(build(), storage, parallelism) == Counter(expected)
-
-    def test_they_are_the_same_with_a_crash_half_way(self, name: str, storage: CheckpointFolders) -> None:
-        build, expected = PROGRAMS[name]
-        assert result_of(build(), storage, 2, runner=crashing(after=True)) == Counter(expected)
-
-    @pytest.mark.full
-    def test_they_are_the_same_without_checkpoints(self, name: str) -> None:
-        build, expected = PROGRAMS[name]
-        assert result_of(build(), None, 2) == Counter(expected)
+@pytest.mark.parametrize(
+    "how",
+    cases(["1", "2", "3", "crash", "no checkpoints"], quick=["3", "crash"]),
+)
+def test_results_are_the_same_whatever_happens(name: str, how: str, storage: CheckpointFolders) -> None:
+    build, expected = PROGRAMS[name]
+    options: dict[str, Any] = {"runner": crashing(after=True)} if how == "crash" else {}
+    kept = None if how == "no checkpoints" else storage
+    assert result_of(build(), kept, int(how) if how.isdigit() else 2, **options) == Counter(expected)
 
 
 # --- sources that wait for each other --------------------------------------------------------------------
@@ -392,14 +379,14 @@ class TestAlignmentOfJobs:
 
     def test_the_fast_one_waits_until_the_slow_one_has_ended(self, storage: CheckpointFolders) -> None:
         runner = LocalRunner()
-        JobRun(aligned(50).node, DriverSink(lambda *_: None), storage, runner=runner).run()
+        JobRun(aligned(50).node, storage=storage, runner=runner).run()
         both, slow, fast = (True, True), (False, True), (True, False)
         # 59 to 5, 59 to 13, 139 to 21: from then on only the end of the slow one lets the fast one go on.
         assert self.read_together(runner) == [both, slow, both, *[slow] * 7, *[fast] * 8]
 
     def test_without_an_alignment_nobody_waits(self, storage: CheckpointFolders) -> None:
         runner = LocalRunner()
-        JobRun(aligned(None).node, DriverSink(lambda *_: None), storage, runner=runner).run()
+        JobRun(aligned(None).node, storage=storage, runner=runner).run()
         assert set(self.read_together(runner)) == {(True, True)}
 
     @pytest.mark.parametrize("crashes", cases([False, True], quick=[True]))
@@ -464,14 +451,14 @@ def test_a_watermark_follows_its_source_to_another_place(
         "c": [("c", 1, 1000)],
     }
 
-    def run(order: str) -> JobRun:
+    def run(order: str, restore: RestorePoint | None = None) -> JobRun:
         program, streams = Program(), []
         for uid in order:
             source = DataStream(program, SourceNode(Splits(of[uid], 1, 2), "source", uid=uid))  # type: ignore[arg-type]
             strategy = WatermarkStrategy(0).with_timestamp_assigner(Third())
             streams.append(source.assign_timestamps_and_watermarks(strategy))
         stream = streams[0].union(*streams[1:]).key_by(key_of).window(WINDOWS).process(Contents())
-        return JobRun(stream.node, DriverSink(lambda _, values: out.extend(values)), storage, epochs_ahead=0)
+        return JobRun(stream.node, out=out, storage=storage, restore=restore, epochs_ahead=0)
 
     def stop(request: Any) -> None:
         if request.link.epoch == 2:
@@ -480,17 +467,14 @@ def test_a_watermark_follows_its_source_to_another_place(
 
     first = run("ab")
     first.runner.after = stop
-    with pytest.raises(SparkJobError):
-        first.run()
+    first.fails(SparkJobError)
     restored = latest(storage)
     assert restored.metadata.watermarks == {
         "watermarks-1 of a": 499,
         "watermarks-1 of b": 10,
         "Contents-1": 10,
     }
-    again = run(order)
-    again.restore = restored
-    again.run()
+    run(order, restored).run()
     windows_of_b = [("b", 0, (1,)), ("b", 10, (2, 3)), ("b", 20, (4,)), ("b", 30, (5,))]
     assert [window for window in sorted(out) if window[0] == "b"] == windows_of_b
 
@@ -510,7 +494,9 @@ def test_watermarks_do_not_depend_on_a_uid_where_positions_do_not(
 ) -> None:
     """What was late would be on time otherwise."""
 
-    def run(uids: tuple[str | None, ...], records: list[Record]) -> JobRun:
+    def run(
+        uids: tuple[str | None, ...], records: list[Record], restore: RestorePoint | None = None
+    ) -> JobRun:
         program, streams = Program(), []
         for uid in uids:
             source = DataStream(program, SourceNode(Splits(records, 1, 1), "source", uid=uid))  # type: ignore[arg-type]
@@ -518,15 +504,12 @@ def test_watermarks_do_not_depend_on_a_uid_where_positions_do_not(
             streams.append(source.assign_timestamps_and_watermarks(strategy))
         windows = streams[0].union(*streams[1:]).key_by(key_of).window(WINDOWS).side_output_late_data(LATE)
         late = windows.process(Contents()).get_side_output(LATE)
-        return JobRun(late.node, DriverSink(lambda _, values: out.extend(values)), storage, epochs_ahead=0)
+        return JobRun(late.node, out=out, storage=storage, restore=restore, epochs_ahead=0)
 
     before, after = UIDS[name]
     first: list[Record] = [("a", 1, 100), ("a", 2, 500)]
     run(before, first).run()
-    restored = latest(storage)
-    again = run(after, [*first, ("a", 3, 50)])
-    again.restore = restored
-    again.run()
+    run(after, [*first, ("a", 3, 50)], latest(storage)).run()
     assert out == [("a", 3, 50)] * len(after)
 
 
@@ -550,71 +533,46 @@ def test_a_new_source_does_not_take_over_the_watermark_of_one_that_was_at_its_pl
 # --- the end of time -------------------------------------------------------------------------------------
 
 
-def count_of_windows(out: list[Any]) -> set[int]:
-    return {start for _, start, _ in out}
-
-
 class TestStopWithSavepoint:
     """The job has records left; what has come so far is in windows that have not fired."""
 
-    def stopped(self, storage: CheckpointFolders, directory: Path, drains: bool) -> tuple[list[Any], JobRun]:
-        out: list[Any] = []
-        program = Program()
-        stream = program.stream(ONE, "one", 10**6).key_by(key_of).window(WINDOWS).process(Contents())
-        run = JobRun(stream.node, DriverSink(lambda _, values: out.extend(values)), storage, parallelism=2)
-        asked: list[JobClient] = []
-
-        def ask(request: Any) -> None:
-            if request.link.epoch == 2:
-                asked.append(client)
-                futures.append(client.stop_with_savepoint(drains, str(directory)))
-
+    def stopped(self, storage: CheckpointFolders, directory: Path, drains: bool) -> JobRun:
+        stream = Program().stream(ONE, "one", 10**6).key_by(key_of).window(WINDOWS).process(Contents())
+        run = JobRun(stream.node, storage=storage, parallelism=2)
         futures: list[Any] = []
-        run.runner.before = ask
+        run.runner.before = at(2, lambda: futures.append(client.stop_with_savepoint(drains, str(directory))))
         client = JobClient(run.job(), None)
         client.get_job_execution_result().result(timeout=60)
         assert Path(futures[0].result(timeout=0)).parent == directory
-        return out, run
+        return run
 
     @pytest.mark.parametrize("drains", [False, True])
     def test_windows_fire_if_event_time_is_advanced_to_its_end(
         self, storage: CheckpointFolders, tmp_path: Path, drains: bool
     ) -> None:
-        out, run = self.stopped(storage, tmp_path / "savepoints", drains)
+        run = self.stopped(storage, tmp_path / "savepoints", drains)
         assert [request.is_final for request in run.runner.requests] == [False, False, drains]
-        numbers = sorted(number for _, _, found in out for number in found)
+        numbers = sorted(number for _, _, found in run.out for number in found)
         assert numbers == (list(range(24)) if drains else [])
 
     def test_a_savepoint_that_fails_after_event_time_has_ended_is_undone(
         self, storage: CheckpointFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The records after it must not be late."""
-        out: list[Any] = []
-        stream = union()
-        run = JobRun(
-            stream.node,
-            DriverSink(lambda _, values: out.extend(values)),
-            storage,
-            restart=FixedDelayRestart(1, 0),
-        )
-        requests: list[SavepointRequest] = []
-        job = run.job()
-
-        def ask(request: Any) -> None:
-            if request.link.epoch == 2 and not requests:
-                requests.append(SavepointRequest(str(tmp_path / "savepoints"), True, drains=True))
-                job.request_savepoint(requests[0])
+        run = JobRun(union().node, storage=storage, restart=FixedDelayRestart(1, 0))
+        savepoint = SavepointRequest(str(tmp_path / "savepoints"), True, drains=True)
 
         def spoil(request: Any) -> None:
-            if request.is_final and not run.heard.restarts and requests:
+            if request.is_final and not run.heard.restarts:
                 (folder,) = (tmp_path / "savepoints").iterdir()
                 (folder / "_metadata").mkdir()
 
-        run.runner.before, run.runner.after = ask, spoil
-        list(job.run())
-        assert isinstance(requests[0].done.exception(timeout=0), CheckpointError)
+        run.runner.before = at(2, lambda: run.job().request_savepoint(savepoint))
+        run.runner.after = spoil
+        run.run()
+        assert isinstance(savepoint.done.exception(timeout=0), CheckpointError)
         assert [type(error) for _, error in run.heard.restarts] == [RuntimeFailure]
-        assert Counter(out) == Counter(PROGRAMS["union"][1])
+        assert Counter(run.out) == Counter(PROGRAMS["union"][1])
 
 
 # --- after the end of time -------------------------------------------------------------------------------
@@ -639,14 +597,12 @@ def test_a_job_restored_from_the_end_of_its_input_has_the_watermark_from_before_
     """Or what is late would fire a window twice, if it comes in the first frame."""
 
     def run(records: list[Record], restore: RestorePoint | None = None) -> list[Any]:
-        out: list[Any] = []
         keyed = WAYS[way](Program().stream(records, "one", 2000, splits=1)).key_by(key_of)
         windows = keyed.window(TumblingEventTimeWindows.of(5000)).side_output_late_data(LATE)
         made = windows.process(Contents())
         late = made.get_side_output(LATE).map(lambda record: ("late", record))
-        sink = DriverSink(lambda _, values: out.extend(values))
-        JobRun(made.union(late).node, sink, storage, restore, parallelism=2).run()
-        return sorted(out)
+        run = JobRun(made.union(late).node, storage=storage, restore=restore, parallelism=2)
+        return sorted(run.results())
 
     assert run(ENDED) == [("a", 0, (1,)), ("a", 5000, (2,))]
     assert run([*ENDED, LATER], latest(storage)) == [("late", LATER)]

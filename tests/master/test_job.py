@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import queue
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,29 +14,26 @@ import pytest
 from answered_programs import SEEDS, answers, found_for
 from local_environment import local_environment
 from random_programs import program_of
-from support_job import JobRun, LocalRunner, counts, latest, numbers, once
-from support_runtime import PICKLED, ManualClock, tree
-from support_slots import ActingRunner, ServedSlot, acknowledge
+from support_job import JobRun, LocalRunner, counts, numbers, once
+from support_runtime import ManualClock
 from tiers import cases
 
 from pyflinkstate import CheckpointStats, FileSink, ReplacingSink
 from pyflinkstate.errors import (
     BadRecordError,
-    CheckpointFailuresExceededError,
     JobFailedError,
     SinkError,
     SparkJobError,
     UserFunctionError,
 )
 from pyflinkstate.runtime.engine import EpochRequest
-from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.settings import CheckpointSettings, RestartStrategy
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
 )
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.sources import DirectorySource, RateSource
 from pyflinkstate.runtime.sources.formats import JsonFormat
@@ -68,17 +64,16 @@ def test_without_checkpoints_a_bounded_input_is_one_epoch(run: JobRun, out: list
 def test_with_checkpoints_each_epoch_is_committed_by_one(
     run: JobRun, storage: CheckpointFolders, out: list[Any]
 ) -> None:
-    job = run.job()
-    seen = [(epoch, list(out)) for epoch in job.run()]
+    seen = [(epoch, list(out)) for epoch in run.job().run()]
     assert seen == [(1, [0, 20]), (2, [0, 20, 40]), (3, [0, 20, 40, 60, 80]), (4, ALL)]
     assert [request.barrier.checkpoint_id for request in run.runner.requests] == [1, 2, 3, 4]
-    result = job.result()
+    result = run.job().result()
     assert (result.epochs, result.restarts, result.rejected) == (4, 0, ())
-    assert counts(job) == {READ: 10, EVEN: 5}
+    assert counts(run.job()) == {READ: 10, EVEN: 5}
     assert result.checkpoints == tuple(run.heard.checkpoints)
     assert result.failed_checkpoints == tuple(run.heard.failed) == ()
     assert result.checkpoints[0] == CheckpointStats(
-        1, 1, triggered_ms=run.clock.time_ms, uri=storage.uri_of(job.job_id, 1)
+        1, 1, triggered_ms=run.clock.time_ms, uri=storage.uri_of(run.job_id, 1)
     )
 
 
@@ -120,14 +115,13 @@ def test_within_the_interval_epochs_have_no_barrier_but_the_last_has(
     run: JobRun, storage: CheckpointFolders, out: list[Any]
 ) -> None:
     run.checkpoints = CheckpointSettings(interval_ms=10**6)
-    job = run.job()
-    seen = [(epoch, list(out)) for epoch in job.run()]
+    seen = [(epoch, list(out)) for epoch in run.job().run()]
     assert [request.barrier is not None for request in run.runner.requests] == [True, False, False, True]
     assert seen[0] == (1, [0, 20])
     assert [epoch for epoch, _ in seen] == [1, 2, 3, 4]
     assert [committed for _, committed in seen[1:]] == [ALL] * 3
     assert [(s.checkpoint_id, s.epoch) for s in run.heard.checkpoints] == [(1, 1), (2, 4)]
-    assert storage.load_latest("orders").counters == job.result().accumulators
+    assert storage.load_latest("orders").counters == run.job().result().accumulators
 
 
 @pytest.mark.parametrize("with_storage", [True, False])
@@ -171,26 +165,9 @@ def test_an_epoch_that_fails_is_replayed_from_the_last_checkpoint(
     assert replayed.link.epoch == (epoch if interval_ms == 0 else min(epoch, 2))
 
 
-def test_the_files_of_a_failed_attempt_are_replaced(run: JobRun, tmp_path: Path) -> None:
-    run.sink = FileSink(str(tmp_path / "out"))
-    run.checkpoints = CheckpointSettings(interval_ms=10**6)
-    run.restart = FixedDelayRestart(3, 0)
-    run.runner.after = once(SPARK_FAILED, 3)
-    run.run()
-    files = {name: data for name, data in tree(tmp_path / "out").items() if name.startswith("epoch=")}
-    by_epoch = {
-        name.split("/")[0]: [json.loads(line) for line in data.split()] for name, data in files.items()
-    }
-    assert by_epoch == {"epoch=1": [0, 20], "epoch=2": [40], "epoch=3": [60, 80]}
-    assert len(files) == 3
-    (area,) = (tmp_path / "out" / "_runs").iterdir()
-    assert list(tree(area)) == ["run.json"]
-
-
 def test_a_failing_user_function_is_told_as_what_it_is(run: JobRun) -> None:
     run.end = ChainNode(numbers(), "map", lambda n: 1 / (n - 4), "inverse")
-    with pytest.raises(UserFunctionError, match="operator 'inverse', record 4"):
-        run.run()
+    run.fails(UserFunctionError, match="operator 'inverse', record 4")
     assert run.heard.restarts == []
 
 
@@ -222,9 +199,8 @@ def test_an_error_that_must_come_again_is_raised_as_it_is(run: JobRun, after_a_r
             raise fails.pop(0)
 
     run.runner.before = before
-    with pytest.raises(BadRecordError) as caught:
-        run.run()
-    assert caught.value is bad
+    error = run.fails(BadRecordError)
+    assert error is bad
     assert len(run.heard.restarts) == after_a_restart
 
 
@@ -238,11 +214,8 @@ def test_attempts_that_are_used_up_end_the_job(run: JobRun) -> None:
             raise left.pop(0)
 
     run.runner.before = before
-    with pytest.raises(
-        JobFailedError, match=r"job 'orders' failed in epoch 2 after 2 restarts: failure 2"
-    ) as c:
-        run.run()
-    assert c.value.__cause__ is errors[2]
+    c = run.fails(JobFailedError, match=r"job 'orders' failed in epoch 2 after 2 restarts: failure 2")
+    assert c.__cause__ is errors[2]
     assert [error for _, error in run.heard.restarts] == errors[:2]
     assert run.clock.slept == [5, 5]
 
@@ -258,8 +231,7 @@ def test_a_completed_checkpoint_gives_the_attempts_back(run: JobRun, out: list[A
 def test_a_sink_that_cannot_open_ends_the_job_before_any_epoch(run: JobRun, tmp_path: Path) -> None:
     (tmp_path / "epoch=1").mkdir()
     run.sink = FileSink(str(tmp_path))
-    with pytest.raises(SinkError, match="another run"):
-        run.run()
+    run.fails(SinkError, match="another run")
     assert run.runner.requests == []
 
 
@@ -285,7 +257,7 @@ def run_of(
 ) -> JobRun:
     runner = LocalRunner()
     runner.before = before
-    return JobRun(numbers(20, 2), DriverSink(lambda *_: None), storage, runner=runner, **settings)
+    return JobRun(numbers(20, 2), storage=storage, runner=runner, **settings)
 
 
 @jumps
@@ -314,44 +286,6 @@ def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
     stats = run.run().result().checkpoints
     assert {checkpoint.triggered_ms for checkpoint in stats} == {began_ms, began_ms + jump_ms}
     assert storage.load_latest("orders").timestamp_ms == began_ms + jump_ms
-
-
-def acted(storage: CheckpointFolders, act: Any, timeout_ms: int) -> JobRun:
-    keyed = StatefulNode(numbers(), lambda n: n % 4, PICKLED, None, "process")  # type: ignore[arg-type]
-    settings = CheckpointSettings(interval_ms=10**9, timeout_ms=timeout_ms)
-    sink = DriverSink(lambda *_: None)
-    return JobRun(keyed, sink, storage, parallelism=2, runner=ActingRunner(act), checkpoints=settings)
-
-
-@pytest.mark.full
-def test_a_checkpoint_that_nobody_acknowledges_expires_though_the_clock_is_set_back(
-    storage: CheckpointFolders,
-) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        if request.link.epoch == 2:
-            run.clock.set(-HOUR_MS)
-
-    run = acted(storage, act, timeout_ms=1_000)
-    run.clock.step_ms = 1
-    with pytest.raises(CheckpointFailuresExceededError, match="expired after 1000 ms"):
-        run.run()
-    assert run.clock.time_ms < ManualClock().time_ms, "no hour has passed"
-
-
-def test_a_checkpoint_does_not_expire_because_the_clock_is_set_forward(storage: CheckpointFolders) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        if request.barrier is not None:
-            waiting.append(request)
-        if request.link.epoch == 2:
-            run.clock.set(HOUR_MS)
-        if request.link.epoch == 3 or (request.barrier is not None and request.link.epoch > 1):
-            for late in waiting:
-                acknowledge(late, slots)
-            waiting.clear()
-
-    waiting: list[EpochRequest] = []
-    run = acted(storage, act, timeout_ms=60_000)
-    assert [checkpoint.epoch for checkpoint in run.run().result().checkpoints] == [1, 4]
 
 
 @jumps
@@ -450,7 +384,9 @@ def test_the_systems_clock_has_both_readings() -> None:
     clock = SystemClock()
     readings = [clock.monotonic_ms() for _ in range(100)]
     assert readings == sorted(readings)
-    assert clock.receive(queue.SimpleQueue(), 1) is None
+    mailbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+    mailbox.put("mail")
+    assert (clock.receive(mailbox, 60_000), clock.receive(mailbox, 1)) == ("mail", None)
     assert clock.monotonic_ms() > readings[0] - 1
 
 
@@ -462,13 +398,14 @@ def test_the_net_runtime_is_what_has_passed(jump_ms: int) -> None:
             run.clock.set(jump_ms)
 
     run = run_of(None, before)
-    job = run.job()
-    assert job.result().get_net_runtime() == 0
-    assert len(list(job.run())) == len(run.runner.requests)
-    passed_ms = job.result().get_net_runtime()
+    assert run.job().result().get_net_runtime() == 0
+    assert len(list(run.job().run())) == len(run.runner.requests)
+    passed_ms = run.job().result().get_net_runtime()
     run.clock.time_ms += HOUR_MS
     assert (
-        job.result().get_net_runtime() == passed_ms == 100 * len(run.runner.requests) + sum(run.clock.slept)
+        run.job().result().get_net_runtime()
+        == passed_ms
+        == 100 * len(run.runner.requests) + sum(run.clock.slept)
     )
 
 
@@ -496,18 +433,6 @@ class Table(ReplacingSink):
 
     def rewind(self, epoch: int) -> None:
         """What comes again replaces what is there."""
-
-
-def test_a_restored_job_cuts_its_epochs_as_they_were_written(storage: CheckpointFolders) -> None:
-    """The source would give five records at once now, but the table has epochs of three."""
-    rows: dict[int, list[int]] = {}
-    run = JobRun(numbers(10, 3), Table(rows), storage, checkpoints=RARELY)
-    run.runner.after = once(BadRecordError("bad input"), 4)
-    with pytest.raises(BadRecordError):
-        run.run()
-    assert rows == {1: [0, 1, 2], 2: [3, 4, 5], 3: [6, 7, 8]}
-    JobRun(numbers(10, 5), Table(rows), storage, latest(storage), checkpoints=RARELY).run()
-    assert rows == {1: [0, 1, 2], 2: [3, 4, 5], 3: [6, 7, 8], 4: [9]}
 
 
 TOGETHER = 10

@@ -25,7 +25,7 @@ from support_job import (
     numbers,
     once,
 )
-from support_runtime import PICKLED, wait_for_exit
+from support_runtime import PICKLED, raising, wait_for_exit
 
 from pyflinkstate import (
     ExternalizedCheckpointRetention,
@@ -46,8 +46,7 @@ from pyflinkstate.errors import (
     SparkJobError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.engine import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.master import SavepointRequest
+from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -77,18 +76,17 @@ def test_a_tolerated_failure_of_a_checkpoint_leaves_its_epoch_to_the_next(
 ) -> None:
     run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
     run.runner.before = block_publication(2)
-    job = run.job()
-    seen = [(epoch, list(out)) for epoch in job.run()]
+    seen = [(epoch, list(out)) for epoch in run.job().run()]
     assert seen == [(1, [0, 20]), (2, [0, 20, 40, 60, 80]), (3, [0, 20, 40, 60, 80]), (4, ALL)]
     assert [s.checkpoint_id for s in run.heard.checkpoints] == [1, 3, 4]
-    noted = json.loads(Path(storage.uri, job.job_id, "checkpoints.json").read_text())
+    noted = json.loads(Path(storage.uri, run.job_id, "checkpoints.json").read_text())
     assert [(stats["checkpoint_id"], stats["failure"] is None) for stats in noted] == [
         (4, True),
         (3, True),
         (2, False),
         (1, True),
     ]
-    assert job.result().restarts == 0
+    assert run.job().result().restarts == 0
 
 
 def test_a_last_checkpoint_that_fails_is_taken_again(run: JobRun, out: list[Any]) -> None:
@@ -113,14 +111,13 @@ def test_after_a_failed_checkpoint_the_job_restarts_from_the_one_before(run: Job
 
 def test_a_checkpoint_that_cannot_even_begin_is_one_that_failed(run: JobRun, out: list[Any]) -> None:
     run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
-    job = run.job()
 
     def block(request: EpochRequest) -> None:
         if request.link.epoch == 1:
             (Path(request.barrier.folder).parent / "chk-2").write_text("in the way")
 
     run.runner.before = block
-    assert list(job.run()) == [1, 2, 3, 4]
+    assert list(run.job().run()) == [1, 2, 3, 4]
     assert out == ALL
 
 
@@ -129,10 +126,8 @@ def test_a_commit_that_fails_leaves_the_completed_checkpoint_in_place(
     run: JobRun, storage: CheckpointFolders, error: Any
 ) -> None:
     run.sink = StubbornSink(error)
-    job = run.job()
-    with pytest.raises(type(error), match="disk full"):
-        list(job.run())
-    assert storage.completed(job.job_id) == [1], "a restore goes on with the commit"
+    run.fails(type(error), match="disk full")
+    assert storage.completed(run.job_id) == [1], "a restore goes on with the commit"
 
 
 @pytest.mark.parametrize("error", [SinkStorageError("try again"), LookupError("the table is gone")], ids=repr)
@@ -142,9 +137,8 @@ def test_a_job_restarts_from_the_checkpoint_whose_commit_failed(
     run.sink = sink = StubbornSink(error)
     run.restart = FixedDelayRestart(1, 0)
     kept: list[list[int]] = []
-    job = run.job()
-    run.runner.before = lambda request: kept.append(storage.completed(job.job_id))
-    list(job.run())
+    run.runner.before = lambda request: kept.append(storage.completed(run.job_id))
+    run.run()
     assert sink.seen == ALL
     assert kept == [[], [1], [2], [3]], "at each restart its checkpoint must be there"
 
@@ -167,8 +161,7 @@ def test_a_program_that_cannot_take_its_results_ends_the_job(run: JobRun) -> Non
     half = Half()
     run.sink = DriverSink(half.take)
     run.restart = FixedDelayRestart(3, 0)
-    with pytest.raises(SinkError, match="cannot be handed over: BrokenPipeError: the reader has gone"):
-        run.run()
+    run.fails(SinkError, match="cannot be handed over: BrokenPipeError: the reader has gone")
     assert half.taken == [0, 20, 40]
     assert run.heard.restarts == []
 
@@ -178,10 +171,8 @@ def test_no_checkpoint_is_left_half_way_when_the_job_ends(
     run: JobRun, storage: CheckpointFolders, fails_in: int, left: list[int]
 ) -> None:
     run.runner.after = once(BadRecordError("no key"), fails_in)
-    job = run.job()
-    with pytest.raises(BadRecordError):
-        list(job.run())
-    assert storage.checkpoint_ids(job.job_id) == storage.completed(job.job_id) == left
+    run.fails(BadRecordError)
+    assert storage.checkpoint_ids(run.job_id) == storage.completed(run.job_id) == left
 
 
 # --- what stays when the job ends ----------------------------------------------------------------------
@@ -205,29 +196,26 @@ def test_retention_says_what_stays_after_each_way_to_end(
 ) -> None:
     run.retention = retention
     run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=2)
-    job = run.job()
     if status is JobStatus.FAILED:
         run.runner.before = once(BadRecordError("no key"), 4)
     elif status is JobStatus.CANCELED:
-        run.runner.before = lambda request: job.cancel() if request.link.epoch == 4 else None
+        run.runner.before = lambda request: run.job().cancel() if request.link.epoch == 4 else None
     with contextlib.nullcontext() if status is JobStatus.FINISHED else pytest.raises(PyFlinkStateError):
-        list(job.run())
-    assert (job.status, run.heard.ended) == (status, [status])
+        run.run()
+    assert (run.job().status, run.heard.ended) == (status, [status])
     newest = [3, 4] if status is JobStatus.FINISHED else [2, 3]
-    assert storage.completed(job.job_id) == (newest if retention in KEEPING[status] else [])
-    assert storage.checkpoint_ids(job.job_id) == storage.completed(job.job_id)
+    assert storage.completed(run.job_id) == (newest if retention in KEEPING[status] else [])
+    assert storage.checkpoint_ids(run.job_id) == storage.completed(run.job_id)
 
 
 def test_a_signal_is_not_a_cancellation_that_deletes_checkpoints(
     run: JobRun, storage: CheckpointFolders
 ) -> None:
     run.retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
-    job = run.job()
-    run.runner.before = lambda request: job.cancel(by="SIGTERM") if request.link.epoch == 4 else None
-    with pytest.raises(JobCancelledError, match="by SIGTERM"):
-        list(job.run())
-    assert job.status is JobStatus.CANCELED
-    assert storage.completed(job.job_id) == [3]
+    run.runner.before = lambda request: run.job().cancel(by="SIGTERM") if request.link.epoch == 4 else None
+    run.fails(JobCancelledError, match="by SIGTERM")
+    assert run.job().status is JobStatus.CANCELED
+    assert storage.completed(run.job_id) == [3]
 
 
 @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
@@ -235,13 +223,12 @@ def test_a_consumer_that_stops_is_one_that_cancels(
     run: JobRun, storage: CheckpointFolders, retention: Any
 ) -> None:
     run.retention = retention
-    job = run.job()
-    epochs = job.run()
+    epochs = run.job().run()
     next(epochs)
     epochs.close()  # type: ignore[attr-defined]
     assert run.heard.ended == [JobStatus.CANCELED]
     kept = retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-    assert storage.completed(job.job_id) == ([1] if kept else [])
+    assert storage.completed(run.job_id) == ([1] if kept else [])
 
 
 # --- cancellation --------------------------------------------------------------------------------------
@@ -251,34 +238,28 @@ class TestCancel:
     def test_it_ends_the_epoch_that_runs_and_what_is_committed_stays(
         self, run: JobRun, out: list[Any]
     ) -> None:
-        job = run.job()
         run.restart = FixedDelayRestart(10, 0)
 
         def before(request: EpochRequest) -> None:
             if request.link.epoch == 2:
-                job.cancel()
+                run.job().cancel()
 
         run.runner.before = before
-        with pytest.raises(JobCancelledError, match="job 'orders' was cancelled"):
-            list(job.run())
+        run.fails(JobCancelledError, match="job 'orders' was cancelled")
         assert out == [0, 20]
-        assert job.status is JobStatus.CANCELED
+        assert run.job().status is JobStatus.CANCELED
         assert run.runner.cancelled
         assert run.heard.restarts == []
 
     def test_before_the_first_epoch_it_ends_the_job_at_once(self, run: JobRun, out: list[Any]) -> None:
-        job = run.job()
-        job.cancel()
-        with pytest.raises(JobCancelledError):
-            list(job.run())
+        run.job().cancel()
+        run.fails(JobCancelledError)
         assert (out, run.runner.requests) == ([], [])
 
     def test_a_source_that_has_nothing_is_no_obstacle(self, run: JobRun, out: list[Any]) -> None:
-        source = GrowingSource(3, lambda _: job.cancel())
+        source = GrowingSource(3, lambda _: run.job().cancel())
         run.end = SourceNode(source, "numbers")
-        job = run.job()
-        with pytest.raises(JobCancelledError):
-            list(job.run())
+        run.fails(JobCancelledError)
         assert out == [0, 1, 2]
         (error,) = source.closed
         assert isinstance(error, JobCancelledError)
@@ -291,27 +272,16 @@ class TestCancel:
             if request.link.epoch != 2 or request.link.driver.attempt > 0:
                 return
             if when == "before the failure is seen":
-                job.cancel()
+                run.job().cancel()
             else:
                 driver = request.link.driver
                 driver.report(TaskReport(driver.attempt, 2, "numbers[0]", error=SPARK_FAILED))
-                job.cancel()
+                run.job().cancel()
             raise SPARK_FAILED
 
         run.runner.before = before
-        job = run.job()
-        with pytest.raises(JobCancelledError):
-            list(job.run())
-        assert job.status is JobStatus.CANCELED
-
-    def test_functions_in_slots_are_closed(self, storage: CheckpointFolders, tmp_path: Path) -> None:
-        path = tmp_path / "heard"
-        source = GrowingSource(3, lambda _: None if run.heard.checkpoints == [] else job.cancel())
-        run = hearing(SourceNode(source, "numbers"), storage, HearOfCheckpoints(str(path)))
-        job = run.job()
-        with pytest.raises(JobCancelledError):
-            list(job.run())
-        assert path.read_text().split("\n")[:-1] == ["complete 1", "closed"]
+        run.fails(JobCancelledError)
+        assert run.job().status is JobStatus.CANCELED
 
 
 # --- a source without end ------------------------------------------------------------------------------
@@ -361,40 +331,8 @@ class TestSourceThatHasNothing:
         run.run()
         assert source.committed == [3, 6]
 
-    def test_what_is_run_again_after_an_empty_epoch_is_each_record_once(
-        self, run: JobRun, out: list[Any], tmp_path: Path
-    ) -> None:
-        def when_idle(source: GrowingSource) -> None:
-            asked.append(None)
-            if len(asked) == 1:
-                job.request_savepoint(SavepointRequest(str(tmp_path / "savepoints"), stops_job=False))
-            elif len(asked) == 2:
-                source.available = 9  # behind the empty epoch of the savepoint
-            else:
-                source.is_over = True
-
-        def before(request: EpochRequest) -> None:
-            if (request.link.driver.attempt, request.link.epoch) == (0, 3):
-                source.available = 20
-                raise SPARK_FAILED
-
-        asked: list[None] = []
-        run.end = SourceNode(source := GrowingSource(3, when_idle, records_per_epoch=100), "numbers")
-        run.checkpoints = CheckpointSettings(interval_ms=10**6)
-        run.restart = FixedDelayRestart(1, 0)
-        run.runner.before = before
-        job = run.job()
-        list(job.run())
-        assert [request.epoch is None for request in run.runner.requests[:3]] == [False, True, False]
-        assert out == list(range(20))
-
 
 # --- real slots: what functions hear -------------------------------------------------------------------
-
-
-def hearing(parent: Any, storage: CheckpointFolders, function: HearOfCheckpoints) -> JobRun:
-    node = StatefulNode(parent, lambda n: 0, PICKLED, function, "process")
-    return JobRun(node, DriverSink(lambda *_: None), storage)
 
 
 def paced(run: JobRun, *records: Any) -> SourceNode:
@@ -403,24 +341,12 @@ def paced(run: JobRun, *records: Any) -> SourceNode:
 
 
 class TestNotifications:
-    def test_a_function_hears_what_became_of_each_checkpoint_in_order(
-        self, storage: CheckpointFolders, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "heard"
-        run = hearing(numbers(0), storage, HearOfCheckpoints(str(path)))
-        run.end.parent = paced(run, *range(4))
-        run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
-        run.runner.before = block_publication(2)
-        run.run()
-        heard = ["complete 1", "aborted 2", "complete 3", "complete 4", "closed"]
-        assert path.read_text().split("\n")[:-1] == heard
-
     def test_an_error_in_a_notification_fails_the_job(
         self, storage: CheckpointFolders, tmp_path: Path
     ) -> None:
-        run = hearing(numbers(0), storage, HearOfCheckpoints(str(tmp_path / "heard"), fails_at=1))
+        function = HearOfCheckpoints(str(tmp_path / "heard"), fails_at=1)
+        run = JobRun(StatefulNode(numbers(0), lambda n: 0, PICKLED, function, "process"), storage=storage)
         run.end.parent = paced(run, *range(4))
-        job = run.job()
         slots: list[int] = []
 
         def before(request: EpochRequest) -> None:
@@ -428,9 +354,8 @@ class TestNotifications:
                 wait_for_exit(slots[0])
 
         run.runner.before = before
-        run.runner.after = lambda request: slots.extend(map(os.pidfd_open, job.slot_pids().values()))
-        with pytest.raises(UserFunctionError, match=r"cannot be switched[\s\S]*checkpoint_complete\(1\)"):
-            list(job.run())
+        run.runner.after = lambda request: slots.extend(map(os.pidfd_open, run.job().slot_pids().values()))
+        run.fails(UserFunctionError, match=r"cannot be switched[\s\S]*checkpoint_complete\(1\)")
         os.close(slots[0])
 
 
@@ -443,10 +368,6 @@ def test_a_checkpoint_whose_commit_fails_is_told_of_all_the_same(storage: Checkp
     assert [(stats.checkpoint_id, stats.epoch) for stats in job.result().checkpoints] == told
     listed = json.loads((Path(storage.uri) / job.job_id / "checkpoints.json").read_text())
     assert [stats["checkpoint_id"] for stats in reversed(listed)] == [number for number, _ in told]
-
-
-def fail_to_start(request: SlotsRequest) -> None:
-    raise SPARK_FAILED
 
 
 # --- real slots: falling back --------------------------------------------------------------------------
@@ -495,12 +416,10 @@ class TestFallBack:
             list(job.run())
         assert storage.completed(job.job_id) == [2, 3]
         self.damage(storage, job.job_id, 3)
-        with pytest.raises(CorruptCheckpointError, match="chk-3"):
-            self.again(run, storage).run()
+        self.again(run, storage).fails(CorruptCheckpointError, match="chk-3")
 
         repair = self.damage(storage, job.job_id, 2)
-        with pytest.raises(CorruptCheckpointError, match="chk-2"):
-            self.again(run, storage, fall_back=True).run()
+        self.again(run, storage, fall_back=True).fails(CorruptCheckpointError, match="chk-2")
         assert storage.completed(job.job_id) == [2, 3]
 
         repair()
@@ -521,36 +440,17 @@ class TestFallBack:
     ) -> None:
         """One more than shall be kept, as where the run before was killed before it deleted that."""
         run.runner.before = once(BadRecordError("bad input"), 4)
-        with pytest.raises(BadRecordError):
-            run.run()
+        run.fails(BadRecordError)
         only_one = CheckpointSettings(interval_ms=0, num_retained=1)
         again = self.again(run, storage, checkpoints=only_one)
-        again.runner.starts = fail_to_start
-        with pytest.raises(SparkJobError):
-            again.run()
+        again.runner.starts = raising(SPARK_FAILED)
+        again.fails(SparkJobError)
         (job_id,) = (path.name for path in Path(storage.uri).iterdir())
         assert storage.completed(job_id) == [2, 3], "is 3 whole? nobody has read it"
         again = self.again(run, storage, checkpoints=only_one)
         again.runner.after = once(SPARK_FAILED, 5)
-        with pytest.raises(SparkJobError):
-            again.run()
+        again.fails(SparkJobError)
         assert len(storage.completed(job_id)) == 1
-
-    def test_so_does_a_restart(self, run: JobRun, storage: CheckpointFolders, tmp_path: Path) -> None:
-        def before(request: EpochRequest) -> None:
-            begun = (request.link.driver.attempt, request.link.epoch)
-            if begun == (0, 4):
-                self.damage(storage, job.job_id, 3)
-                raise SPARK_FAILED
-
-        run.restart = FixedDelayRestart(1, 0)
-        run.fall_back = True
-        run.runner.before = before
-        job = run.job()
-        list(job.run())
-        assert self.written(tmp_path) == [["a", number] for number in range(1, 6)]
-        assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 4, 4, 3, 4, 5]
-        assert [type(error) for _, error in run.heard.restarts] == [SparkJobError, CorruptCheckpointError]
 
     @pytest.mark.parametrize("restarts", [1, 2])
     def test_where_there_is_no_older_one_the_damaged_one_stays(
@@ -560,17 +460,15 @@ class TestFallBack:
 
         def before(request: EpochRequest) -> None:
             if (request.link.driver.attempt, request.link.epoch) == (0, 4):
-                repairs.append(self.damage(storage, job.job_id, 3))
+                repairs.append(self.damage(storage, run.job_id, 3))
                 raise SPARK_FAILED
 
         repairs: list[Callable[[], Any]] = []
         run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=1)
         run.fall_back, run.restart = True, FixedDelayRestart(restarts, 0)
         run.runner.before = before
-        job = run.job()
-        with pytest.raises((CorruptCheckpointError, JobFailedError), match="chk-3"):
-            list(job.run())
-        assert storage.completed(job.job_id) == [3]
+        run.fails((CorruptCheckpointError, JobFailedError), match="chk-3")
+        assert storage.completed(run.job_id) == [3]
         repairs[0]()
         assert self.again(run, storage).run().result().epochs == 5
 
@@ -578,12 +476,9 @@ class TestFallBack:
         self, run: JobRun, storage: CheckpointFolders
     ) -> None:
         run.runner.before = once(BadRecordError("bad input"), 4)
-        job = run.job()
-        with pytest.raises(BadRecordError):
-            list(job.run())
-        self.damage(storage, job.job_id, 3)
+        run.fails(BadRecordError)
+        self.damage(storage, run.job_id, 3)
         again = self.again(run, storage, fall_back=True)
         again.end.parent.source.is_rewindable = False
-        with pytest.raises(CorruptCheckpointError, match="chk-3"):
-            again.run()
+        again.fails(CorruptCheckpointError, match="chk-3")
         assert again.heard.restarts == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,11 +11,11 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Basket, Poisoned
-from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
-from support_runtime import PICKLED, decline, wait_for_exit
+from support_job import JobRun, PacedSource, latest, once, restore_point
+from support_runtime import PICKLED
 from support_slots import SLOTS, ActingRunner, ServedSlot
 
-from pyflinkstate import ExternalizedCheckpointRetention, FileSystemCheckpointStorage
+from pyflinkstate import FileSystemCheckpointStorage
 from pyflinkstate.backends.format import CheckpointMetadata, KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
@@ -25,8 +24,6 @@ from pyflinkstate.runtime.master import RestorePoint
 from pyflinkstate.runtime.master.checkpoint_files import shared_files
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.wire import CheckpointAck, StateMaterialized
@@ -128,8 +125,7 @@ class Shop:
         node = StatefulNode(
             SourceNode(source, "orders"), lambda record: record[0], PICKLED, Basket(), "process"
         )
-        sink = DriverSink(lambda _, values: self.out.extend(values))
-        made = JobRun(node, sink, self.storage, **settings)
+        made = JobRun(node, out=self.out, storage=self.storage, **settings)
         made.runner.before = lambda request: self.look(made, request)
         return made
 
@@ -152,9 +148,7 @@ def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: Checkp
     shop = Shop(storage)
     stopped = shop.run(parallelism=2, checkpoints=incremental(num_retained=2))
     stopped.runner.after = once(BadRecordError("bad input"), 6)
-    job = stopped.job()
-    with pytest.raises(BadRecordError):
-        list(job.run())
+    stopped.fails(BadRecordError)
 
     first, *others = stopped.heard.checkpoints
     assert not first.is_incremental
@@ -165,14 +159,14 @@ def test_a_chain_restores_to_what_a_run_without_interruption_has(storage: Checkp
         assert seen.chains == [list(range(1, number + 1))] * 2
         assert seen.lies == seen.needed
         assert len(seen.lies) == 2 * number
-    assert lies_in_shared(storage, job.job_id) == shop.observed[-1].needed, "the last one was given up"
+    assert lies_in_shared(storage, stopped.job_id) == shop.observed[-1].needed, "the last one was given up"
 
     restored = shop.run(parallelism=3, checkpoints=incremental(), restore=latest(storage))
-    assert restored.run().job_id == job.job_id
+    assert restored.run().job_id == stopped.job_id
     assert Counter(shop.out) == expected_of(RECORDS)
     assert shop.observed[-1].chains == [[6, 7]] * 3, "new slots begin with all of their state"
-    assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
-    assert storage.completed(job.job_id) == [8]
+    assert lies_in_shared(storage, stopped.job_id) == needed(storage, stopped.job_id)
+    assert storage.completed(stopped.job_id) == [8]
 
 
 def test_the_full_size_is_what_a_restore_reads(storage: CheckpointFolders) -> None:
@@ -193,31 +187,6 @@ def test_a_checkpoint_takes_at_least_as_long_as_each_of_its_parts(storage: Check
     assert min(one.async_ms for one in stats) > 0
 
 
-def test_state_that_was_written_anew_takes_the_place_of_its_chain(storage: CheckpointFolders) -> None:
-    shop = Shop(storage)
-    mailbox = Mailbox(StateMaterialized)
-    run = shop.run(parallelism=2, checkpoints=incremental(materialization_interval=2), mailbox=mailbox)
-
-    def before(request: EpochRequest) -> None:
-        shop.look(run, request)
-        if request.link.epoch in (4, 6, 8):  # the increments of checkpoints 3, 5 and 7 were followed by all
-            for _ in range(2):
-                mailbox.await_event()
-        if request.link.epoch == 7:
-            raise SparkJobError("an executor was lost")
-
-    run.runner.before = before
-    job = run.job()
-    with pytest.raises(SparkJobError):
-        list(job.run())
-    assert [seen.chains for seen in shop.observed[:2]] == [[[1]] * 2, [[1, 2]] * 2]
-    assert [seen.chains for seen in shop.observed[3::2]] == [[[3, 4]] * 2, [[5, 6]] * 2]
-    assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
-    again = shop.run(restore=latest(storage), checkpoints=incremental())
-    again.run()
-    assert Counter(shop.out) == expected_of(RECORDS)
-
-
 # --- checkpoints that come to nothing ------------------------------------------------------------------
 
 
@@ -231,23 +200,20 @@ RECORDS_WITH_POISON = [
 COUNTED = [*((key, number) for key in "ab" for number in range(1, 5)), ("c", 1), ("c", 2), ("d", 1), ("d", 2)]
 
 
-def poisoned(
-    storage: CheckpointFolders, gate: str | None = None, **settings: Any
-) -> tuple[JobRun, list[Any]]:
-    """Return a job over these records, and its output."""
-    out: list[Any] = []
+def poisoned(storage: CheckpointFolders, gate: str | None = None, **settings: Any) -> JobRun:
+    """Return a job over these records."""
     source = PacedSource(CollectionSource(RECORDS_WITH_POISON, 3), lambda: made.settled())
     node = StatefulNode(
         SourceNode(source, "records"), lambda record: record[0], PICKLED, Poisoned(gate), "process"
     )
-    made = JobRun(node, DriverSink(lambda _, values: out.extend(values)), storage, **settings)
-    return made, out
+    made = JobRun(node, storage=storage, **settings)
+    return made
 
 
 def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
     storage: CheckpointFolders,
 ) -> None:
-    run, out = poisoned(storage, parallelism=2, checkpoints=incremental(tolerable_failures=1))
+    run = poisoned(storage, parallelism=2, checkpoints=incremental(tolerable_failures=1))
     seen: list[tuple[set[str], set[str]]] = []
 
     def before(request: EpochRequest) -> None:
@@ -258,44 +224,13 @@ def test_what_an_aborted_checkpoint_wrote_goes_and_what_it_had_is_in_the_next(
             raise SparkJobError("an executor was lost")
 
     run.runner.before = before
-    with pytest.raises(SparkJobError):
-        run.run()
+    run.fails(SparkJobError)
     assert [stats.checkpoint_id for stats in run.heard.failed] == [2, 4]
     ((lies, expected),) = seen
     assert lies == expected
     assert len(lies) == 4
-    again, rest = poisoned(storage, parallelism=1, restore=latest(storage), checkpoints=incremental())
-    again.run()
-    assert sorted(out + rest) == sorted(COUNTED)
-
-
-def test_what_a_killed_slot_left_is_gone_when_the_next_attempt_begins(
-    storage: CheckpointFolders, tmp_path: Path
-) -> None:
-    os.mkfifo(gate := tmp_path / "gate")
-    run, out = poisoned(storage, str(gate), restart=FixedDelayRestart(1, 0), checkpoints=incremental())
-    run.end.parent.source.may = lambda: run.settled() or len(run.runner.requests) >= 2
-    job = run.job()
-    slots: list[int] = []
-    left: list[set[str]] = []
-
-    def before(request: EpochRequest) -> None:
-        begun = (request.link.driver.attempt, request.link.epoch)
-        if begun == (0, 2):
-            slots.extend(map(os.pidfd_open, job.slot_pids().values()))
-        elif begun == (0, 3):
-            with gate.open("w"):
-                wait_for_exit(slots[0])
-        if begun in ((0, 3), (1, 2)):
-            left.append(lies_in_shared(storage, job.job_id) - needed(storage, job.job_id))
-
-    run.runner.before = before
-    list(job.run())
-    os.close(slots[0])
-    assert [len(files) for files in left] == [1, 0], "half an increment"
-    assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
-    assert sorted(out) == sorted(COUNTED)
-    assert job.result().restarts == 1
+    again = poisoned(storage, parallelism=1, restore=latest(storage), checkpoints=incremental())
+    assert sorted(run.out + again.results()) == sorted(COUNTED)
 
 
 # --- acted slots: messages in every order --------------------------------------------------------------
@@ -341,9 +276,7 @@ def acted(storage: CheckpointFolders, act: Act, count: int = 12, **settings: Any
     source = PacedSource(CollectionSource(list(range(count)), 3), lambda: made.settled())
     node = StatefulNode(SourceNode(source, "numbers"), lambda n: n, PICKLED, Basket(), "process")
     runner = ActingRunner(lambda request, slots: act(writer, request, slots))
-    made = JobRun(
-        node, DriverSink(lambda *_: None), storage, parallelism=len(SLOTS), runner=runner, **settings
-    )
+    made = JobRun(node, storage=storage, parallelism=len(SLOTS), runner=runner, **settings)
     return made
 
 
@@ -364,8 +297,7 @@ def fails_in_the_third(writer: Writer, request: EpochRequest, slots: list[Served
 
 def ended_by_bad_input(storage: CheckpointFolders, act: Act, **settings: Any) -> RestorePoint:
     """Run a job that fails for good, and return its last checkpoint."""
-    with pytest.raises(BadRecordError):
-        acted(storage, act, checkpoints=incremental(**settings)).run()
+    acted(storage, act, checkpoints=incremental(**settings)).fails(BadRecordError)
     return latest(storage)
 
 
@@ -396,66 +328,9 @@ class TestMaterialization:
         run.run()
         assert looked == [[2, 3]]
 
-    def test_of_several_that_no_checkpoint_has_used_only_the_newest_stays(
-        self, storage: CheckpointFolders
-    ) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch in (2, 3):
-                writer.materialize(request, slots)
-                slots[0].connection.send(decline(request.barrier.checkpoint_id, slots[0].slot_id))
-                return
-            if request.link.epoch == 5:
-                looked.append(chain_of(storage, request, 4))
-            writer.acknowledge(request, slots)
-
-        looked: list[list[int]] = []
-        acted(storage, act, count=15, checkpoints=incremental(tolerable_failures=2)).run()
-        assert looked == [[3, 4]]
-
-    def test_one_of_an_aborted_checkpoint_is_as_good_as_any(self, storage: CheckpointFolders) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 2:
-                writer.acknowledge(request, slots[:1])
-                assert [mailbox.await_event().checkpoint_id for _ in range(3)] == [1, 1, 2]
-                slots[1].connection.send(decline(2, slots[1].slot_id))
-                return
-            if request.link.epoch == 3:
-                writer.materialize(run.runner.requests[1], slots)
-                writer.acknowledge(run.runner.requests[1], slots[1:])
-            if request.link.epoch == 4:
-                looked.append(chain_of(storage, request, 3))
-            writer.acknowledge(request, slots)
-
-        looked: list[list[int]] = []
-        mailbox = Mailbox(CheckpointAck)
-        run = acted(storage, act, checkpoints=incremental(tolerable_failures=1), mailbox=mailbox)
-        run.run()
-        assert looked == [[2, 3]]
-
 
 class TestSeveralAtOnce:
     """Two checkpoints are on their way, both put on top of the first."""
-
-    @pytest.mark.parametrize("overtakes", [False, True])
-    def test_the_one_that_completes_second_fits_what_the_first_has_left(
-        self, storage: CheckpointFolders, overtakes: bool
-    ) -> None:
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 2:
-                return  # it takes its time
-            if request.link.epoch == 3 and not overtakes:
-                writer.acknowledge(run.runner.requests[1], slots)
-                assert [run.heard.await_checkpoint().checkpoint_id for _ in range(2)] == [1, 2]
-            writer.acknowledge(request, slots)
-
-        run = acted(storage, act, checkpoints=incremental(max_concurrent=2))
-        run.end.parent.source.may = lambda: run.settled() or len(run.runner.requests) == 2
-        job = run.job()
-        list(job.run())
-        assert [request.barrier.base_id for request in run.runner.requests] == [None, 1, 1, 3]
-        assert chains(storage, job.job_id, 4) == [[1, 3, 4] if overtakes else [1, 2, 3, 4]] * 2
-        assert [stats.checkpoint_id for stats in run.heard.failed] == ([2] if overtakes else [])
-        assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
 
     def test_an_increment_on_top_of_what_is_not_there_is_a_checkpoint_that_failed(
         self, storage: CheckpointFolders
@@ -467,8 +342,7 @@ class TestSeveralAtOnce:
             writer.acknowledge(request, slots)
 
         run = acted(storage, act, checkpoints=incremental(tolerable_failures=1))
-        job = run.job()
-        list(job.run())
+        job = run.run()
         (failed,) = run.heard.failed
         assert "changed since checkpoint 77, which no longer exists" in failed.failure
         assert chains(storage, job.job_id, 4) == [[1, 3, 4]] * 2
@@ -476,15 +350,6 @@ class TestSeveralAtOnce:
 
 
 class TestAfterTheEnd:
-    @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
-    def test_a_finished_job_with_a_retention_leaves_nothing(
-        self, storage: CheckpointFolders, retention: ExternalizedCheckpointRetention
-    ) -> None:
-        run = acted(storage, Writer.acknowledge, checkpoints=incremental(), retention=retention)
-        job = run.run()
-        assert storage.checkpoint_ids(job.job_id) == []
-        assert lies_in_shared(storage, job.job_id) == set()
-
     @pytest.mark.parametrize("is_incremental", [True, False])
     def test_restoring_an_older_checkpoint_keeps_all_that_newer_ones_need(
         self, storage: CheckpointFolders, is_incremental: bool
@@ -498,26 +363,12 @@ class TestAfterTheEnd:
 
         settings = incremental(num_retained=4, incremental=is_incremental)
         restored = acted(storage, act, checkpoints=settings, restore=restore_point(storage, job_id, 2))
-        with pytest.raises(BadRecordError):
-            restored.run()
+        restored.fails(BadRecordError)
         assert storage.completed(job_id) == [1, 2]
         aside = [storage.load(uri) for uri in storage.superseded(job_id)]
         assert sorted(metadata.checkpoint_id for metadata in aside) == [3, 4]
         states = [state for metadata in aside for op in metadata.operators for state in op.subtasks]
         assert lies_in_shared(storage, job_id) == needed(storage, job_id) | shared_files(states)
-
-    @pytest.mark.parametrize("is_incremental", [True, False])
-    def test_checkpoints_of_the_run_before_take_their_files_with_them(
-        self, storage: CheckpointFolders, is_incremental: bool
-    ) -> None:
-        restore = ended_by_bad_input(storage, fails_in_the_third)
-        before = lies_in_shared(storage, restore.metadata.job_id)
-        settings = incremental(incremental=is_incremental)
-        restored = acted(storage, Writer.acknowledge, checkpoints=settings, restore=restore)
-        job_id = restored.run().job_id
-        assert before
-        assert lies_in_shared(storage, job_id) == needed(storage, job_id)
-        assert not lies_in_shared(storage, job_id) & before
 
     def test_files_of_a_checkpoint_that_could_not_be_read_go_when_it_has_been_subsumed(
         self, storage: CheckpointFolders
@@ -535,20 +386,14 @@ class TestAfterTheEnd:
 
 
 class Flaky(CheckpointFolders):
-    """Cannot read, or cannot delete, checkpoints whose folders have certain names."""
+    """Cannot read checkpoints whose folders have certain names."""
 
     unreadable: tuple[str, ...] = ()
-    undeletable: tuple[str, ...] = ()
 
     def load(self, uri: str) -> CheckpointMetadata:
         if uri.endswith(self.unreadable):
             raise CheckpointStorageError(f"checkpoint storage: cannot read {uri}: it took too long")
         return super().load(uri)
-
-    def discard(self, uri: str) -> None:
-        if uri.endswith(self.undeletable):
-            raise CheckpointStorageError(f"checkpoint storage: cannot delete {uri}: it took too long")
-        super().discard(uri)
 
 
 class TestCheckpointsThatCannotBeRead:
@@ -567,8 +412,7 @@ class TestCheckpointsThatCannotBeRead:
             writer.acknowledge(request, slots)
 
         first = acted(storage, act, checkpoints=incremental(num_retained=3))
-        with pytest.raises(BadRecordError):
-            first.run()
+        first.fails(BadRecordError)
         newest = latest(storage)
         job_id = newest.metadata.job_id
         assert [chains(storage, job_id, number)[0] for number in (1, 2, 3)] == [[1], [1, 2], [2, 3]]
@@ -584,39 +428,3 @@ class TestCheckpointsThatCannotBeRead:
         assert needed(storage, job_id, [2]) <= lies_in_shared(storage, job_id)
         left = lies_in_shared(storage, job_id) - needed(storage, job_id)
         assert left == set(), "what checkpoint 1 had, 2 has as well"
-
-    def test_what_this_run_has_written_goes_as_ever(self, storage: Flaky) -> None:
-        """A checkpoint that was set aside can never be read again."""
-        first = acted(storage, Writer.acknowledge, count=15, checkpoints=incremental(num_retained=5))
-        job_id = first.run().job_id
-
-        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
-            if request.link.epoch == 5:
-                writer.materialize(again.runner.requests[1], slots)
-            writer.acknowledge(request, slots)
-
-        before = lies_in_shared(storage, job_id)
-        restore = restore_point(storage, job_id, 2)
-        storage.unreadable = ("chk-4",)
-        again = acted(storage, act, count=15, checkpoints=incremental(), restore=restore)
-        again.run()
-        (newest,) = storage.completed(job_id)
-        assert chains(storage, job_id, newest) == [[newest - 1, newest]] * 2
-        assert lies_in_shared(storage, job_id) == before | needed(storage, job_id)
-
-    def test_what_one_may_share_that_cannot_be_deleted_either_stays_when_the_job_deletes_all(
-        self, storage: Flaky
-    ) -> None:
-        first = acted(storage, Writer.acknowledge, checkpoints=incremental(num_retained=4))
-        job_id = first.run().job_id
-        restore = restore_point(storage, job_id, 2)
-        storage.unreadable = storage.undeletable = ("chk-3", "chk-4")
-        retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
-        settings = incremental(num_retained=4)
-        acted(storage, Writer.acknowledge, checkpoints=settings, restore=restore, retention=retention).run()
-        storage.unreadable = ()
-        assert storage.completed(job_id) == []
-        aside = [storage.load(uri) for uri in storage.superseded(job_id)]
-        assert len(aside) == 2
-        states = [state for metadata in aside for op in metadata.operators for state in op.subtasks]
-        assert shared_files(states) <= lies_in_shared(storage, job_id)

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import queue
 import socket
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext, suppress
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import pytest
 from injections import OF_THE_JOB, Injection, lines_of
 from slot_functions import Count, Echo
-from support_job import EVERY_EPOCH, GrowingSource, JobRun, LocalRunner, latest, numbers, once
+from support_job import GrowingSource, JobRun, LocalRunner, numbers, once
 from support_runtime import PATIENCE_S, PICKLED, next_event, raising, receive
 from support_slots import SLOT, Driver, in_thread, outcome
 from tiers import cases
 
-from pyflinkstate import EpochStats, FileSink, JobClient, JobListener, JobStatus
-from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate import EpochStats, JobClient, JobListener, JobStatus
 from pyflinkstate.errors import (
-    BadRecordError,
-    CheckpointFailuresExceededError,
-    CheckpointStorageError,
     DriverUnreachableError,
     JobCancelledError,
-    JobSupersededError,
     PyFlinkStateError,
     SlotLostError,
     SparkJobError,
@@ -43,10 +35,9 @@ from pyflinkstate.runtime.engine import EpochEnded, EpochRequest
 from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.slots import SlotLost
 from pyflinkstate.runtime.slots.process import Lines, OutputForwarder
-from pyflinkstate.runtime.storage import CheckpointFolders, run_id_after
+from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.wire import AcquireSlot, Address, RegisterSlot, SlotUnavailable, StartSlot
 
 pytestmark = pytest.mark.timeout(60)
@@ -74,24 +65,21 @@ class SilentRunner(LocalRunner):
         self.thread.start()
 
 
-def run_of(runner: LocalRunner, storage: CheckpointFolders, out: list[Any], restarts: int) -> JobRun:
-    sink = DriverSink(lambda _, values: out.extend(values))
-    restart = FixedDelayRestart(restarts, 0)
-    return JobRun(numbers(), sink, storage, runner=runner, restart=restart, checkpoints=EVERY_EPOCH)
+def run_of(runner: LocalRunner, storage: CheckpointFolders, restarts: int) -> JobRun:
+    return JobRun(numbers(), storage=storage, runner=runner, restart=FixedDelayRestart(restarts, 0))
 
 
 def test_an_epoch_whose_thread_ends_without_a_word_is_an_error(storage: CheckpointFolders) -> None:
-    with pytest.raises(SparkJobError, match="ended without a result"):
-        run_of(SilentRunner(1), storage, [], restarts=0).run()
+    run_of(SilentRunner(1), storage, restarts=0).fails(SparkJobError, match="ended without a result")
 
 
 @pytest.mark.parametrize("silent", [1, 2, 4])
 def test_the_job_restarts_and_a_word_that_comes_late_is_not_taken_for_the_next_epochs(
     storage: CheckpointFolders, silent: int
 ) -> None:
-    out: list[Any] = []
-    assert run_of(SilentRunner(silent), storage, out, restarts=1).run().result().restarts == 1
-    assert out == list(range(10))
+    run = run_of(SilentRunner(silent), storage, restarts=1)
+    assert run.results() == list(range(10))
+    assert len(run.heard.restarts) == 1
 
 
 def test_a_word_that_came_before_the_end_counts(storage: CheckpointFolders) -> None:
@@ -100,46 +88,45 @@ def test_a_word_that_came_before_the_end_counts(storage: CheckpointFolders) -> N
             super().start(request, done)
             self.thread.join()
 
-    out: list[Any] = []
-    assert run_of(Hasty(), storage, out, restarts=0).run().result().restarts == 0
-    assert out == list(range(10))
+    assert run_of(Hasty(), storage, restarts=0).results() == list(range(10))
 
 
 def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointFolders) -> None:
     """The job is cancelled, and waits for the end of the epoch, of which nothing will be heard."""
     runner = SilentRunner(2)
-    run = run_of(runner, storage, [], restarts=0)
-    job = run.job()
-    runner.lost = lambda: lost_after_cancel(runner)  # type: ignore[method-assign]
-    client = JobClient(job, None)
-    job.cancel()
+    run = run_of(runner, storage, restarts=0)
+    lost = SparkJobError("it ended without a result")
+    runner.lost = lambda: lost if runner.cancelled else None  # type: ignore[method-assign]
+    client = JobClient(run.job(), None)
+    run.job().cancel()
     assert client.get_job_execution_result().exception(PATIENCE_S) is not None
-
-
-def lost_after_cancel(runner: LocalRunner) -> PyFlinkStateError | None:
-    return SparkJobError("it ended without a result") if runner.cancelled else None
 
 
 def test_a_cancellation_that_the_engine_has_missed_comes_again(storage: CheckpointFolders) -> None:
     """Spark only cancels what it has begun with."""
-    runner = LocalRunner()
-    cancelled: list[None] = []
-    hold = threading.Event()
-
-    def cancel() -> None:
-        cancelled.append(None)
-        if len(cancelled) > 2:
-            hold.set()
+    runner = HardOfHearing()
+    run = run_of(runner, storage, restarts=0)
 
     def before(_: EpochRequest) -> None:
-        job.cancel()
-        assert hold.wait(PATIENCE_S)
+        run.job().cancel()
+        assert runner.heard.wait(PATIENCE_S)
 
-    runner.cancel, runner.before = cancel, before  # type: ignore[method-assign]
-    job = run_of(runner, storage, [], restarts=0).job()
-    with pytest.raises(JobCancelledError):
-        list(job.run())
-    assert hold.is_set()
+    runner.before = before
+    run.fails(JobCancelledError)
+    assert runner.heard.is_set()
+
+
+class HardOfHearing(LocalRunner):
+    """Hears of a cancellation the third time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = threading.Event()
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+        if self.cancelled > 2:
+            self.heard.set()
 
 
 def test_a_control_server_that_has_ended_is_an_error(
@@ -149,34 +136,19 @@ def test_a_control_server_that_has_ended_is_an_error(
     hold = threading.Event()
     runner.before = lambda _: hold.wait(PATIENCE_S) and None
     monkeypatch.setattr("pyflinkstate.runtime.slots.control.ControlServer.is_alive", lambda _: False)
-    run = run_of(runner, storage, [], restarts=5)
+    run = run_of(runner, storage, restarts=5)
     runner.cancel = hold.set  # type: ignore[method-assign]
-    with pytest.raises(DriverUnreachableError, match="'orders': its control server has ended"):
-        run.run()
+    run.fails(DriverUnreachableError, match="'orders': its control server has ended")
 
 
 def test_what_every_attempt_needs_is_gone_and_the_engine_is_cancelled_until_it_has_ended(
     storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyflinkstate.runtime.slots.control.ControlServer.is_alive", lambda _: False)
-    runner = LocalRunner()
-    cancelled: list[None] = []
-    hold = threading.Event()
-
-    def cancel() -> None:
-        cancelled.append(None)
-        if len(cancelled) > 2:
-            hold.set()
-
-    runner.cancel = cancel  # type: ignore[method-assign]
-    runner.before = lambda _: assert_(hold.wait(PATIENCE_S))
-    with pytest.raises(DriverUnreachableError):
-        run_of(runner, storage, [], restarts=0).run()
-    assert hold.is_set()
-
-
-def assert_(condition: bool) -> None:
-    assert condition
+    runner = HardOfHearing()
+    runner.before = lambda _: runner.heard.wait(PATIENCE_S)
+    run_of(runner, storage, restarts=0).fails(DriverUnreachableError)
+    assert runner.heard.is_set()
 
 
 GONE = SparkUnavailableError("the Spark application ended")
@@ -188,10 +160,9 @@ def test_an_engine_that_is_gone_is_an_error_also_while_the_job_has_nothing_to_do
     def when_idle(_: GrowingSource) -> None:
         run.runner.gone = lambda at_once=False: GONE  # type: ignore[method-assign]
 
-    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run = run_of(LocalRunner(), storage, restarts=5)
     run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
-    with pytest.raises(SparkUnavailableError):
-        run.run()
+    run.fails(SparkUnavailableError)
     assert run.heard.restarts == []
 
 
@@ -205,7 +176,7 @@ def test_what_an_engine_that_is_gone_shuffles_ahead_does_not_hold_up_the_end(
             self.requests_ahead.append(request)
             self.gone = lambda at_once=False: GONE  # type: ignore[method-assign]
 
-    run = run_of(Gone(), storage, [], restarts=5)
+    run = run_of(Gone(), storage, restarts=5)
     run.end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
     client = JobClient(run.job(), None)
     assert isinstance(client.get_job_execution_result().exception(PATIENCE_S), SparkUnavailableError)
@@ -215,12 +186,11 @@ def test_what_an_engine_that_is_gone_shuffles_ahead_does_not_hold_up_the_end(
 
 def test_an_attempt_that_fails_with_its_engine_is_not_begun_again(storage: CheckpointFolders) -> None:
     """What the engine raises then need not say so; it is asked at once."""
-    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run = run_of(LocalRunner(), storage, restarts=5)
     run.runner.gone = lambda at_once=False: GONE if at_once else None  # type: ignore[method-assign]
     run.runner.before = once(SparkJobError("SparkPlan.session() is null"), 2)
-    with pytest.raises(SparkUnavailableError) as caught:
-        run.run()
-    assert isinstance(caught.value.__cause__, SparkJobError)
+    error = run.fails(SparkUnavailableError)
+    assert isinstance(error.__cause__, SparkJobError)
     assert run.heard.restarts == []
 
 
@@ -230,12 +200,11 @@ def test_nor_does_it_wait_for_its_restart(storage: CheckpointFolders, delay_ms: 
         def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
             run.runner.gone = lambda at_once=False: GONE  # type: ignore[method-assign]
 
-    run = run_of(LocalRunner(), storage, [], restarts=5)
+    run = run_of(LocalRunner(), storage, restarts=5)
     run.restart = FixedDelayRestart(5, delay_ms)
     run.listeners = (OnRestart(),)
     run.runner.before = once(SparkJobError("an executor was lost"), 2)
-    with pytest.raises(SparkUnavailableError):
-        run.run()
+    run.fails(SparkUnavailableError)
     assert [attempt for attempt, _ in run.heard.restarts] == [1]
     assert sum(run.clock.slept) < 60_000
     assert run.heard.ended == [JobStatus.FAILED]
@@ -244,7 +213,7 @@ def test_nor_does_it_wait_for_its_restart(storage: CheckpointFolders, delay_ms: 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_job_that_has_ended_closes_its_engine(storage: CheckpointFolders, fails: bool) -> None:
     closed: list[None] = []
-    run = run_of(LocalRunner(), storage, [], restarts=0)
+    run = run_of(LocalRunner(), storage, restarts=0)
     run.runner.close = lambda: closed.append(None)  # type: ignore[method-assign]
     if fails:
         run.runner.before = once(SparkJobError("an executor was lost"), 2)
@@ -254,7 +223,7 @@ def test_a_job_that_has_ended_closes_its_engine(storage: CheckpointFolders, fail
 
 
 def test_a_client_whose_result_cannot_be_made_is_told_so(storage: CheckpointFolders) -> None:
-    job = run_of(LocalRunner(), storage, [], restarts=0).job()
+    job = run_of(LocalRunner(), storage, restarts=0).job()
     job.result = raising(ValueError("no result"))  # type: ignore[method-assign]
     error = JobClient(job, None).get_job_execution_result().exception(PATIENCE_S)
     assert isinstance(error, ValueError)
@@ -270,7 +239,7 @@ def test_who_gives_up_waiting_for_a_job_leaves_its_futures_as_they_are(storage: 
     hold = threading.Event()
     runner = LocalRunner()
     runner.before = lambda _: hold.wait(PATIENCE_S)  # type: ignore[method-assign]
-    client = JobClient(run_of(runner, storage, [], restarts=0).job(), None)
+    client = JobClient(run_of(runner, storage, restarts=0).job(), None)
     result, ended = client.get_job_execution_result(), client.cancel()
     for future in (result, ended):
         asyncio.run(give_up(future))
@@ -388,8 +357,7 @@ def test_the_job_ends_wherever_its_engine_stops(
     before = set(threading.enumerate())
     runner = Stops()
     end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
-    sink, restart = DriverSink(lambda *_: None), FixedDelayRestart(5, 0)
-    run = JobRun(end, sink, storage, runner=runner, restart=restart, checkpoints=EVERY_EPOCH)
+    run = JobRun(end, storage=storage, runner=runner, restart=FixedDelayRestart(5, 0))
     injection = Injection(code, line, passages=1, act=runner.has_stopped.set)
     injection.install()
     try:
@@ -411,7 +379,7 @@ def test_most_lines_are_passed_while_the_job_runs(
     """Otherwise the test above would show nothing."""
     passed: set[Any] = set()
     end = StatefulNode(numbers(), lambda number: 0, PICKLED, Count(), "count")
-    run = JobRun(end, DriverSink(lambda *_: None), storage, checkpoints=EVERY_EPOCH)
+    run = JobRun(end, storage=storage)
 
     def watch(frame: Any, event: str, _: Any) -> Any:
         if event == "line":
@@ -425,118 +393,6 @@ def test_most_lines_are_passed_while_the_job_runs(
         threading.settrace(None)  # type: ignore[arg-type]
     client.get_job_execution_result().result(PATIENCE_S)
     assert len(passed.intersection(LINES)) > len(LINES) // 2
-
-
-#: More often than anything is tried.
-ALWAYS = 1000
-
-
-class LosesAnswer(CheckpointFolders):
-    """Publishes checkpoint 2, and says that it could not; then it refuses some operations so many times."""
-
-    def __init__(self, directory: str, **refused: int) -> None:
-        super().__init__(directory)
-        self.refused = Counter(refused)
-        self.is_lost = False
-        #: Called when the job looks which checkpoints are complete.
-        self.listed: Callable[[], None] = lambda: None
-
-    def complete(
-        self, metadata: CheckpointMetadata, uri: str | None = None, has_shared: bool = False
-    ) -> None:
-        super().complete(metadata, uri, has_shared)
-        if metadata.checkpoint_id == 2:
-            self.is_lost = True
-            raise CheckpointStorageError("checkpoint storage: the answer was lost")
-
-    def discard(self, uri: str) -> None:
-        if uri.endswith("/chk-2"):
-            self._refuse("discard")
-        super().discard(uri)
-
-    def completed(self, job_id: str) -> list[int]:
-        self._refuse("completed")
-        found = super().completed(job_id)
-        if self.is_lost:
-            self.listed()
-        return found
-
-    def _refuse(self, operation: str) -> None:
-        if self.is_lost and self.refused[operation]:
-            self.refused[operation] -= 1
-            raise CheckpointStorageError(f"checkpoint storage: {operation} is refused")
-
-
-class GoesBack(DriverSink):
-    """Does something when the job goes back behind its output."""
-
-    def __init__(self, out: list[Any], do: Callable[[], object]) -> None:
-        super().__init__(lambda _, values: out.extend(values))
-        self._do = do
-
-    def rewind(self, epoch: int) -> None:
-        self._do()
-        super().rewind(epoch)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> str:
-    return str(tmp_path / "checkpoints")
-
-
-def run_with(storage: CheckpointFolders, out: list[Any]) -> JobRun:
-    """Return a job of 0..9, three an epoch, that may restart three times."""
-    sink = DriverSink(lambda _, values: out.extend(values))
-    return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(3, 0))
-
-
-@pytest.mark.parametrize(
-    "refused", [{"discard": 2}, {"discard": 1, "completed": 1}], ids=["deletes", "a delete and a list"]
-)
-def test_the_job_goes_back_when_it_could_be_deleted(
-    directory: str, out: list[Any], refused: dict[str, int], caplog: pytest.LogCaptureFixture
-) -> None:
-    run = run_with(LosesAnswer(directory, **refused), out)
-    there: list[list[int]] = []
-    run.sink = GoesBack(out, lambda: there.append(CheckpointFolders(directory).completed(job.job_id)))
-    job = run.job()
-    with caplog.at_level(logging.WARNING, "pyflinkstate"):
-        list(job.run())
-    assert there == [[1]]
-    assert out == list(range(10))
-    told = [type(error) for _, error in run.heard.restarts]
-    assert told == [CheckpointFailuresExceededError, CheckpointStorageError]
-    assert "the attempt cannot begin: " in caplog.text
-
-
-def test_no_output_is_lost_where_it_cannot_be_deleted(directory: str, tmp_path: Path) -> None:
-    def before(request: EpochRequest) -> None:
-        if request.link.driver.attempt > 0:
-            raise BadRecordError("the job has gone back")
-
-    storage = LosesAnswer(directory, discard=ALWAYS)
-    run = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, restart=FixedDelayRestart(3, 0))
-    run.runner.before = before
-    with pytest.raises(PyFlinkStateError):
-        run.run()
-
-    storage.refused.clear()
-    restore = latest(storage)
-    assert restore.metadata.checkpoint_id == 2
-    JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, restore=restore).run()
-    files = sorted((tmp_path / "out").glob("epoch=*/part-*"))
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert rows == list(range(10))
-
-
-def test_a_driver_that_another_one_has_followed_leaves_it(directory: str, out: list[Any]) -> None:
-    """The newer one may have been told to restore it."""
-    storage, other = LosesAnswer(directory, discard=1), CheckpointFolders(directory)
-    storage.listed = lambda: other.write_run(job.job_id, run_id_after(other.runs(job.job_id), "f" * 8))
-    job = run_with(storage, out).job()
-    with pytest.raises(JobSupersededError):
-        list(job.run())
-    assert other.completed(job.job_id) == [1, 2]
 
 
 STRANGERS = 600
@@ -591,13 +447,10 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.mark.parametrize("trickles", cases([False, True], quick=[True]), ids=["idle", "trickling"])
 def test_its_epochs_go_on(storage: CheckpointFolders, stack: ExitStack, trickles: bool) -> None:
-    out: list[Any] = []
     keyed = StatefulNode(numbers(30), lambda n: n % 4, PICKLED, Echo(), "process")
     crowd = Crowd(stack, trickles)
-    run = JobRun(keyed, DriverSink(lambda _, values: out.extend(values)), storage, listeners=(crowd,))
+    run = JobRun(keyed, storage=storage, listeners=(crowd,))
     crowd.job = run.job()
-    for _ in crowd.job.run():
-        pass
+    assert len(run.results()) == 30
     assert len(crowd.connections) == 3 * STRANGERS
-    assert len(out) == 30
     assert run.heard.restarts == []

@@ -12,7 +12,7 @@ import attrs
 import pytest
 from slot_functions import Count
 from support_job import JobRun, Mailbox, numbers, once
-from support_runtime import PATIENCE_S, PICKLED
+from support_runtime import PATIENCE_S, PICKLED, raising
 
 from pyflinkstate import Available, Epoch, JobListener, JobStatus, Source, SplitEpoch
 from pyflinkstate.errors import (
@@ -21,7 +21,6 @@ from pyflinkstate.errors import (
     JobCancelledError,
     JobFailedError,
     PyFlinkStateError,
-    SinkStorageError,
     SourceError,
     SparkJobError,
 )
@@ -31,7 +30,7 @@ from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointFolders
-from pyflinkstate.runtime.wire import CancelJob, CheckpointAck, WakeUp
+from pyflinkstate.runtime.wire import CancelJob, CheckpointAck
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -42,8 +41,7 @@ DELAY_MS = 600_000
 @pytest.fixture
 def run(out: list[Any], storage: CheckpointFolders) -> JobRun:
     """A job with checkpoints, of 0..9, three an epoch, that waits ten minutes before a restart."""
-    sink = DriverSink(lambda _, values: out.extend(values))
-    return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(1, DELAY_MS))
+    return JobRun(numbers(), out=out, storage=storage, restart=FixedDelayRestart(1, DELAY_MS))
 
 
 @attrs.define
@@ -58,9 +56,8 @@ class OnRestart(JobListener):
 
 def run_with(run: JobRun, on_restart: Callable[[Job], object]) -> Job:
     """Return the job, to be run; ``on_restart`` is called with it before it waits."""
-    job = run.job()
-    job._reporter._listeners = (run.heard, OnRestart(lambda: on_restart(job)))
-    return job
+    run.job()._reporter._listeners = (run.heard, OnRestart(lambda: on_restart(run.job())))
+    return run.job()
 
 
 class TestRestartDelay:
@@ -79,65 +76,16 @@ class TestRestartDelay:
         assert sum(run.clock.slept) == DELAY_MS
         assert out == list(range(10))
 
-    def test_a_savepoint_is_refused_at_once(self, run: JobRun, out: list[Any]) -> None:
-        run.runner.before = once(SPARK_FAILED, 2)
-        request = SavepointRequest("anywhere", stops_job=True)
-        seen: list[list[int]] = []
-        request.done.add_done_callback(lambda _: seen.append(list(run.clock.slept)))
-        list(run_with(run, lambda job: job.request_savepoint(request)).run())
-        assert isinstance(request.done.exception(0), CheckpointError)
-        assert "is waiting to restart" in str(request.done.exception(0))
-        assert seen == [[]], "before the delay has passed"
-        assert out == list(range(10))
-
     def test_the_job_says_what_it_is_about(self, run: JobRun) -> None:
         run.runner.before = once(SPARK_FAILED, 2)
         seen: list[JobStatus] = []
-        waiting: Callable[[int], None] = lambda _: seen.append(job.status)  # noqa: E731
+        waiting: Callable[[int], None] = lambda _: seen.append(run.job().status)  # noqa: E731
         run.clock.on_sleep = waiting
-        job = run.job()
-        for _ in job.run():
-            seen.append(job.status)
+        for _ in run.job().run():
+            seen.append(run.job().status)
         running = [JobStatus.RUNNING]
         assert [*dict.fromkeys(seen)] == [*running, JobStatus.RESTARTING]
         assert (seen[:1], seen[-3:]) == (running, running * 3)
-
-
-class StuckSink(DriverSink):
-    """A sink that cannot go back for a number of times, as if its storage were away."""
-
-    def __init__(self, out: list[Any], times: int) -> None:
-        super().__init__(lambda _, values: out.extend(values))
-        self.times = times
-
-    def rewind(self, epoch: int) -> None:
-        if self.times > 0:
-            self.times -= 1
-            raise SinkStorageError("the storage is away")
-        super().rewind(epoch)
-
-
-class TestAttemptsThatFailWhileTheyBegin:
-    """A storage that is away for a while must not use up all restarts at once."""
-
-    def test_there_is_a_delay_before_each(self, run: JobRun, out: list[Any]) -> None:
-        run.sink, run.restart = StuckSink(out, times=2), FixedDelayRestart(3, DELAY_MS)
-        run.runner.before = once(SPARK_FAILED, 2)
-        run.run()
-        assert sum(run.clock.slept) == 3 * DELAY_MS
-        told = [(attempt, type(error)) for attempt, error in run.heard.restarts]
-        assert told == [(1, SparkJobError), (2, SinkStorageError), (3, SinkStorageError)]
-        assert out == list(range(10))
-
-    def test_the_job_can_be_cancelled_between_them_also_without_a_delay(
-        self, run: JobRun, out: list[Any]
-    ) -> None:
-        run.sink, run.restart = StuckSink(out, times=1000), FixedDelayRestart(100, 0)
-        run.runner.before = once(SPARK_FAILED, 2)
-        job = run_with(run, lambda job: job.cancel() if len(run.heard.restarts) == 3 else None)
-        with pytest.raises(JobCancelledError):
-            list(job.run())
-        assert len(run.heard.restarts) == 3
 
 
 @attrs.define
@@ -217,8 +165,7 @@ class TestSourcesThatRaise:
     def test_so_often_as_the_strategy_says(self, run: JobRun, method: str) -> None:
         source = HookedSource({method: failing(100, LookupError("not there"))})
         run.end = SourceNode(source, "shelf")
-        with pytest.raises(JobFailedError, match=f"1 restarts: source 'shelf': {method} raised"):
-            run.run()
+        run.fails(JobFailedError, match=f"1 restarts: source 'shelf': {method} raised")
         assert isinstance(source.closed[0], JobFailedError)
         assert run.heard.ended == [JobStatus.FAILED]
 
@@ -226,64 +173,51 @@ class TestSourcesThatRaise:
     def test_an_error_of_the_projects_own_is_told_as_it_is(self, run: JobRun, method: str) -> None:
         own = CheckpointError("not of this input")
         run.end = SourceNode(HookedSource({method: failing(1, own)}), "shelf")
-        with pytest.raises(CheckpointError) as caught:
-            run.run()
-        assert caught.value is own
+        error = run.fails(CheckpointError)
+        assert error is own
 
     def test_an_offset_that_no_checkpoint_could_keep_ends_the_job(self, run: JobRun) -> None:
         """A restart would not help: the source would return it again."""
         source = HookedSource(inner=InTuples())
         run.end = SourceNode(source, "shelf")
-        with pytest.raises(FunctionResultError, match=r"'shelf': latest_offset .*offset\[0\] is a tuple"):
-            run.run()
+        run.fails(FunctionResultError, match=r"'shelf': latest_offset .*offset\[0\] is a tuple")
         assert run.heard.restarts == []
         assert run.runner.requests == []
 
     def test_one_that_cannot_be_opened_ends_the_job(self, run: JobRun) -> None:
         run.end = SourceNode(HookedSource({"open": failing(1, LookupError("no door"))}), "shelf")
-        with pytest.raises(SourceError, match="source 'shelf': open raised LookupError: no door"):
-            run.run()
+        run.fails(SourceError, match="source 'shelf': open raised LookupError: no door")
         assert run.runner.requests == []
 
 
-class TestASourceThatCannotBeClosed:
-    """All hear of the end, once, and its checkpoints are settled."""
-
-    def source(self, run: JobRun, **hooks: Callable[[], None]) -> HookedSource:
-        made = HookedSource({"close": failing(9, LookupError("stuck")), **hooks})
-        run.end = SourceNode(made, "shelf")
-        return made
-
-    def test_a_job_that_went_well_fails(self, run: JobRun, out: list[Any]) -> None:
-        source = self.source(run)
-        job = run.job()
-        with pytest.raises(LookupError, match="stuck"):
-            list(job.run())
-        assert out == list(range(10))
-        assert run.heard.ended == [JobStatus.FAILED]
-        assert job.status is JobStatus.FAILED
-        assert source.closed == [None]
-
-    def test_a_job_that_failed_says_why_it_failed(
-        self, run: JobRun, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        source = self.source(run, plan=failing(9, LookupError("no shelf")))
-        with pytest.raises(JobFailedError, match="no shelf"):
-            run.run()
-        assert run.heard.ended == [JobStatus.FAILED]
-        assert len(source.closed) == 1
-        assert "its source could not be closed: LookupError: stuck" in caplog.text
-
-    def test_a_job_that_is_cancelled_is_cancelled(
-        self, run: JobRun, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        source = self.source(run)
-        job = run.job()
-        source.hooks["plan"] = job.cancel
-        with pytest.raises(JobCancelledError):
-            list(job.run())
-        assert run.heard.ended == [JobStatus.CANCELED]
-        assert "its source could not be closed: LookupError: stuck" in caplog.text
+@pytest.mark.parametrize(
+    ("plan", "error", "text", "status"),
+    [
+        (lambda job: None, LookupError, "stuck", JobStatus.FAILED),
+        (lambda job: raising(LookupError("no shelf"))(), JobFailedError, "no shelf", JobStatus.FAILED),
+        (lambda job: job.cancel(), JobCancelledError, "was cancelled", JobStatus.CANCELED),
+    ],
+    ids=["all is well", "failed", "cancelled"],
+)
+def test_a_source_that_cannot_be_closed(
+    run: JobRun,
+    caplog: pytest.LogCaptureFixture,
+    plan: Callable[[Job], None],
+    error: type[Exception],
+    text: str,
+    status: JobStatus,
+) -> None:
+    """It fails a job that went well; all hear of the end, once, and its checkpoints are settled."""
+    hooks = {"close": failing(9, LookupError("stuck")), "plan": lambda: plan(run.job())}
+    source = HookedSource(hooks)
+    run.end = SourceNode(source, "shelf")
+    run.fails(error, match=text)
+    assert run.heard.ended == [status]
+    assert run.job().status is status
+    went_well = error is LookupError
+    assert (run.out == list(range(10))) == went_well
+    assert [closed is None for closed in source.closed] == [went_well]
+    assert ("its source could not be closed: LookupError: stuck" in caplog.text) != went_well
 
 
 class TestEnd:
@@ -295,24 +229,12 @@ class TestEnd:
         run.mailbox = mailbox
         source = HookedSource()
         run.end = SourceNode(source, "shelf")
-        job = run.job()
-        source.hooks["latest_offset"] = lambda: job.cancel() if len(out) == 10 else None
+        source.hooks["latest_offset"] = lambda: run.job().cancel() if len(out) == 10 else None
         with caplog.at_level(logging.WARNING, "pyflinkstate"):
-            list(job.run())
+            run.run()
         assert isinstance(mailbox.await_event(), CancelJob)
         assert run.heard.ended == [JobStatus.FINISHED]
         assert [record.getMessage() for record in caplog.records] == []
-
-
-def test_the_systems_clock_passes_on_what_comes_and_else_waits() -> None:
-    from pyflinkstate.runtime.wire.time import SystemClock
-
-    mailbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    event = WakeUp()
-    mailbox.put(event)
-    clock = SystemClock()
-    assert clock.receive(mailbox, int(PATIENCE_S * 1000)) is event
-    assert clock.receive(mailbox, 1) is None
 
 
 def test_a_savepoint_that_nobody_waits_for_any_more_is_refused_in_silence() -> None:
@@ -375,5 +297,4 @@ def test_an_error_of_a_sink_is_not_taken_for_an_empty_mailbox(run: JobRun) -> No
             raise queue.Empty("the connections are used up")
 
     run.sink = Emptied(lambda *_: None)
-    with pytest.raises(JobFailedError, match="prepare raised Empty: the connections are used up"):
-        run.run()
+    run.fails(JobFailedError, match="prepare raised Empty: the connections are used up")

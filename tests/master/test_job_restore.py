@@ -16,7 +16,7 @@ from support_job import JobRun, counts, latest, numbers, once, restore_point
 from support_runtime import PICKLED, ManualClock, handle, metadata
 from test_job import RARELY, Table
 
-from pyflinkstate import FileSink, SplitEpoch, TypeInformation, Types, WatermarkStrategy
+from pyflinkstate import SplitEpoch, TypeInformation, Types, WatermarkStrategy
 from pyflinkstate.api import NO_WATERMARK
 from pyflinkstate.backends.format import (
     RAW_KEYED_STATE,
@@ -52,7 +52,6 @@ from pyflinkstate.runtime.plan import (
 from pyflinkstate.runtime.plan.nodes import Assigner
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource, DirectorySource, InitialRows
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.storage import CheckpointFolders
@@ -63,13 +62,10 @@ pytestmark = pytest.mark.timeout(60)
 
 def stopped(storage: CheckpointFolders, epoch: int, **settings: Any) -> tuple[JobRun, list[Any], str]:
     """Run a job that ends in ``epoch``; returns it, its output and its id."""
-    out: list[Any] = []
-    run = JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage, **settings)
+    run = JobRun(numbers(), storage=storage, **settings)
     run.runner.before = once(BadRecordError("bad input"), epoch)
-    job = run.job()
-    with pytest.raises(BadRecordError):
-        list(job.run())
-    return run, out, job.job_id
+    run.fails(BadRecordError)
+    return run, run.out, run.job_id
 
 
 def again(run: JobRun, **changes: Any) -> JobRun:
@@ -104,31 +100,12 @@ def test_ids_go_on_also_over_those_that_were_never_completed(storage: Checkpoint
 
 
 def test_a_job_that_had_ended_has_nothing_left_to_do(storage: CheckpointFolders) -> None:
-    out: list[Any] = []
-    run = JobRun(numbers(), DriverSink(lambda _, values: out.extend(values)), storage)
+    run = JobRun(numbers(), storage=storage)
     first = run.run()
     second = again(run).run()
-    assert out == list(range(10))
+    assert run.out == list(range(10))
     assert run.runner.requests == []
     assert second.result().accumulators == first.result().accumulators
-
-
-def test_a_file_sink_takes_up_its_directory_again(storage: CheckpointFolders, tmp_path: Path) -> None:
-    directory = str(tmp_path / "out")
-    run = JobRun(numbers(), FileSink(directory), storage)
-    run.checkpoints = CheckpointSettings(interval_ms=10**6)
-    run.runner.before = once(BadRecordError("bad input"), 3)
-    with pytest.raises(BadRecordError):
-        run.run()
-    assert sorted(path.name for path in (tmp_path / "out").glob("epoch=*")) == ["epoch=1"]
-    again(run, sink=FileSink(directory)).run()
-    lines = [
-        line
-        for folder in sorted((tmp_path / "out").glob("epoch=*"))
-        for file in folder.iterdir()
-        for line in file.read_text().split()
-    ]
-    assert lines == [str(n) for n in range(10)]
 
 
 def test_a_restored_job_that_fails_restarts_from_what_it_was_restored_from(
@@ -144,28 +121,7 @@ def test_a_restored_job_that_fails_restarts_from_what_it_was_restored_from(
 
 def test_input_that_does_not_fit_the_position_is_refused(storage: CheckpointFolders) -> None:
     run, _, _ = stopped(storage, 3)
-    with pytest.raises(IncompatibleCheckpointError, match="does not fit this collection"):
-        again(run, end=numbers(11)).run()
-
-
-def test_what_was_taken_back_for_an_older_checkpoint_is_not_missing_after_the_next_restore(
-    storage: CheckpointFolders, tmp_path: Path
-) -> None:
-    def run(**settings: Any) -> JobRun:
-        made = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, **settings)
-        made.checkpoints = CheckpointSettings(interval_ms=0, num_retained=3)
-        return made
-
-    job_id = run().run().job_id
-    older = restore_point(storage, job_id, 2)
-    going_back = run(restore=older)
-    going_back.runner.before = once(BadRecordError("bad input"), 3)
-    with pytest.raises(BadRecordError):
-        going_back.run()
-    run(restore=latest(storage)).run()
-    assert sorted(path.name for path in (tmp_path / "out").glob("epoch=*")) == [
-        f"epoch={number}" for number in range(1, 5)
-    ]
+    again(run, end=numbers(11)).fails(IncompatibleCheckpointError, match="does not fit this collection")
 
 
 # --- what does not fit ---------------------------------------------------------------------------------
@@ -186,62 +142,73 @@ def test_an_operator_without_state_may_be_gone(storage: CheckpointFolders) -> No
     empty = OperatorState("gone", 2, 128, (OperatorSubtaskState(),) * 2)
     assert empty.is_empty
     assert not state().is_empty
-    assert keyed_run(storage, empty).job().job_id
+    assert keyed_run(storage, empty).job_id
 
 
 def keyed(**settings: Any) -> StatefulNode:
     return StatefulNode(numbers(), lambda n: n, PICKLED, Echo(), "process", **settings)
 
 
+INCOMPATIBLE = IncompatibleCheckpointError
+SET_MAX_PARALLELISM: list[dict[str, Any]] = [{"max_parallelism": 128}, {"end": keyed(max_parallelism=128)}]
+
+
 def keyed_run(storage: CheckpointFolders, operator: OperatorState, **settings: Any) -> JobRun:
     restore = restored_from(storage, operators=[operator])
-    return JobRun(settings.pop("end", keyed()), DriverSink(print), storage, restore, **settings)
+    return JobRun(settings.pop("end", keyed()), storage=storage, restore=restore, **settings)
 
 
-def test_a_checkpoint_of_a_job_of_another_name_is_refused(storage: CheckpointFolders) -> None:
-    restore = restored_from(storage, job_name="invoices")
-    with pytest.raises(IncompatibleCheckpointError, match="belongs to job 'invoices', not to 'orders'"):
-        JobRun(numbers(), DriverSink(print), storage, restore).job()
-
-
-@pytest.mark.parametrize("end", [keyed(), numbers(), keyed(uid="other")], ids=["id", "none", "uid"])
-def test_state_of_an_operator_that_the_program_does_not_have_is_refused(
-    storage: CheckpointFolders, end: Any
+@pytest.mark.parametrize(
+    ("operator", "settings", "error", "text"),
+    [
+        (state(), {"name": "invoices"}, INCOMPATIBLE, "belongs to job 'orders', not to 'invoices'"),
+        *(
+            (state("spend"), {"end": end}, INCOMPATIBLE, r"state of operator 'spend'[\s\S]*set uid\(\)")
+            for end in (keyed(), numbers(), keyed(uid="other"))
+        ),
+        *(
+            (
+                state(max_parallelism=256),
+                setting,
+                INCOMPATIBLE,
+                "max parallelism 256, and the program sets 128",
+            )
+            for setting in SET_MAX_PARALLELISM
+        ),
+        (state(max_parallelism=8), {"parallelism": 9}, ParallelismError, "not within bounds: 9"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    storage: CheckpointFolders,
+    operator: OperatorState,
+    settings: dict[str, Any],
+    error: type[Exception],
+    text: str,
 ) -> None:
-    with pytest.raises(IncompatibleCheckpointError, match=r"state of operator 'spend'[\s\S]*set uid\(\)"):
-        keyed_run(storage, state("spend"), end=end).job()
+    with pytest.raises(error, match=text):
+        keyed_run(storage, operator, **settings).job()
 
 
-@pytest.mark.parametrize("settings", [{"max_parallelism": 128}, {"end": keyed(max_parallelism=128)}])
-def test_a_max_parallelism_that_was_set_must_be_that_of_the_checkpoint(
+@pytest.mark.parametrize("settings", SET_MAX_PARALLELISM)
+def test_a_max_parallelism_that_was_set_may_be_that_of_the_checkpoint(
     storage: CheckpointFolders, settings: dict[str, Any]
 ) -> None:
-    text = "has max parallelism 256, and the program sets 128"
-    with pytest.raises(IncompatibleCheckpointError, match=text):
-        keyed_run(storage, state(max_parallelism=256), **settings).job()
-    keyed_run(storage, state(max_parallelism=128), **settings).job()
-
-
-def test_a_parallelism_above_the_checkpoints_max_parallelism_is_refused(storage: CheckpointFolders) -> None:
-    with pytest.raises(ParallelismError, match="not within bounds: 9"):
-        keyed_run(storage, state(max_parallelism=8), parallelism=9).job()
+    assert keyed_run(storage, state(max_parallelism=128), **settings).job_id
 
 
 def test_a_max_parallelism_that_was_not_set_is_taken_over(storage: CheckpointFolders) -> None:
     run = keyed_run(storage, state(max_parallelism=7), parallelism=3)
     run.runner.starts = lambda request: None  # there is no state to be read
     run.runner.before = once(BadRecordError("enough seen"), 2)
-    with pytest.raises(BadRecordError):
-        run.run()
+    run.fails(BadRecordError)
     (operator,) = run.runner.requests[0].plan.operators
     assert (operator.parallelism, operator.max_parallelism) == (3, 7)
 
 
 def test_an_operator_that_the_checkpoint_does_not_know_begins_empty(storage: CheckpointFolders) -> None:
-    run = JobRun(keyed(), DriverSink(print), storage, restored_from(storage))
+    run = JobRun(keyed(), storage=storage, restore=restored_from(storage))
     run.runner.before = once(BadRecordError("enough seen"), 2)
-    with pytest.raises(BadRecordError):
-        run.run()
+    run.fails(BadRecordError)
     assert run.runner.requests[0].plan.operators[0].max_parallelism == 128
 
 
@@ -249,14 +216,14 @@ def test_a_function_that_cannot_be_pickled_is_refused_at_once(storage: Checkpoin
     function = Echo()
     function.connection = (n for n in [])  # type: ignore[attr-defined]
     with pytest.raises(ConfigurationError, match=r"operator 'process': its function cannot be pickled"):
-        JobRun(attrs.evolve(keyed(), function=function), DriverSink(print), storage).job()
+        JobRun(attrs.evolve(keyed(), function=function), storage=storage).job()
 
 
 def test_handles_are_not_asked_for_before_they_are_needed(storage: CheckpointFolders) -> None:
     halves = (OperatorSubtaskState(handle(0, 63)), OperatorSubtaskState(handle(64, 127)))
     run = keyed_run(storage, attrs.evolve(state(), subtasks=halves))
     run.end = ChainNode(run.end, "map", str, "map")
-    assert run.job().job_id == run.restore.metadata.job_id
+    assert run.job_id == run.restore.metadata.job_id
     assert run.runner.requests == []
 
 
@@ -348,8 +315,7 @@ def sums_of(initial: Initial, function: Any = None) -> StatefulNode:
 
 @pytest.fixture
 def job_run(initial: Initial, out: list[Any], storage: CheckpointFolders) -> JobRun:
-    sink = DriverSink(lambda _, values: out.extend(values))
-    return JobRun(sums_of(initial), sink, storage, parallelism=2)
+    return JobRun(sums_of(initial), out=out, storage=storage, parallelism=2)
 
 
 EXPECTED = Counter(running_sums(INITIAL + RECORDS)[len(INITIAL) :])
@@ -383,8 +349,7 @@ def test_the_first_checkpoint_is_of_them_alone(
 def test_a_program_that_drops_them_later_goes_on(
     job_run: JobRun, initial: Initial, out: list[Any], storage: CheckpointFolders
 ) -> None:
-    job = job_run.job()
-    next(iter(job.run()))
+    next(iter(job_run.job().run()))
     out.clear()
     numbers = SourceNode(CollectionSource(RECORDS, 6), "numbers")
     plain = StatefulNode(numbers, KEY, PICKLED, SeededSums(), "sums", uid="sums")
@@ -425,7 +390,7 @@ def test_a_slot_that_dies_while_it_takes_them(
 
 @pytest.mark.parametrize("idle_timeout_ms", [None, 1], ids=["busy", "idle"])
 def test_nobody_waits_for_their_watermark_and_they_advance_none(
-    initial: Initial, out: list[Any], storage: CheckpointFolders, idle_timeout_ms: int | None
+    initial: Initial, storage: CheckpointFolders, idle_timeout_ms: int | None
 ) -> None:
     initial.rows = [("a", 25), ("b", 5), ("c", 1000)]
     records = [("a", n, 10 * n) for n in range(6)]
@@ -437,9 +402,8 @@ def test_nobody_waits_for_their_watermark_and_they_advance_none(
         "time",
         assigner=Assigner(1),
     )
-    sink = DriverSink(lambda _, values: out.extend(values))
-    JobRun(seeded(timed, initial, Reminded()), sink, storage, clock=ManualClock(step_ms=1)).run()
-    assert out == [
+    run = JobRun(seeded(timed, initial, Reminded()), storage=storage, clock=ManualClock(step_ms=1))
+    assert run.results() == [
         ("a", 0, NO_WATERMARK),
         ("a", 10, NO_WATERMARK),
         ("b", "timer", 5),
@@ -458,7 +422,6 @@ class Shop:
 
     path: Path
     storage: CheckpointFolders
-    out: list[str] = attrs.Factory(list)
 
     def write(self, directory: str, file: str) -> None:
         (self.path / directory).mkdir(exist_ok=True)
@@ -469,10 +432,7 @@ class Shop:
 
     def reads(self, *sources: SourceNode, **settings: Any) -> list[str]:
         """Run a job of the sources to its end, and return what it reads."""
-        self.out.clear()
-        sink = DriverSink(lambda _, values: self.out.extend(values))
-        JobRun(UnionNode(sources), sink, self.storage, **settings).run()
-        return sorted(self.out)
+        return sorted(JobRun(UnionNode(sources), storage=self.storage, **settings).results())
 
 
 @pytest.fixture
@@ -539,8 +499,7 @@ def test_epochs_that_were_planned_with_fewer_sources_are_cut_as_they_were(storag
 
     first = run("a", "b")
     first.runner.after = once(BadRecordError("bad input"), 3)
-    with pytest.raises(BadRecordError):
-        first.run()
+    first.fails(BadRecordError)
     run("c", "b", "a", restore=latest(storage)).run()
     assert [sorted(rows[number]) for number in sorted(rows)] == [
         [0, 0, 1, 1, 2, 2],

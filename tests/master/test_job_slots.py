@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 import slot_nursery
 from slot_functions import Count, Echo, TellOfClose, TellOfCollector
-from support_job import JobRun, counts, latest, numbers, once
+from support_job import JobRun, counts, numbers
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
 from support_slots import SLOTS, ActingRunner, Driver, ServedSlot, acknowledge
 
-from pyflinkstate import Available
 from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
     OperatorState,
@@ -41,12 +38,11 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master import RestorePoint
-from pyflinkstate.runtime.plan import SourceNode, StatefulNode
+from pyflinkstate.runtime.plan import StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
-from pyflinkstate.runtime.sources import QueryLog, StreamingSource
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.tasks.slot_client import SLOT_MODULE
 from pyflinkstate.runtime.wire import AbortCheckpoint, CloseSlot, NotifyCheckpointComplete, TaskReport
@@ -59,9 +55,7 @@ def keyed(function: Any = None, **settings: Any) -> StatefulNode:
 
 
 def acted(storage: CheckpointFolders, act: Any = acknowledge, **settings: Any) -> JobRun:
-    return JobRun(
-        keyed(), DriverSink(lambda *_: None), storage, parallelism=2, runner=ActingRunner(act), **settings
-    )
+    return JobRun(keyed(), storage=storage, parallelism=2, runner=ActingRunner(act), **settings)
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------
@@ -183,80 +177,6 @@ def test_an_acknowledgement_may_come_while_the_next_epochs_run(storage: Checkpoi
     assert [(s.checkpoint_id, s.epoch) for s in job.result().checkpoints] == [(1, 1), (2, 4)]
 
 
-# --- a source that must hear when an epoch is durable --------------------------------------------------
-
-
-class Query:
-    """What Spark's streaming query is for the source."""
-
-    id = "query"
-    isActive = True
-
-    def exception(self) -> None:
-        return None
-
-    def stop(self) -> None:
-        self.isActive = False
-
-
-class NothingNoted(QueryLog):
-    """A query's log that is not there."""
-
-    def __init__(self) -> None:
-        return
-
-    def identity(self, batch: int) -> str | None:
-        return None
-
-
-class NotingSource(StreamingSource):
-    """Hears of durable batches; the slots of an epoch acknowledge when it is asked for the next one."""
-
-    def __init__(self, query: Query, heard: Callable[[int], None]) -> None:
-        super().__init__(lambda process_batch: self._start(query), NothingNoted)
-        self._heard = heard
-        self.late: list[Callable[[], None]] = []
-
-    def _start(self, query: Query) -> Query:
-        threading.Thread(target=self._stream, args=(query,), daemon=True).start()
-        return query
-
-    def _stream(self, query: Query) -> None:
-        for batch in range(3):
-            self.process_batch(SimpleNamespace(rdd=None), batch)
-        query.stop()
-
-    def latest_offset(self, start: Any, whole: bool) -> Available:
-        found = super().latest_offset(start, whole)
-        while self.late:
-            self.late.pop()()
-        return found
-
-    def commit(self, end: Any) -> None:
-        self._heard(end["batch"])
-        super().commit(end)
-
-
-def test_a_streaming_query_hears_of_a_batch_when_its_checkpoint_is_complete_and_not_before(
-    storage: CheckpointFolders,
-) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        source.late.append(lambda: acknowledge(request, slots))
-
-    def heard(batch: int) -> None:
-        completed = [storage.load(storage.uri_of(job.job_id, n)) for n in storage.completed(job.job_id)]
-        durable.append((batch, [metadata.source_position["batch"] for metadata in completed]))
-
-    durable: list[tuple[int, list[int]]] = []
-    source = NotingSource(Query(), heard)
-    run = acted(storage, act)
-    run.end.parent = SourceNode(source, "stream")
-    job = run.job()
-    list(job.run())
-    assert all(batch in completed for batch, completed in durable), durable
-    assert {batch for batch, _ in durable} == {0, 1, 2}
-
-
 # --- slots that are lost -------------------------------------------------------------------------------
 
 
@@ -265,19 +185,6 @@ def lose_the_second(slots: list[ServedSlot]) -> None:
     slots[1].connection.shut_down()
     while slots[0].next_heard() != "cut off":
         pass
-
-
-def test_a_slot_that_is_lost_fails_the_job(storage: CheckpointFolders) -> None:
-    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
-        if request.link.epoch == 2:
-            lose_the_second(slots)
-        else:
-            acknowledge(request, slots)
-
-    run = acted(storage, act)
-    with pytest.raises(SlotLostError, match=r"state slot process-1\[1\]"):
-        run.run()
-    assert run.runner.cancelled
 
 
 def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storage: CheckpointFolders) -> None:
@@ -348,39 +255,11 @@ def test_records_are_counted_by_key(storage: CheckpointFolders, with_storage: bo
     }
 
 
-def test_counts_are_exact_over_a_restart(storage: CheckpointFolders) -> None:
-    out: list[Any] = []
-    run = counted(out, storage, parallelism=2, restart=FixedDelayRestart(1, 0))
-    run.runner.after = once(SparkJobError("an executor was lost"), 3)
-    assert run.run().result().restarts == 1
-    assert Counter(out) == EVERY_COUNT
-
-
-@pytest.mark.parametrize("parallelisms", [(1, 3), (3, 2)])
-def test_counts_are_exact_over_a_restore_at_another_parallelism(
-    storage: CheckpointFolders, parallelisms: tuple[int, int]
-) -> None:
-    out: list[Any] = []
-    before, after = parallelisms
-    stopped = counted(out, storage, parallelism=before)
-
-    def stop(request: EpochRequest) -> None:
-        if request.link.epoch == 3:
-            stopped.heard.await_checkpoint()
-            raise SparkJobError("killed")
-
-    stopped.runner.before = stop
-    with pytest.raises(SparkJobError, match="killed"):
-        stopped.run()
-    counted(out, storage, parallelism=after, restore=latest(storage)).run()
-    assert Counter(out) == EVERY_COUNT
-
-
 def test_an_error_in_close_is_logged_and_the_results_stand(
     storage: CheckpointFolders, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed = tmp_path / "closed"
-    run = JobRun(keyed(TellOfClose(str(closed), fails=True)), DriverSink(lambda *_: None), storage)
+    run = JobRun(keyed(TellOfClose(str(closed), fails=True)), storage=storage)
     assert run.run().result().epochs == 4
     assert "has ended, but: TimeoutError: flush took too long" in caplog.text
     assert closed.read_text() == "closed\n"
@@ -400,10 +279,8 @@ def test_closing_the_iterator_ends_the_slots(storage: CheckpointFolders) -> None
 
 def test_the_collector_of_a_slot_is_set_before_states_are_made() -> None:
     """Otherwise it takes four fifths of the time, as each state has a map for each key group."""
-    out: list[Any] = []
     node = StatefulNode(numbers(1), lambda number: number, PICKLED, TellOfCollector(), "tell")
-    JobRun(node, DriverSink(lambda _, values: out.extend(values))).run()
-    assert out == [GC_THRESHOLDS]
+    assert JobRun(node).results() == [GC_THRESHOLDS]
 
 
 def test_a_forked_slot_has_a_session_of_its_own_and_runs_what_it_is_given(driver: Driver) -> None:

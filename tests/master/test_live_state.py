@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import CountRecords, EveryKind, Late, Padded
-from support_job import NO_RESTART, GrowingSource, JobRun, numbers, once
+from support_job import GrowingSource, JobRun, numbers, once
 from support_runtime import PATIENCE_S, ManualClock
 from support_slots import in_thread, outcome
 
@@ -23,7 +21,6 @@ from pyflinkstate.errors import (
     ConfigurationError,
     InvalidKeyError,
     JobCancelledError,
-    SlotLostError,
     SparkJobError,
     StateQueryError,
     StateQueryTimeoutError,
@@ -34,7 +31,6 @@ from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
 from pyflinkstate.runtime.queries import asking
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.state_access import open_checkpoint
 from pyflinkstate.state_access.live import LiveTable, query, query_value
@@ -62,7 +58,7 @@ def keyed(source: SourceNode, function: KeyedProcessFunction, key: Callable[[Any
 
 
 def run_of(end: Any, storage: CheckpointFolders | None = None, **settings: Any) -> JobRun:
-    return JobRun(end, DriverSink(lambda *_: None), storage, **{"parallelism": 2, **settings})
+    return JobRun(end, storage=storage, **{"parallelism": 2, **settings})
 
 
 def asked_when_idle(
@@ -192,36 +188,6 @@ def test_values_that_have_expired_by_the_jobs_clock_are_left_out() -> None:
     assert asked_when_idle(EveryKind(), kept, clock=years_later) == [0, 0, 4, 1]
 
 
-def test_every_answer_is_of_one_whole_epoch(storage: CheckpointFolders) -> None:
-    """Each epoch counts a key of either subtask once, so both counts are the number of the epoch."""
-    epochs, begun = 12, queue.SimpleQueue[int]()
-    answers: list[tuple[int, dict[int, int]]] = []
-
-    def when_idle(source: GrowingSource) -> None:
-        # The job does not run ahead of the questions.
-        source.available = 2 * min(epochs, len(answers) + 2)
-        source.is_over = len(answers) == epochs
-
-    source = SourceNode(GrowingSource(4, when_idle, records_per_epoch=2), "numbers")
-    run = run_of(keyed(source, CountRecords(), lambda n: RIGHT if n % 2 else LEFT), storage)
-    run.runner.before = lambda request: begun.put(request.link.epoch)
-    job = run.job()
-
-    def ask_in_each() -> None:
-        for _ in range(epochs):
-            begun.get(timeout=PATIENCE_S)
-            found = ask(job, "count")
-            answers.append((found.epoch, {row["key"]: row["value"] for row in found}))
-
-    asking_thread = in_thread(ask_in_each)
-    for _ in job.run():
-        pass
-    assert outcome(asking_thread) is None
-    for epoch, counts in answers:
-        assert counts[LEFT] == counts[RIGHT] <= epoch  # epochs without records are run for their checkpoints
-    assert [epoch for epoch, _ in answers] == sorted(epoch for epoch, _ in answers)
-
-
 def test_state_that_a_function_asks_for_late_is_found() -> None:
     assert asked_when_idle(Late(), lambda job: value(job, "late", LEFT), key=lambda n: RIGHT) is None
     assert asked_when_idle(Late(), lambda job: value(job, "late", RIGHT), key=lambda n: RIGHT) == 8
@@ -290,18 +256,16 @@ def test_an_answer_waits_for_the_end_of_the_epoch_and_says_so(storage: Checkpoin
     said: list[str] = []
     answers: list[queue.SimpleQueue[Any]] = []
     run = run_of(keyed(until_answered(6, answers), CountRecords(), lambda n: n), storage)
-    job = run.job()
 
     def in_the_second(request: Any) -> None:
         if request.link.epoch == 2 and not answers:
             with pytest.raises(StateQueryTimeoutError) as caught:
-                ask(job, "count", timeout_s=0.1)
+                ask(run.job(), "count", timeout_s=0.1)
             said.append(str(caught.value))
-            answers.append(in_thread(lambda: len(rows(ask(job, "count")))))
+            answers.append(in_thread(lambda: len(rows(ask(run.job(), "count")))))
 
     run.runner.before = in_the_second
-    for _ in job.run():
-        pass
+    run.run()
     assert "waits for the end of epoch 2" in said[0]
     assert outcome(answers[0]) == 6
 
@@ -314,21 +278,19 @@ def test_a_question_outlives_a_restart(storage: CheckpointFolders) -> None:
     answers: list[queue.SimpleQueue[Any]] = []
     counted = keyed(until_answered(9, answers), CountRecords(), lambda n: n % 3)
     run = run_of(counted, storage, restart=FixedDelayRestart(1, 0))
-    job = run.job()
     fails = once(SparkJobError("an executor was lost"), 2)
 
     def before(request: Any) -> None:
         if request.link.epoch == 2 and not answers:
             sent = threading.Event()
-            job.queries._live = told(job.queries._live, sent)
-            answers.append(in_thread(lambda: rows(ask(job, "count"))))
+            run.job().queries._live = told(run.job().queries._live, sent)
+            answers.append(in_thread(lambda: rows(ask(run.job(), "count"))))
             assert sent.wait(PATIENCE_S)
         fails(request)
 
     run.runner.before = before
-    for _ in job.run():
-        pass
-    assert job.result().restarts == 1
+    run.run()
+    assert run.job().result().restarts == 1
     found = outcome(answers[0])
     assert [row["key"] for row in found] == [0, 1, 2]
     assert len({row["value"] for row in found}) == 1
@@ -366,22 +328,6 @@ def told(live: Callable[[], Any], asked_for: threading.Event) -> Callable[[], An
         return live()
 
     return also
-
-
-def test_a_slot_that_dies_while_its_answer_is_read_is_said(storage: CheckpointFolders) -> None:
-    said: list[str] = []
-
-    def killed(job: Job) -> None:
-        answer = ask(job, "padding")  # far more than sockets hold
-        for pid in job.slot_pids().values():
-            os.kill(pid, signal.SIGKILL)
-        with pytest.raises(StateQueryError) as caught:
-            answer.to_arrow()
-        said.append(str(caught.value))
-
-    with pytest.raises(SlotLostError):
-        asked_when_idle(Padded(), killed, storage, restart=NO_RESTART)
-    assert "a slot of operator 'states' ended or cut off its answer" in said[0]
 
 
 def test_a_cancelled_job_answers_no_more(storage: CheckpointFolders) -> None:

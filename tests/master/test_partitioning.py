@@ -10,8 +10,8 @@ import attrs
 import pytest
 import support_job
 from event_time_functions import Contents, Third, key_of
-from slot_functions import ODD, Buffer, OddsAside, OfItsSubtask, Place, Places, Twice, Where, same
-from support_job import JobRun, LocalGraph, LocalRunner, latest, numbers
+from slot_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, Where, same
+from support_job import JobRun, LocalGraph, LocalRunner, collecting, numbers
 from support_programs import Program
 from support_runtime import PICKLED
 from test_event_time import ONE, TWO, WINDOWS, crashing, expected_of_union, result_of
@@ -29,7 +29,6 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
-from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.plan import (
     ChainNode,
     Node,
@@ -39,7 +38,6 @@ from pyflinkstate.runtime.plan import (
     UnionNode,
     make_plan,
 )
-from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
@@ -90,12 +88,9 @@ def union_of_two() -> DataStream:
 
 
 def placement(stream: DataStream, storage: CheckpointFolders | None = None, **options: Any) -> Placement:
-    out: list[Any] = []
-    sink = DriverSink(lambda _, values: out.extend(values))
-    run = JobRun(stream.node, sink, storage, parallelism=2, **options)
-    run.run()
+    run = JobRun(stream.node, storage=storage, parallelism=2, **options)
     found: Placement = defaultdict(list)
-    for value, subtask, parallelism in out:
+    for value, subtask, parallelism in run.results():
         found[subtask, parallelism].append(value)
     return {where: sorted(values) for where, values in found.items()}
 
@@ -222,8 +217,7 @@ def test_records_from_one_subtask_to_another_stay_in_order_whatever_their_keys()
     """As those of one of Flink's channels. The key groups of "hello" and "user-42" are 35 and 20."""
     records = ["hello", "user-42", "a", "user-42", "b", "hello", "c"]
     stream = source(records).key_by(same, Types.STRING()).process(OfOneSubtask())
-    out: list[Any] = []
-    JobRun(stream.node, DriverSink(lambda _, values: out.extend(values)), None, parallelism=2).run()
+    out = JobRun(stream.node, parallelism=2).results()
     found = [[value for place, value in out if place == subtask] for subtask in range(2)]
     assert {"hello", "user-42"} <= set(found[0])
     assert sum(map(len, found)) == len(records)
@@ -483,7 +477,7 @@ class TestEventTime:
             stream = Program().stream(ONE, "one", 12)
             stream = stream.rebalance().map(same).set_parallelism(3) if spread else stream
             windows = stream.key_by(key_of).window(WINDOWS).process(Contents())
-            run = JobRun(windows.node, DriverSink(lambda *_: None), storage, name=str(spread), parallelism=2)
+            run = JobRun(windows.node, storage=storage, name=str(spread), parallelism=2)
             run.run()
             return [request.event_time.watermarks.get("Contents-1") for request in run.runner.requests]
 
@@ -511,9 +505,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def output_of(end: Node, **options: Any) -> list[Any]:
-    out: list[Any] = []
-    JobRun(end, DriverSink(lambda _, values: out.extend(values)), **options).run()
-    return out
+    return JobRun(end, **options).results()
 
 
 def diamonds(node: Node, times: int) -> Node:
@@ -653,77 +645,10 @@ def test_two_sinks_read_the_same_results_of_a_region() -> None:
     out: list[Any] = []
     shared = DataStream(Program(), numbers(10, 10)).map(lambda n: n)  # type: ignore[arg-type]
     met = shared.union(shared.filter(lambda n: n < 2)).map(lambda n: n)
-    sinks = [
-        SinkNode(stream.node, DriverSink(lambda _, values: out.extend(values)), "other")
-        for stream in (met, shared)
-    ]
+    sinks = [SinkNode(stream.node, collecting(out), "other") for stream in (met, shared)]
     own = output_of(met.filter(lambda n: n < 2).node, others=sinks)
     assert sorted(own) == [0, 0, 1, 1]
     assert Counter(out) == Counter([*range(10)] * 2 + [0, 1])
-
-
-def buffered(enough: int, records_per_epoch: int = 3) -> DataStream:
-    env: Any = None
-    return DataStream(env, numbers(12, records_per_epoch)).flat_map(Buffer(enough)).uid("buffer")
-
-
-def run_of(made: DataStream, out: list[Any], storage: CheckpointFolders, **settings: Any) -> JobRun:
-    return JobRun(made.node, DriverSink(lambda _, values: out.extend(values)), storage, **settings)
-
-
-def fail_after_two_epochs(run: JobRun) -> None:
-    """Run a job that fails in epoch 3, when the checkpoint of the epoch before it is complete."""
-
-    def before(request: EpochRequest) -> None:
-        if request.link.epoch == 3:
-            while run.heard.await_checkpoint().epoch < 2:
-                pass  # the first one may come, or be subsumed
-            raise BadRecordError("bad input")
-
-    run.checkpoints = CheckpointSettings(interval_ms=0, max_concurrent=3)
-    run.runner.before = before
-    with pytest.raises(BadRecordError):
-        run.run()
-
-
-@pytest.mark.timeout(60)
-def test_what_it_holds_lasts_from_epoch_to_epoch(storage: CheckpointFolders) -> None:
-    out: list[Any] = []
-    run_of(buffered(5), out, storage).run()
-    assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-
-
-@pytest.mark.timeout(60)
-def test_a_restored_job_has_what_it_held(storage: CheckpointFolders) -> None:
-    out: list[Any] = []
-    fail_after_two_epochs(run_of(buffered(5), out, storage))
-    assert out == [[0, 1, 2, 3, 4]]
-    run_of(buffered(5), out, storage, restore=latest(storage)).run()
-    assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
-    storage: CheckpointFolders, before: int, after: int
-) -> None:
-    out: list[Any] = []
-    fail_after_two_epochs(run_of(buffered(1000, 4), out, storage, parallelism=before))
-    assert out == []
-    each = 12 // after
-    run_of(buffered(each, 4), out, storage, parallelism=after, restore=latest(storage)).run()
-    assert [len(given) for given in out] == [each] * after
-    assert sorted(value for given in out for value in given) == list(range(12))
-
-
-@pytest.mark.timeout(60)
-def test_records_of_one_partition_are_rebalanced_over_several_subtasks(storage: CheckpointFolders) -> None:
-    env: Any = None
-    out: list[Any] = []
-    run_of(DataStream(env, numbers(12)).map(Where()), out, storage, parallelism=3).run()
-    assert sorted(value for _, value in out) == list(range(12))
-    counts = [sum(place == subtask for place, _ in out) for subtask in range(3)]
-    assert counts == [4, 4, 4]
 
 
 def ways(made: DataStream, parallelism: int) -> list[Partitioning]:

@@ -208,8 +208,7 @@ def test_an_observer_hears_what_each_slot_did_for_a_checkpoint(storage: Checkpoi
             heard.extend((checkpoint_id, part.slot, part.sync_ms, part.async_ms) for part in parts)
 
     node = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
-    sink = DriverSink(lambda *_: None)
-    run = JobRun(node, sink, storage, parallelism=2, runner=ActingRunner(acknowledge))
+    run = JobRun(node, storage=storage, parallelism=2, runner=ActingRunner(acknowledge))
     run.listeners = (Listening(),)
     run.run()
     assert {told for told in heard if told[0] == 1} == {(1, slot, 0.5, 1.5) for slot in SLOTS}
@@ -497,7 +496,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Logged]:
 
 @pytest.fixture
 def run() -> JobRun:
-    return JobRun(numbers(), DriverSink(lambda _, values: list(values)))
+    return JobRun(numbers())
 
 
 class TestLife:
@@ -540,22 +539,11 @@ class TestLife:
         (restarted,) = [message for level, message in logged("job") if level == "WARNING"]
         assert re.search(r"restarts from \S+/chk-2, restart 1, because of SparkJobError", restarted)
 
-    def test_who_waits_hears_the_error_itself_and_the_log_has_its_headline(
-        self, run: JobRun, logged: Logged
-    ) -> None:
-        run.runner.before = once(UserFunctionError("KeyError: 'x'\n  in operator 'sum'"), epoch=1)
-        with pytest.raises(UserFunctionError):
-            run.run()
-        level, message = logged("job")[-1]
-        assert level == "ERROR"
-        assert message.endswith(") is FAILED after epoch 0: UserFunctionError: KeyError: 'x'")
-
     def test_a_job_beside_the_program_says_all_though_nobody_asks(self, run: JobRun, logged: Logged) -> None:
         run.restart = FixedDelayRestart(1, 0)
         run.runner.before = once(SparkJobError("the executor is gone\n  as was said"), epoch=1, times=2)
         client = JobClient(run.job(), None)
-        error = client.get_job_execution_result().exception(PATIENCE_S)
-        assert isinstance(error, JobFailedError)
+        assert isinstance(client.get_job_execution_result().exception(PATIENCE_S), JobFailedError)
         level, message = logged("job")[-1]
         assert level == "ERROR"
         assert message.endswith(
@@ -564,32 +552,30 @@ class TestLife:
         )
 
     @pytest.mark.parametrize(
-        ("by", "level", "told"), [("", "INFO", ""), ("SIGTERM", "WARNING", ", by SIGTERM")]
+        ("error", "level", "end"),
+        [
+            (
+                UserFunctionError("KeyError: 'x'\n  in operator 'sum'"),
+                "ERROR",
+                "FAILED after epoch 1: UserFunctionError: KeyError: 'x'",
+            ),
+            (KeyboardInterrupt(), "WARNING", "CANCELED after epoch 1, by KeyboardInterrupt"),
+            (SystemExit(), "WARNING", "CANCELED after epoch 1, by SystemExit"),
+            ("", "INFO", "CANCELED after epoch 1"),
+            ("SIGTERM", "WARNING", "CANCELED after epoch 1, by SIGTERM"),
+        ],
+        ids=repr,
     )
-    def test_a_job_that_is_cancelled_did_not_fail(
-        self, run: JobRun, logged: Logged, by: str, level: str, told: str
+    def test_its_end(
+        self, run: JobRun, logged: Logged, error: BaseException | str, level: str, end: str
     ) -> None:
-        job = run.job()
-        run.runner.before = lambda request: job.cancel(by)
-        with pytest.raises(JobCancelledError, match="was cancelled" + (by and f" by {by}")):
-            list(job.run())
-        ended = f"job 'orders' ({job.job_id}) is CANCELED after epoch 0{told}"
-        assert logged("job")[-1] == (level, ended)
-
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-    def test_what_ends_the_program_does_not_fail_the_job(
-        self, run: JobRun, logged: Logged, error: type[BaseException]
-    ) -> None:
-        def ends(_: int, values: Any) -> None:
-            raise error
-
-        run.sink = DriverSink(ends)
-        with pytest.raises(error):
-            run.run()
-        assert run.heard.ended == [JobStatus.CANCELED]
-        level, message = logged("job")[-1]
-        assert level == "WARNING"
-        assert message.partition(" is ")[2] == f"CANCELED after epoch 1, by {error.__name__}"
+        """Whoever waits hears the error itself; what ends the program, or cancels, does not fail the job."""
+        is_cancel = isinstance(error, str)
+        act = (lambda *_: run.job().cancel(error)) if is_cancel else raising(error)
+        run.sink = DriverSink(act)
+        run.fails(JobCancelledError if is_cancel else type(error), match=str(error) or None)
+        assert run.heard.ended == [JobStatus[end.split()[0]]]
+        assert logged("job")[-1] == (level, f"job 'orders' ({run.job_id}) is {end}")
 
 
 def dropped(count: int, operator: str = "hours", subtask: int = 0) -> TaskReport:
@@ -676,8 +662,7 @@ class TestCheckpoints:
 
     def test_what_ends_with_the_job_did_not_fail(self, run: JobRun, logged: Logged, tmp_path: Path) -> None:
         run.storage = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path)))
-        job = run.job()
-        checkpoints = job._actions.checkpoints
+        checkpoints = run.job()._actions.checkpoints
         checkpoints.trigger(Epoch(1), 0)
         checkpoints.abort_pending(CheckpointError("the job ended"))
         assert logged("checkpoints")[-1] == (

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings, strategies as st
 from moto.server import ThreadedMotoServer
@@ -254,8 +255,7 @@ def finished(run: JobRun, has_journal: bool) -> tuple[str, Recorder]:
     """Run a job to its end; returns its folder and what was recorded."""
     assert run.storage is not None
     recorder = Recorder(run.clock, run.storage.uri if has_journal else None)
-    run.listeners = (recorder,)
-    job = run.run()
+    job = attrs.evolve(run, listeners=(recorder,)).run()
     return f"{run.storage.uri}/{job.job_id}", recorder
 
 
@@ -435,8 +435,8 @@ def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> 
 
 def ran(run: JobRun, journal: bool = True) -> Job:
     assert run.storage is not None
-    run.listeners = (Recorder(run.clock, run.storage.uri),) if journal else ()
-    return run.run()
+    listeners = (Recorder(run.clock, run.storage.uri),) if journal else ()
+    return attrs.evolve(run, listeners=listeners).run()
 
 
 def followed(storage: CheckpointFolders) -> tuple[Follower, Jobs, list[None]]:

@@ -178,7 +178,7 @@ def test_a_page_does_not_keep_jobs_in_memory(run: JobRun, live: Callable[..., tu
     list(job.run())
     known = weakref.ref(job)
     del job
-    run.listeners = ()
+    run.listeners, run._job = (), None
     gc.collect()
     assert known() is None
     assert len(browser.ask("/api/jobs").json()["jobs"]) == 1

@@ -24,7 +24,6 @@ from pyflinkstate.errors import ConfigurationError, RuntimeFailure, SlotLostErro
 from pyflinkstate.runtime.slots import ControlServer, Endpoint, SlotLost, SlotRegistry, control
 from pyflinkstate.runtime.tasks.slot_client import run_epoch
 from pyflinkstate.runtime.wire import (
-    DRIVER,
     AbortCheckpoint,
     AcquireSlot,
     Address,
@@ -44,7 +43,6 @@ from pyflinkstate.runtime.wire import (
     StartSlot,
     StateMaterialized,
     TaskReport,
-    connect,
 )
 
 ADDRESS = Address("127.0.0.1", 4_000)
@@ -195,19 +193,6 @@ def test_a_slot_that_dies_while_it_closes_does_not_keep_the_job_waiting(deployab
     assert receive(slot.connection) == CloseSlot()
     slot.connection.close()
     assert outcome(closing) is None
-
-
-def test_a_peer_with_a_wrong_secret_is_refused(deployable: Driver) -> None:
-    with pytest.raises(ConnectionError, match="cannot authenticate"):
-        connect(deployable.control.address, DRIVER, b"wrong")
-    assert receive(ask(deployable)) == StartSlot()
-
-
-def test_a_server_that_does_not_know_the_secret_gets_no_message(deployable: Driver) -> None:
-    link = attrs.evolve(deployable.link, secret=b"the task's own")
-    with pytest.raises(ConnectionError, match="cannot authenticate"):
-        link.report(TaskReport(0, 1, "map[0]"))
-    assert deployable.events.empty()
 
 
 def test_nobody_is_served_after_the_close(deployable: Driver) -> None:

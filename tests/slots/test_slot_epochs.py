@@ -31,9 +31,7 @@ from pyflinkstate.backends.format import (
     OperatorSubtaskState,
     StateAssignment,
 )
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
@@ -76,12 +74,21 @@ from pyflinkstate.runtime.wire import (
 from pyflinkstate.runtime.wire.frames import CHUNK
 
 
+def service_of(
+    function: KeyedProcessFunction,
+    now_ms: Callable[[], int] = lambda: 0,
+    perf_ns: Callable[[], int] = lambda: 0,
+    **deployed: Any,
+) -> SlotService:
+    """Return the service of a slot of attempt 0, without a process, that has applied nothing yet."""
+    made = SlotService(SLOT, 0, SlotHost(lambda _: None, lambda run: run(), now_ms, perf_ns=perf_ns))
+    assert made.deploy(attrs.evolve(deployment(function), **deployed)) is None
+    return made
+
+
 @pytest.fixture
 def service() -> SlotService:
-    """A slot of attempt 0 that has applied nothing yet."""
-    made = SlotService(SLOT, 0, SlotHost(lambda message: None, lambda run: run(), lambda: 0))
-    assert made.deploy(deployment(Echo())) is None
-    return made
+    return service_of(Echo())
 
 
 def begin(service: SlotService, epoch: int) -> None:
@@ -281,21 +288,6 @@ def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: Checkp
     assert tree(Path(storage.uri_of(JOB, 1))) == {}
 
 
-def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
-    driver: Driver, storage: CheckpointFolders
-) -> None:
-    slot = driver.start_slot(Count(), storage=storage.settings)
-    slot.feed(1, [("a", 0)], barrier=barrier(storage))
-    made = next_event(driver.events, CheckpointAck)
-    again = start_restored(driver, storage, made, slot=SlotId("again", 0))
-    again.feed(2, [("a", 0)], barrier=barrier(storage, 2))
-    second = next_event(driver.events, CheckpointAck)
-    last = start_restored(
-        driver, storage, second, slot=SlotId("last", 0), epoch=2, restore_uri=storage.uri_of(JOB, 2)
-    )
-    assert last.feed(3, [("a", 0), ("b", 0)])[0] == [("a", 3), ("b", 1)]
-
-
 def test_a_slot_whose_memory_does_not_hold_the_restored_state_fails(
     driver: Driver, storage: CheckpointFolders
 ) -> None:
@@ -333,22 +325,6 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_where_the_slot_is_need
     assert file in str(caught.value)
 
 
-def test_a_restored_slot_without_state_of_its_own_is_empty(
-    driver: Driver, storage: CheckpointFolders
-) -> None:
-    slot = driver.start_slot(Count(), storage=storage.settings)
-    slot.feed(1, [("a", 0)], barrier=barrier(storage))  # "a" is in key group 81
-    made = next_event(driver.events, CheckpointAck)
-    lower = start_restored(driver, storage, made, slot=SlotId("restored", 0), parallelism=2)
-    (frames, _) = frames_for([(f"key-{n}", 0) for n in range(20)], parallelism=2)
-    results, _ = collect(lower.run(2, frames, barrier=barrier(storage, 2)))
-    assert {number for _, number in results} == {1}
-    handle = next_event(driver.events, CheckpointAck).state.managed_keyed
-    assert handle.key_group_range == KeyGroupRange(0, 63)
-    assert 81 not in handle.sections["count"]
-    assert attrs.evolve(handle, sections={}) != handle
-
-
 class FailsToClose(HearOfCheckpoints):
     """Fails in both."""
 
@@ -359,8 +335,7 @@ class FailsToClose(HearOfCheckpoints):
 
 def closed(function: HearOfCheckpoints) -> SlotClosed:
     """Close a slot while an epoch runs, at whose end the function would hear of a checkpoint."""
-    service = SlotService(SLOT, 0, SlotHost(lambda _: None, lambda run: run(), lambda: 0))
-    assert service.deploy(deployment(function)) is None
+    service = service_of(function)
     service.begin(BeginEpoch(0, 1, None))
     service.hear(NotifyCheckpointComplete(1))
     return service.close()
@@ -464,9 +439,7 @@ def _decoded(frames: Iterator[bytes]) -> ValuesFrame | None:
 
 def serve_timed(function: Any = None, is_timed: bool = True, watermark: int = NO_WATERMARK) -> Served:
     clock = ManualClock(1000)
-    service = SlotService(SLOT, 0, SlotHost(lambda _: None, lambda run: run(), clock.now_ms))
-    deployed = attrs.evolve(deployment(Timers() if function is None else function), watermark=watermark)
-    assert service.deploy(deployed) is None
+    service = service_of(Timers() if function is None else function, clock.now_ms, watermark=watermark)
     return Served(service, clock, is_timed)
 
 
@@ -773,10 +746,7 @@ class Slow(KeyedProcessFunction):
 
 
 def served(function: KeyedProcessFunction) -> SlotService:
-    host = SlotHost(lambda message: None, lambda run: run(), lambda: 0, perf_ns=lambda: CLOCK.now)
-    service = SlotService(SLOT, 0, host)
-    assert service.deploy(deployment(function)) is None
-    return service
+    return service_of(function, perf_ns=lambda: CLOCK.now)
 
 
 def feed(service: SlotService, epoch: int, waits_ns: int, takes_ns: int) -> EpochDone:
@@ -859,9 +829,7 @@ def test_the_clock_is_read_for_frames_and_not_for_records(records: int) -> None:
         reads += 1
         return reads
 
-    host = SlotHost(lambda message: None, lambda run: run(), lambda: 0, perf_ns=now_ns)
-    service = SlotService(SLOT, 0, host)
-    assert service.deploy(deployment(Echo())) is None
+    service = service_of(Echo(), perf_ns=now_ns)
     service.begin(BeginEpoch(0, 1, None))
     for data in frames_for([(1, n) for n in range(records)])[0]:
         list(service.process(data))
@@ -877,45 +845,6 @@ def test_nothing_is_lost_if_there_are_no_results() -> None:
     shares.waited()
     assert shares.take() == (5, 13, 0)
     assert shares.take() == (0, 0, 0)
-
-
-OPERATOR_KEYS = [f"key-{number}" for number in range(10)]
-
-
-@pytest.mark.parametrize("async_snapshots", [True, False])
-def test_operator_state_of_one_slot_is_dealt_to_two(
-    driver: Driver, storage: CheckpointFolders, async_snapshots: bool
-) -> None:
-    settings: dict[str, Any] = {
-        "storage": storage.settings,
-        "state_backend": HashMapStateBackend(async_snapshots=async_snapshots),
-    }
-    slot = driver.start_slot(Ledger(), **settings)
-    results, _ = slot.feed(1, [(key, 0) for key in OPERATOR_KEYS], barrier=barrier(storage))
-    assert results[-1] == (None, [], OPERATOR_KEYS)
-    slot.feed(2, [("late", 0)])
-    made = next_event(driver.events, CheckpointAck)
-
-    found: list[str] = []
-    timestamps: list[bytes] = []
-    frames = frames_for([(key, 0) for key in OPERATOR_KEYS], parallelism=2)
-    for subtask, assignment in enumerate(assign_state([made.state], 2, 128)):
-        restored = driver.start_slot(
-            Ledger(),
-            SlotId("restored", subtask),
-            parallelism=2,
-            epoch=1,
-            restored_checkpoint_id=made.checkpoint_id,
-            restore_uri=storage.uri_of(JOB, 1),
-            state=assignment,
-            **settings,
-        )
-        (first, *_), _ = collect(restored.run(2, frames[subtask]))
-        assert first[0] == made.checkpoint_id
-        timestamps += first[1]
-        found += first[2][:-1]  # the last one is the record's own
-    assert found == OPERATOR_KEYS
-    assert timestamps == [str(TIMESTAMP_MS).encode()]
 
 
 def test_a_slot_restored_from_a_checkpoint_without_state_for_it_is_told_of_the_restore(

@@ -33,15 +33,9 @@ from pyflinkstate.runtime.slots.process import (
 )
 from pyflinkstate.runtime.tasks.slot_client import SLOT_MODULE
 from pyflinkstate.runtime.wire import (
-    DRIVER,
     Address,
-    Channel,
-    HandshakeLimits,
-    Server,
     SlotId,
     SlotOutput,
-    connect,
-    listen_on_tcp,
 )
 
 pytestmark = pytest.mark.timeout(60)
@@ -134,26 +128,6 @@ class TestSending:
                 forwarder.add(INFO, line)
             forwarder.flush()
         assert sent.batches == [((INFO, "one"),), ((INFO, "two"),)]
-
-    def test_threads_may_add_and_flush_at_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
-        threads = [
-            threading.Thread(target=lambda name=name: self.chatter(forwarder, name)) for name in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE_S)
-        forwarder.flush()
-        for name in range(4):
-            own = [line for _, line in sent.lines if line.startswith(f"{name} ")]
-            assert own == [f"{name} {number}" for number in range(200)]
-        assert len(sent.lines) == 800
-
-    def chatter(self, forwarder: OutputForwarder, name: int) -> None:
-        for number in range(200):
-            forwarder.add(INFO, f"{name} {number}")
-            if number % 7 == 0:
-                forwarder.flush()
 
     def test_what_is_added_while_others_are_sent_comes_after_them(self) -> None:
         """The driver is slow: meanwhile the next lines wait their turn, and are not lost."""
@@ -274,13 +248,6 @@ class TestLinesThatCannotBeSent:
 
 
 class TestBrokenDriver:
-    def test_the_sender_hears_of_it_and_the_printer_does_not(self) -> None:
-        forwarder = OutputForwarder(raising(BrokenPipeError("the driver is gone")))
-        forwarder.add(INFO, "one")
-        with pytest.raises(BrokenPipeError):
-            forwarder.flush()
-        forwarder.add(INFO, "two")
-
     def test_lines_do_not_pile_up(self) -> None:
         held: list[Lines] = []
 
@@ -532,32 +499,6 @@ class TestStreamsThatFail:
             print("two")
         assert process.lines(2) == [(INFO, "zwei, 二"), (INFO, "two")]
         assert process.text(ascii_only) == "\ntwo\n"
-
-    def test_a_server_that_cannot_accept_a_connection_says_so_and_accepts_the_next(
-        self, unread: TextIO, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        failures, start = [RuntimeError("can't start new thread")], threading.Thread.start
-
-        def start_or_fail(thread: threading.Thread) -> None:
-            if failures and "_greet" in thread.name:
-                raise failures.pop()
-            start(thread)
-
-        monkeypatch.setattr(threading.Thread, "start", start_or_fail)
-        served: queue.SimpleQueue[Channel] = queue.SimpleQueue()
-        listener = listen_on_tcp("127.0.0.1")
-        address = Address("127.0.0.1", listener.getsockname()[1])
-        limits = HandshakeLimits(timeout_s=PATIENCE_S)
-        server = Server([listener], address, DRIVER, b"secret", served.put)
-        with installed(Process(unread)) as process:
-            server.start()
-            with connect(address, DRIVER, b"secret", limits):
-                served.get(timeout=PATIENCE_S)
-            assert server.is_alive()
-            server.close()
-        ((level, line),) = process.lines(1)
-        assert level == WARNING
-        assert "a connection could not be accepted" in line
 
 
 BEGIN = """

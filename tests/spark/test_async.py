@@ -23,7 +23,6 @@ from pyflinkstate import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from pyflinkstate.errors import UserFunctionError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
@@ -115,14 +114,3 @@ def test_an_async_stream_that_several_read_is_asked_once(spark: Any, tmp_path: P
     found = Counter(both.rebalance().map(lambda value: value).set_parallelism(3).execute_and_collect())
     assert sum(found.values()) == 40
     assert {path.read_text() for path in tmp_path.iterdir()} == {"asked\n"}
-
-
-def test_an_error_of_a_call_names_operator_and_record(spark: Any) -> None:
-    class Raises(AsyncFunction):
-        async def async_invoke(self, value: int) -> list[int]:
-            raise LookupError(f"nobody knows {value}")
-
-    env = StreamExecutionEnvironment(spark).set_restart_strategy(RestartStrategies.no_restart())
-    asked = AsyncDataStream.ordered_wait(env.from_collection([7]), Raises(), Time.seconds(1)).name("ask")
-    with pytest.raises(UserFunctionError, match=r"nobody knows 7\s+in operator 'ask', record 7"):
-        list(asked.execute_and_collect())

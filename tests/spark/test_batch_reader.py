@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import RunningSum, running_sums
+from operators import PATIENCE_S, RunningSum, rows_in, running_sums
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from test_recovery import Recorder
 
@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.usefixtures("no_slot_left", "topics"),
 ]
 
-PATIENCE_S = 60
 #: What Kafka's reader takes in the place of an offset.
 LATEST, EARLIEST = -1, -2
 
@@ -166,8 +165,7 @@ class Program:
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
         env.set_default_savepoint_directory(str(self.folder / "savepoints"))
         env.add_listener(listener)
-        if restore is not None:
-            env.restore_from(restore)
+        env.restore_from(restore)
         source = env.from_batch_reader(
             self.load, latest=latest, max_records_per_epoch=max_records_per_epoch
         ).map(lambda row: (row.key, row.number))
@@ -179,8 +177,7 @@ class Program:
         return client.get_job_execution_result().result(PATIENCE_S), savepoint
 
     def rows(self) -> Counter[str]:
-        files = (self.folder / "output").glob("epoch=*/*.jsonl")
-        return Counter(row for file in files for row in file.read_text().splitlines())
+        return rows_in(self.folder / "output")
 
     def expected(self) -> Counter[str]:
         return Counter(f'["{key}",{total}]' for key, total in running_sums(self.topics.records))
@@ -239,29 +236,6 @@ class DiesOnce(RunningSum):
         yield from super().process_element(value, ctx)
 
 
-@pytest.mark.slow
-def test_it_reads_what_comes_while_it_runs_and_goes_on_from_a_savepoint(
-    program: Program, topics: Topics
-) -> None:
-    topics.append(0, 20)
-    topics.append(1, 10)
-
-    def more() -> None:
-        topics.append(0, 7)
-        topics.append(1, 11)
-
-    result, savepoint = program.run(Until({1: more}))
-    assert result.get_accumulator_result("batch reader.records_out") == len(topics.records) == 48
-    assert program.rows() == program.expected()
-    assert program.loaded[0] == ("earliest", "latest")
-    topics.append(1, 5)
-    program.loaded.clear()
-    again, _ = program.run(Until(), restore=savepoint)
-    assert program.loaded[0] == ('{"orders": {"0": 27, "1": 21}}', "latest")
-    assert again.job_id == result.job_id
-    assert program.rows() == program.expected()
-
-
 def test_an_epoch_that_is_run_again_has_the_same_records(
     program: Program, topics: Topics, tmp_path: Path
 ) -> None:
@@ -314,24 +288,6 @@ def test_the_newest_offsets_can_be_told(program: Program, topics: Topics) -> Non
     assert asked[:3] == ["earliest", {"orders": {"0": 4}}, {"orders": {"0": 4}}]
     assert [count for epoch in listener.records.values() for count in epoch][:2] == [4, 5]
     assert program.loaded[0] == ("earliest", '{"orders": {"0": 4}}'), "nothing is read to find the end"
-    assert program.rows() == program.expected()
-
-
-def test_a_broker_that_does_not_answer_once(program: Program, topics: Topics) -> None:
-    """Whatever fails in the driver's part of a source is a failure as any other: the job restarts."""
-    topics.append(0, 9)
-    answers = iter([4, None])
-
-    def latest(start: Any) -> Any:
-        end = next(answers, 9)
-        if end is None:
-            raise OSError("the broker does not answer")
-        return {"orders": {"0": end}}
-
-    listener = Until()
-    result, _ = program.run(listener, latest=latest)
-    assert result.restarts == 1
-    assert "the broker does not answer" in str(listener.restarts[0])
     assert program.rows() == program.expected()
 
 

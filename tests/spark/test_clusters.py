@@ -15,7 +15,7 @@ from pyflinkstate.runtime.wire import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-JOB = Path(__file__).parents[1] / "support" / "cluster_job.py"
+SUPPORT = Path(__file__).parents[1] / "support"
 ENCRYPTED = [
     "spark.authenticate=true",
     "spark.authenticate.secret=a secret",
@@ -47,13 +47,23 @@ ELSEWHERE = ["spark.driver.bindAddress=0.0.0.0", "spark.driver.host=localhost"]
 def run(master: str, folder: Path, settings: list[str], *arguments: str) -> list[str]:
     """Run the job of ``cluster_job.py``, and return what it printed."""
     conf = [part for setting in [f"spark.master={master}", *settings] for part in ("--conf", setting)]
+    return printed_by("cluster_job.py", folder, str(folder / "job"), *arguments, *conf)
+
+
+def printed_by(program: str, folder: Path, *arguments: str, **environment: str) -> list[str]:
+    """Run a program of ``tests/support``; return what it printed."""
     done = subprocess.run(
-        [sys.executable, str(JOB), str(folder / "job"), *arguments, *conf],
+        [sys.executable, str(SUPPORT / program), *arguments],
         check=False,
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        env={
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            **environment,
+        },
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
@@ -111,7 +121,6 @@ def test_what_is_read_twice_is_computed_once_whatever_executors_there_are(tmp_pa
 
 # --- containers ------------------------------------------------------------------------------------
 
-SUPPORT = Path(__file__).parents[1] / "support"
 MIB = 1024**2
 #: The JVM and the Python workers of an executor take about half of it.
 LIMIT_BYTES = 1024 * MIB
@@ -119,21 +128,7 @@ LIMIT_BYTES = 1024 * MIB
 
 def run_in_container(folder: Path, *arguments: str) -> list[str]:
     """Run ``container_job.py``, and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, str(SUPPORT / "container_job.py"), *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(SUPPORT),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+    return printed_by("container_job.py", folder, *arguments, PYTHONPATH=str(SUPPORT))
 
 
 def test_a_slot_fails_before_the_kernel_kills_what_is_in_its_container(tmp_path: Path) -> None:
@@ -161,49 +156,3 @@ def test_a_job_goes_on_from_its_checkpoint_when_a_container_is_killed(
     after = said[restarted[0] :]
     assert "epoch 1" not in after, "it goes on from the checkpoint"
     assert "epoch 20" in after
-
-
-# --- a killed executor -----------------------------------------------------------------------------
-
-PROGRAM = """
-import os, signal, sys
-from processes import family, slots_left
-from operators import RunningSum
-from test_recovery import EXPECTED, RECORDS, Recorder, Runs
-from pathlib import Path
-from pyspark.sql import SparkSession
-
-def kill_an_executor():
-    executors = [pid for pid, args in family() if "CoarseGrainedExecutorBackend" in args]
-    assert len(executors) == 2
-    os.kill(executors[0], signal.SIGKILL)
-
-builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
-session = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"]).getOrCreate()
-session.sparkContext.setLogLevel("OFF")
-runs = Runs(session, Path(sys.argv[1]))
-runs.run(listener=Recorder({4: kill_an_executor}), parallelism=3)
-print("equal" if runs.rows() == EXPECTED else "different")
-session.stop()
-print(slots_left())
-"""
-
-
-@pytest.mark.slow
-def test_an_executor_that_is_killed(tmp_path: Path) -> None:
-    """State slots are no part of the executor that started them, so most likely nothing restarts."""
-    (tmp_path / "program.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py"), str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(SUPPORT)]),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-    )
-    assert done.stdout.splitlines()[-2:] == ["equal", "[]"], done.stdout + done.stderr

@@ -1,40 +1,30 @@
-"""What an epoch costs beside its records, how it begins, and what runs ahead of it; Spark as an engine."""
+"""What an epoch costs beside its records, and how it begins; Spark as an engine."""
 
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
-from contract_engine import EngineContract, driver_of
+from contract_engine import EngineContract
 from injections import LINES, ON_THE_WAY, GatewayGone, Injection
-from operators import PATIENCE_S, RunningSum, running_sums
 from py4j import clientserver
 
 from pyflinkstate import (
-    FileSink,
     JobListener,
     KeyedProcessFunction,
     RestartStrategies,
     StreamExecutionEnvironment,
-    errors,
 )
-from pyflinkstate.runtime.engine import CodeBook
-from pyflinkstate.runtime.plan import SinkNode, make_plan
-from pyflinkstate.runtime.sinks import RddSink
 from pyflinkstate.runtime.spark import worker_tasks
-from pyflinkstate.runtime.spark.epoch_rdds import ContextView, values_of
+from pyflinkstate.runtime.spark.epoch_rdds import ContextView
 from pyflinkstate.runtime.spark.epoch_runner import SparkRunner
 
 pytestmark = [pytest.mark.spark]
@@ -213,97 +203,6 @@ def test_a_jvm_that_dies_as_an_epoch_starts_is_an_error_and_no_hang(
     assert "unavailable: the Spark application ended in" in done.stdout, done.stderr
 
 
-# --- one ahead -------------------------------------------------------------------------------------
-
-RECORDS = [(f"key-{n * 7 % 23}", n) for n in range(600)]
-PER_EPOCH = 100
-EXPECTED = Counter(f'["{key}",{total}]' for key, total in running_sums(RECORDS))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait, in a worker or a slot; nothing takes so long that it would end this."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds() and time.monotonic() < deadline_s:
-        threading.Event().wait(0.01)
-
-
-class Reader:
-    """Stands still at one record until it is cancelled, and raises at another one; each only once."""
-
-    def __init__(self, folder: Path, hangs_at: int, raises_at: int) -> None:
-        self.folder = folder
-        self.hangs_at = hangs_at
-        self.raises_at = raises_at
-
-    def __call__(self, record: tuple[str, int]) -> tuple[str, int]:
-        if record[1] == self.hangs_at and self._is_first("hung"):
-            wait_until(lambda: False)
-        if record[1] == self.raises_at and self._is_first("raised"):
-            raise LookupError(f"cannot read {record[1]} at the first try")
-        return record
-
-    def _is_first(self, what: str) -> bool:
-        try:
-            (self.folder / what).touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
-
-
-class DiesWhileOthersRead(RunningSum):
-    """Kills its slot at one record, when the reader stands still in the epoch after it."""
-
-    def __init__(self, folder: Path, dies_at: int, waits_at: int) -> None:
-        self.folder = folder
-        self.dies_at = dies_at
-        self.waits_at = waits_at
-
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        if value[1] == self.dies_at and self.get_runtime_context().get_attempt_number() == 0:
-            wait_until((self.folder / "hung").exists)
-            os.kill(os.getpid(), signal.SIGKILL)
-        if value[1] == self.waits_at:
-            wait_until((self.folder / "raised").exists)
-        yield from super().process_element(value, ctx)
-
-
-class Restarts(JobListener):
-    def __init__(self) -> None:
-        self.reasons: list[Exception] = []
-
-    def on_restart(self, attempt: int, error: Exception) -> None:
-        self.reasons.append(error)
-
-
-def rows(output: Path) -> Counter[str]:
-    files = sorted(output.glob("epoch=*/*.jsonl"))
-    return Counter(row for file in files for row in file.read_text().splitlines())
-
-
-@pytest.mark.timeout(180)
-@pytest.mark.usefixtures("no_slot_left")
-def test_a_slot_dies_while_the_next_epoch_is_read_and_a_later_one_fails_ahead(
-    spark: Any, tmp_path: Path
-) -> None:
-    env = StreamExecutionEnvironment(spark).set_parallelism(2)
-    env.enable_checkpointing(0, str(tmp_path / "checkpoints"))
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
-    told = Restarts()
-    env.add_listener(told)
-    # Epoch 3 has the records from 200 on; the reader stands still in epoch 4, and raises ahead of epoch 6. If
-    # Spark has not told of that before epoch 6 begins, the epoch waits for the same stage and fails too.
-    read = env.from_collection(RECORDS, records_per_epoch=PER_EPOCH).map(Reader(tmp_path, 350, 550))
-    function = DiesWhileOthersRead(tmp_path, 250, 450)
-    summed = read.key_by(lambda record: record[0]).process(function).uid("sums")
-    summed.sink_to(FileSink(str(tmp_path / "output")))
-    result = env.execute("sums")
-    assert rows(tmp_path / "output") == EXPECTED
-    assert isinstance(told.reasons[0], errors.SlotLostError)
-    assert len(told.reasons) <= 2
-    assert (tmp_path / "raised").exists()
-    assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
-
-
 # --- the engine ------------------------------------------------------------------------------------
 
 
@@ -311,27 +210,3 @@ class TestSparkEngine(EngineContract):
     @pytest.fixture
     def engine(self, spark: Any) -> SparkRunner:
         return SparkRunner(spark.sparkContext, "contract")
-
-
-def test_the_code_of_a_job_stays_no_longer_than_what_needs_it(spark: Any) -> None:
-    """Spark sends it once more with each task that reads results which are kept."""
-    context = spark.sparkContext
-    runners = [SparkRunner(context, "collects"), SparkRunner(context, "keeps")]
-    sent: list[Path] = []
-    for runner in runners:
-        with driver_of(runner) as epochs:
-            request = epochs.request(("map", lambda number: number * 10), ("shuffle", None))
-            if runner is runners[1]:
-                (sink,) = request.plan.sinks
-                plan = make_plan([SinkNode(sink.parent, RddSink(), "sink")], 1, None)
-                request = attrs.evolve(request, plan=plan, code=CodeBook(plan))
-            runner.start(request, epochs.hear)
-            ended = epochs.end()
-            assert ended.error is None, ended.error
-            sent.append(Path(runner._codes._path))
-            assert sent[-1].exists()
-            runner.close()
-    assert [path.exists() for path in sent] == [False, True]
-    assert ended.results is not None
-    ((kept,),) = ended.results
-    assert sorted(values_of(context, [kept]).collect()) == [10, 20, 30]

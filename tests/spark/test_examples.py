@@ -27,13 +27,13 @@ from example_programs import (
 from nexmark_suite.generator import GeneratorConfig, events_between
 from nexmark_suite.oracles import Tables
 from nexmark_suite.queries import QUERIES
+from operators import rows_in
+from test_recovery import Recorder
 
 from pyflinkstate import (
     Configuration,
     DataStream,
     FileSink,
-    JobListener,
-    PyFlinkStateError,
     RestartStrategies,
     StreamExecutionEnvironment,
 )
@@ -45,22 +45,13 @@ EPOCHS = 4
 REAL_DAYS = 3
 
 
-class Restarts(JobListener):
-    """Counts them."""
-
-    count = 0
-
-    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-        self.count += 1
-
-
 class Runs:
     """Environments with checkpoints below a folder, whose jobs may restart once."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
-        self.restarts = Restarts()
+        self.told = Recorder()
         self.marker = folder / "crashed"
 
     def environment(self, parallelism: int) -> StreamExecutionEnvironment:
@@ -69,13 +60,13 @@ class Runs:
         env.configure(Configuration().set_string("pyflinkstate.epochs-ahead", "0"))
         env.enable_checkpointing(0, str(self.folder / "checkpoints"))
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
-        return env.add_listener(self.restarts)
+        return env.add_listener(self.told)
 
     def poisoned(self, stream: DataStream, fatal: Any) -> DataStream:
         return stream.map(Poisoned(fatal, self.marker))
 
     def check_crashed(self, times: int = 1) -> None:
-        assert self.restarts.count == times
+        assert len(self.told.restarts) == times
 
 
 @pytest.fixture
@@ -157,7 +148,7 @@ class TestSavepointMigration:
             lines = list(read_lines(made_up, 4))
             fatal = lines[len(lines) * (2 * crashing_version - 1) // 4]
         self.migrate(runs, made_up, before, after, fatal)
-        assert spends(runs.folder) == expected_spends(made_up)
+        assert rows_in(runs.folder / "spends") == expected_spends(made_up)
         runs.check_crashed(0 if fatal is None else 1)
 
     def migrate(self, runs: Runs, days: Path, before: int, after: int, fatal: Any) -> None:
@@ -171,11 +162,6 @@ class TestSavepointMigration:
         env = runs.environment(after).restore_from(savepoint)
         savepoint_migration.build(read(env)).sink_to(sink)
         env.execute("spend")
-
-
-def spends(folder: Path) -> Counter[str]:
-    files = folder.glob("spends/epoch=*/*.jsonl")
-    return Counter(row for file in files for row in file.read_text().splitlines())
 
 
 def expected_spends(directory: Path) -> Counter[str]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import select
-import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from operators import Failing, RunningSum
 from pyflinkstate import (
     FileSink,
     KeyedProcessFunction,
-    RestartStrategies,
     RuntimeContext,
     StreamExecutionEnvironment,
     ValueStateDescriptor,
@@ -74,87 +70,6 @@ def test_records_whose_class_is_in_the_main_script(tmp_path: Path) -> None:
     assert printed == "[('a', 1), ('a', 3), ('a', 3), ('b', 2)] {True}\n"
 
 
-SPARK_ENDS = """
-import os, select, signal, sys
-from pyflinkstate import JobListener, KeyedProcessFunction, StreamExecutionEnvironment, errors
-
-class Slow(KeyedProcessFunction):
-    def open(self, runtime_context):
-        with open(PID_FILE, "w") as file:
-            file.write(str(os.getpid()))
-
-    def process_element(self, value, ctx):
-        if value == 25 and MID_EPOCH:
-            os.kill(JVM, signal.SIGKILL)
-            while True:
-                pass
-        yield value
-
-class EndSpark(JobListener):
-    def on_epoch(self, stats):
-        global SLOT
-        SLOT = os.pidfd_open(int(open(sys.argv[0] + ".slot").read()))
-        if stats.epoch == 2 and not MID_EPOCH:
-            os.kill(JVM, signal.SIGKILL)
-
-env = StreamExecutionEnvironment().set_parallelism(1)
-JVM = env._context._gateway.proc.pid
-MID_EPOCH = %s
-PID_FILE = sys.argv[0] + ".slot"
-env.enable_checkpointing(0, sys.argv[0] + ".checkpoints")
-env.add_listener(EndSpark())
-env.from_collection(range(50), records_per_epoch=10).key_by(lambda n: n %% 3).process(Slow()).print()
-try:
-    env.execute()
-except errors.SparkUnavailableError as error:
-    print("unavailable:", str(error).splitlines()[0])
-has_ended, _, _ = select.select([SLOT], [], [], 30)
-print("slots:", 0 if has_ended else 1)
-os._exit(0)
-"""
-
-
-@pytest.mark.parametrize("mid_epoch", [True, False])
-def test_spark_that_dies_is_an_error_and_no_hang(tmp_path: Path, mid_epoch: bool) -> None:
-    printed = run_program(tmp_path, SPARK_ENDS % mid_epoch)
-    assert "unavailable: the Spark application ended in" in printed
-    assert "slots: 0" in printed
-
-
-FORKS = """
-import os, signal, sys
-from pyflinkstate import StreamExecutionEnvironment
-
-env = StreamExecutionEnvironment()
-child = os.fork()
-if child == 0:
-    os.close(1)
-    signal.pause()
-print(env._context._gateway.proc.pid, child, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_spark_ends_with_a_driver_that_is_killed_though_a_child_lives_on(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(FORKS)
-    with subprocess.Popen(
-        [sys.executable, str(tmp_path / "program.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as driver:
-        assert driver.stdout is not None
-        jvm, child = map(int, driver.stdout.readline().split())
-        handle = os.pidfd_open(jvm)
-        driver.kill()
-        driver.wait()
-    has_ended, _, _ = select.select([handle], [], [], 60)
-    os.close(handle)
-    for pid in [child] if has_ended else [child, jvm]:
-        os.kill(pid, signal.SIGKILL)
-    assert has_ended
-
-
 def test_relative_paths_are_those_of_the_program(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,17 +83,6 @@ def test_relative_paths_are_those_of_the_program(
     (part,) = tmp_path.glob("out/epoch=1/part-*")
     assert part.read_text() == '["a",1]\n["a",3]\n'
     assert list(tmp_path.glob("checkpoints/*/chk-1/_metadata"))
-
-
-def test_two_jobs_at_once_on_one_session(spark: Any) -> None:
-    env = StreamExecutionEnvironment(spark).set_restart_strategy(RestartStrategies.no_restart())
-    records = [("a", n) for n in range(10)]
-
-    def sums() -> Any:
-        return env.from_collection(records).key_by(lambda record: record[0]).process(RunningSum())
-
-    with sums().execute_and_collect() as first, sums().execute_and_collect() as second:
-        assert Counter(first) == Counter(second)
 
 
 @pytest.mark.slow
@@ -227,42 +131,6 @@ def test_a_function_that_raises_shows_operator_key_and_its_own_traceback(
     assert "operator 'the operator', key 'b', record ('b', 7)" in message
     assert "operators.py" in message
     assert "runtime/operators/subtask.py" not in message, "only the user's own frames are shown"
-
-
-ROWS = "name,n\na,1\nb\na,2,3\n\nb,4\n"
-
-
-@pytest.fixture
-def csv_dir(tmp_path: Path) -> Path:
-    (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "1.csv").write_text(ROWS)
-    return tmp_path / "rows"
-
-
-@pytest.mark.parametrize("policy", ["drop", "collect"])
-def test_malformed_rows_are_counted(env: StreamExecutionEnvironment, csv_dir: Path, policy: str) -> None:
-    env.from_files(str(csv_dir), on_malformed=policy).map(lambda row: row["n"]).print()
-    result = env.execute()
-    assert result.get_accumulator_result("files.records_malformed") == 2
-    assert result.get_accumulator_result("files.records_out") == 2
-    collected = [(row.line, row.text) for row in result.rejected]
-    assert collected == ([] if policy == "drop" else [(3, "b"), (4, "a,2,3")])
-
-
-def test_a_file_that_cannot_be_read(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
-    (tmp_path / "1.csv.gz").write_bytes(b"this is no gzip")
-    with pytest.raises(errors.SourceError, match=r"'files' cannot be read: .*1\.csv\.gz: "):
-        list(env.from_files(str(tmp_path)).execute_and_collect())
-
-
-def test_no_record_before_the_bad_one_is_committed(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
-    from pyflinkstate import FileSink
-
-    stream = env.from_collection([("a", n) for n in range(100)]).key_by(lambda record: record[0])
-    stream.process(Failing(fatal=99)).sink_to(FileSink(str(tmp_path / "out")))
-    with pytest.raises(errors.UserFunctionError):
-        env.execute()
-    assert list((tmp_path / "out").glob("epoch=*")) == []
 
 
 # --- large records ---------------------------------------------------------------------------------

@@ -5,28 +5,22 @@ They go on as one that has seen all rows itself.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from operators import running_sums
-from processes import slot_pids
 from slot_functions import ODD, SeededSums
 from test_streaming import AVAILABLE_NOW, PATIENCE_S, JsonFolder
 
 from pyflinkstate import (
-    CheckpointStats,
-    JobListener,
     KeyedProcessFunction,
     KeyedStep,
     KeyState,
     ListStateDescriptor,
     MapStateDescriptor,
-    PyFlinkStateError,
     RestartStrategies,
     StreamExecutionEnvironment,
     Time,
@@ -219,21 +213,6 @@ class TestWhatDoesNotGoTogether:
                 keyed_map(frame, "key", total_of, SUMS, **options)
 
 
-class Heard(JobListener):
-    """Notes restarts, and does something when the first checkpoint is complete."""
-
-    def __init__(self, after_first: Callable[[], None] = lambda: None) -> None:
-        self.after_first = after_first
-        self.restarts: list[PyFlinkStateError] = []
-
-    def on_checkpoint(self, stats: CheckpointStats) -> None:
-        if stats.checkpoint_id == 1:
-            self.after_first()
-
-    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-        self.restarts.append(error)
-
-
 class Program:
     """A program that is run again and again over the files of a folder, one file a batch."""
 
@@ -242,7 +221,7 @@ class Program:
         self.folder = folder
         self.input = JsonFolder(folder / "input")
 
-    def run(self, initial_state: Any, function: Any = None, listener: JobListener | None = None) -> None:
+    def run(self, initial_state: Any, function: Any = None) -> None:
         """Process the files that are there now."""
         keyed_process(
             self.input.stream(self.spark),
@@ -254,7 +233,6 @@ class Program:
             parallelism=2,
             checkpoint_directory=str(self.folder / "state"),
             on_failure=RestartStrategies.fixed_delay_restart(2, 0),
-            listener=listener,
             trigger=AVAILABLE_NOW,
             job_name="sums",
         )
@@ -293,28 +271,6 @@ class TestStreaming:
         program.run(None)
         assert program.results() == expected(program.input.records)
         assert program.state()["only-before"] == 7
-
-    def test_a_slot_that_is_killed_while_it_takes_the_third_row(
-        self, program: Program, before: Any, tmp_path: Path
-    ) -> None:
-        fails_once = tmp_path / "fails once"
-        fails_once.touch()
-        program.input.add(2)
-        heard = Heard()
-        program.run(before, SeededSums(str(fails_once)), heard)
-        assert not fails_once.exists()
-        assert len(heard.restarts) == 1
-        assert program.results() == expected(program.input.records)
-        assert program.state()["only-before"] == 7
-
-    def test_a_slot_that_is_killed_when_the_checkpoint_after_it_is_complete(
-        self, program: Program, before: Any
-    ) -> None:
-        program.input.add(3)
-        heard = Heard(lambda: os.kill(min(slot_pids()), signal.SIGKILL))
-        program.run(before, listener=heard)
-        assert len(heard.restarts) == 1
-        assert program.results() == expected(program.input.records)
 
     def test_that_it_cannot_be_read_is_told(self, spark: Any, program: Program, tmp_path: Path) -> None:
         folder = tmp_path / "table"

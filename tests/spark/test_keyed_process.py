@@ -73,17 +73,13 @@ def first_rows(key: str, rows: Iterator[Any], state: Any) -> Iterator[tuple[str,
     yield key, next(rows).n
 
 
-def last_part(row: Any) -> str:
-    return f"{row.key}/{row.part}"
-
-
 class TestBatch:
     @pytest.mark.parametrize(
         ("key", "key_of"),
         [
             ("key", lambda key, part: key),
             (["key", "part"], lambda key, part: f"{key}/{part}"),
-            (last_part, lambda key, part: f"{key}/{part}"),
+            (lambda row: f"{row.key}/{row.part}", lambda key, part: f"{key}/{part}"),
         ],
         ids=["column", "columns", "function"],
     )
@@ -99,14 +95,6 @@ class TestBatch:
         frame = spark.createDataFrame(ROWS, "key string, part int, n long")
         with pytest.raises(errors.InvalidKeyError):
             keyed_process(frame, key="key", function=SumOfRows(), schema=SUMS, key_type=Types.LONG())
-
-    @pytest.mark.parametrize("key", ["name", ["key", "name"]])
-    def test_a_column_that_is_not_there(self, spark: Any, key: Any) -> None:
-        frame = spark.createDataFrame(ROWS, "key string, part int, n long")
-        with pytest.raises(
-            errors.ConfigurationError, match=r"no column 'name'; the columns are key, part, n"
-        ):
-            keyed_process(frame, key=key, function=SumOfRows(), schema=SUMS)
 
     def test_a_checkpoint_directory_is_refused_before_anything_runs(self, spark: Any, tmp_path: Path) -> None:
         frame = spark.createDataFrame(ROWS, "key string, part int, n long")

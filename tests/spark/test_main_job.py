@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -127,14 +126,6 @@ def test_real_days_equal_a_plain_loop(retail_dir: Path, tmp_path: Path) -> None:
     assert job.rows() == Counter(plain_loop(retail_dir, days=9))
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_few_days_goes_on_with_more(retail_dir: Path, tmp_path: Path) -> None:
-    job = MainJob(tmp_path, "--input", str(retail_dir))
-    assert job.run("--days", "2", "--parallelism", "1") == 0
-    assert job.run("--days", "4", "--parallelism", "2", "--restore", "latest") == 0
-    assert job.rows() == Counter(plain_loop(retail_dir, days=4))
-
-
 def test_a_usage_error_is_one_line(tmp_path: Path) -> None:
     arguments = [
         "--checkpoint-dir",
@@ -154,35 +145,6 @@ def test_a_usage_error_is_one_line(tmp_path: Path) -> None:
     own = [line for line in done.stderr.splitlines() if line.startswith("CheckpointNotFoundError: ")]
     assert len(own) == 1
     assert "Traceback" not in done.stderr
-
-
-def test_a_slot_ends_with_its_driver_while_user_code_is_busy(tmp_path: Path) -> None:
-    """The driver is killed while a slot is in an endless user function."""
-    program = tmp_path / "busy.py"
-    program.write_text(
-        "from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment\n"
-        "class Busy(KeyedProcessFunction):\n"
-        "    def process_element(self, value, ctx):\n"
-        "        print('busy', flush=True)\n"
-        "        while True:\n"
-        "            pass\n"
-        "env = StreamExecutionEnvironment().set_parallelism(1)\n"
-        "list(env.from_collection([1]).key_by(str).process(Busy()).execute_and_collect())\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "busy" in line:
-            break
-    family = demo.family(process.pid)
-    has_slot = any(map(demo.is_slot, family))
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert has_slot
-    assert demo.still_running(family) == []
 
 
 # --- its state, in SQL over its last checkpoint ----------------------------------------------------

@@ -95,10 +95,6 @@ def with_session(env: StreamExecutionEnvironment, folder: Path) -> None:
     env.from_collection(PAIRS).key_by(first).process(function).name("sums").execute_and_collect()
 
 
-def with_environment(env: StreamExecutionEnvironment, folder: Path) -> None:
-    env.from_collection(PAIRS).map(lambda pair: (env, pair)).name("pairs").execute_and_collect()
-
-
 def a_frame(env: StreamExecutionEnvironment) -> Any:
     return env._spark.createDataFrame(PAIRS, "key string, n long")
 
@@ -183,7 +179,9 @@ BUILDING = [
     ),
     Mistake(
         "the environment in a lambda",
-        with_environment,
+        lambda env, _: (
+            env.from_collection(PAIRS).map(lambda pair: (env, pair)).name("pairs").execute_and_collect()
+        ),
         errors.ConfigurationError,
         ("operator 'pairs': its function cannot be pickled", "(?i)sparkcontext"),
     ),

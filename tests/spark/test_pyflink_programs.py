@@ -23,12 +23,9 @@ import pytest
 from answered_programs import answers, found_for
 
 from pyflinkstate import (
-    CheckpointingMode,
-    Configuration,
     Encoder,
     FileSink,
     FileSource,
-    NumberSequenceSource,
     OutputFileConfig,
     RollingPolicy,
     Row,
@@ -103,17 +100,6 @@ def test_in_batch_mode_words_come_once_in_flinks_order_also_into_files(
     assert printed(capsys) == expected
     (file,) = (tmp_path / "out").glob("*/prefix-*-0.ext")
     assert file.read_text().splitlines() == expected
-
-
-def test_a_configuration_and_checkpoints_without_a_directory(spark: Any) -> None:
-    configuration = Configuration.from_dict({"parallelism.default": 2, "execution.checkpointing.interval": 0})
-    env = StreamExecutionEnvironment.get_execution_environment(configuration, spark=spark)
-    env.enable_checkpointing(0, CheckpointingMode.EXACTLY_ONCE)
-    assert (env.get_parallelism(), env.get_checkpoint_interval()) == (2, 0)
-    numbers = env.from_source(NumberSequenceSource(1, 6), WatermarkStrategy.no_watermarks(), "numbers")
-    assert numbers.get_type() == Types.LONG()
-    odd = numbers.key_by(lambda n: n % 2).sum(0).filter(lambda n: n % 2 == 1)
-    assert sorted(odd.execute_and_collect()) == [1, 9]
 
 
 def test_a_result_that_does_not_fit_the_type_of_its_stream_is_named(env: StreamExecutionEnvironment) -> None:

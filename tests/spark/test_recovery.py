@@ -6,12 +6,11 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import Failing, RunningSum, running_sums
+from operators import Failing, RunningSum, rows_in, running_sums
 from processes import slot_pids
 from tiers import cases
 
@@ -19,7 +18,6 @@ from pyflinkstate import (
     CheckpointStats,
     EpochStats,
     FileSink,
-    FileSystemCheckpointStorage,
     JobExecutionResult,
     JobListener,
     MapStateDescriptor,
@@ -34,7 +32,6 @@ from pyflinkstate.runtime.storage import load_checkpoint
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
 RECORDS = [(f"key-{n * 7 % 23}", n) for n in range(1000)]
-#: So many keys that state is written into files of its own, not into ``_metadata``.
 EPOCHS = 10
 MIB = 1024**2
 
@@ -64,8 +61,6 @@ class Runs:
         self.spark = spark
         self.checkpoints = folder / "checkpoints"
         self.output = folder / "output"
-        #: State that is not larger than this is in `_metadata`.
-        self.threshold: int | None = None
 
     def run(
         self,
@@ -74,33 +69,23 @@ class Runs:
         restore: str | None = None,
         function: Any = None,
         parallelism: int = 2,
-        name: str = "sums",
         restarts: int = 3,
-        max_parallelism: int | None = None,
-        records: list[Any] = RECORDS,
         slot_memory_bytes: int | None = None,
     ) -> JobExecutionResult:
         env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
-        env.enable_checkpointing(0)
-        env.get_checkpoint_config().set_checkpoint_storage(
-            FileSystemCheckpointStorage(str(self.checkpoints), self.threshold)
-        )
+        env.enable_checkpointing(0, str(self.checkpoints))
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
         env.set_slot_memory_limit(slot_memory_bytes)
-        if max_parallelism is not None:
-            env.set_max_parallelism(max_parallelism)
         if listener is not None:
             env.add_listener(listener)
-        if restore is not None:
-            env.restore_from(restore)
-        source = env.from_collection(records, records_per_epoch=len(RECORDS) // EPOCHS)
+        env.restore_from(restore)
+        source = env.from_collection(RECORDS, records_per_epoch=len(RECORDS) // EPOCHS)
         stream = source.key_by(lambda record: record[0]).process(function or RunningSum()).uid("sums")
         stream.sink_to(FileSink(str(self.output)))
-        return env.execute(name)
+        return env.execute("sums")
 
     def rows(self) -> Counter[str]:
-        files = sorted(self.output.glob("epoch=*/*.jsonl"))
-        return Counter(row for file in files for row in file.read_text().splitlines())
+        return rows_in(self.output)
 
     def only_checkpoint(self) -> Path:
         (folder,) = self.checkpoints.glob("*/chk-*")
@@ -119,17 +104,6 @@ def kill_one(pids: Callable[[], set[int]]) -> Callable[[], None]:
     return lambda: os.kill(min(pids()), signal.SIGKILL)
 
 
-def test_an_undisturbed_run_with_checkpoints(runs: Runs) -> None:
-    recorder = Recorder()
-    result = runs.run(listener=recorder)
-    assert runs.rows() == EXPECTED
-    assert result.epochs == EPOCHS
-    assert result.restarts == 0
-    assert result.checkpoints == tuple(recorder.checkpoints)
-    assert recorder.checkpoints[-1].epoch == EPOCHS
-    assert runs.only_checkpoint().name == f"chk-{len(recorder.checkpoints)}", "older ones are subsumed"
-
-
 @pytest.mark.parametrize("epoch", [1, 4, 9])
 def test_a_slot_that_is_killed(runs: Runs, epoch: int) -> None:
     recorder = Recorder({epoch: kill_one(slot_pids)})
@@ -138,46 +112,6 @@ def test_a_slot_that_is_killed(runs: Runs, epoch: int) -> None:
     assert result.restarts == 1
     assert isinstance(recorder.restarts[0], errors.SlotLostError)
     assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
-
-
-def test_all_slots_killed_twice(runs: Runs) -> None:
-    def kill_all() -> None:
-        for pid in slot_pids():
-            os.kill(pid, signal.SIGKILL)
-
-    result = runs.run(listener=Recorder({3: kill_all, 6: kill_all}))
-    assert runs.rows() == EXPECTED
-    assert result.restarts == 2
-
-
-class FailsOnce(RunningSum):
-    """Raises for one record on the first attempt, in the middle of an epoch."""
-
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        if value[1] == 555 and self.get_runtime_context().get_attempt_number() == 0:
-            raise OSError("a service did not answer")
-        yield from super().process_element(value, ctx)
-
-
-def test_a_function_that_fails_in_the_middle_of_an_epoch(runs: Runs) -> None:
-    result = runs.run(function=FailsOnce())
-    assert runs.rows() == EXPECTED
-    assert result.restarts == 1
-
-
-class KillsItsTask(RunningSum):
-    """Kills the Spark worker that feeds it, once."""
-
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        if value[1] == 555 and self.get_runtime_context().get_attempt_number() == 0:
-            os.kill(os.getppid(), signal.SIGKILL)
-        yield from super().process_element(value, ctx)
-
-
-def test_a_spark_worker_that_is_killed(runs: Runs) -> None:
-    result = runs.run(function=KillsItsTask())
-    assert runs.rows() == EXPECTED
-    assert result.restarts <= 1, "a slot's parent may be a worker that is no longer in use"
 
 
 def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: Runs) -> None:
@@ -240,63 +174,3 @@ def test_restore_at_another_parallelism(runs: Runs, parallelism: int) -> None:
     assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
     assert result.job_id == first.parent.name, "a restored job goes on under its id"
     assert int(runs.only_checkpoint().name[4:]) > int(first.name[4:]), "and never reuses a checkpoint's"
-
-
-def test_restoring_a_job_that_is_done_changes_nothing(runs: Runs) -> None:
-    runs.run()
-    runs.run(restore="latest")
-    assert runs.rows() == EXPECTED
-
-
-def test_output_of_another_run_is_not_mixed_in(runs: Runs) -> None:
-    runs.run()
-    with pytest.raises(errors.SinkError, match="holds output of another run"):
-        runs.run()
-    assert runs.rows() == EXPECTED
-
-
-# --- a checkpoint that must not be restored -------------------------------------------------------
-
-
-@pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
-def test_a_damaged_state_file(runs: Runs, damage: str) -> None:
-    runs.threshold = 0
-    with pytest.raises(errors.UserFunctionError):
-        runs.run(function=Failing(720, runs.output), restarts=0)
-    files = [path for path in runs.only_checkpoint().iterdir() if path.name != "_metadata"]
-    assert files
-    data = bytearray(files[0].read_bytes())
-    if damage == "missing":
-        files[0].unlink()
-    elif damage == "truncated":
-        files[0].write_bytes(data[: len(data) // 2])
-    else:
-        data[len(data) // 2 + 40] ^= 1
-        files[0].write_bytes(data)
-    before = runs.rows()
-    with pytest.raises(errors.CorruptCheckpointError, match=f"{files[0].name}.* {damage}"):
-        runs.run(restore="latest")
-    assert runs.rows() == before, "nothing is lost"
-
-
-def test_two_jobs_with_one_directory_of_checkpoints_each_go_on_from_their_own(
-    runs: Runs, tmp_path: Path
-) -> None:
-    other = Runs(runs.spark, tmp_path / "other")
-    other.checkpoints = runs.checkpoints
-    jobs = {"first": (runs, 555), "second": (other, 720)}
-
-    def fail(name: str) -> None:
-        job, number = jobs[name]
-        with pytest.raises(errors.JobFailedError):
-            job.run(name=name, function=Failing(number, job.output), restarts=1)
-
-    def go_on(name: str) -> str:
-        return jobs[name][0].run(name=name, restore="latest").job_id
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(fail, jobs))
-        folders = {folder.parent.name for folder in runs.checkpoints.glob("*/chk-*")}
-        assert len(folders) == 2
-        assert {*pool.map(go_on, jobs)} == folders
-    assert [job.rows() for job, _ in jobs.values()] == [EXPECTED] * 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from operators import Failing, RunningSum, running_sums
+from operators import Failing, RunningSum, rows_in, running_sums
 from processes import slot_pids
 from test_recovery import Recorder, kill_one
 
@@ -120,16 +120,14 @@ class Runs:
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(self.restarts, 0))
         listener = Listener(after, beyond)
         env.add_listener(listener)
-        if restore is not None:
-            env.restore_from(restore)
+        env.restore_from(restore)
         source = env.from_collection(RECORDS, records_per_epoch=len(RECORDS) // EPOCHS)
         stream = source.key_by(lambda record: record[0]).process(function or RunningSum()).uid("sums")
         stream.sink_to(FileSink(str(self.output)))
         return env.execute("sums"), listener
 
     def rows(self) -> Counter[str]:
-        files = self.output.glob("epoch=*/*.jsonl")
-        return Counter(row for file in files for row in file.read_text().splitlines())
+        return rows_in(self.output)
 
     def check_what_is_left(self, result: JobExecutionResult) -> None:
         """Assert that the bucket holds the retained checkpoints and no object more."""
@@ -262,18 +260,6 @@ class TestAServerThatAnswersErrors:
             assert "ACCESS_DENIED" in stats.failure
         runs.check_what_is_left(result)
 
-    def test_state_files_that_slots_cannot_write(self, runs: Runs, server: Server) -> None:
-        """What a slot declines with is the storage's error, too."""
-        runs.tolerable = 1
-        server.denied = lambda method, path: method in {"PUT", "POST"} and "/chk-2/" in path.rstrip("/")
-        result, listener = runs.run()
-        assert runs.rows() == EXPECTED
-        (failed,) = listener.failed
-        assert failed.checkpoint_id == 2
-        assert failed.failure is not None
-        assert "checkpoint storage: cannot" in failed.failure
-        runs.check_what_is_left(result)
-
     def test_a_bucket_that_is_gone(self, runs: Runs, bucket: Bucket) -> None:
         runs.restarts = 1
         with pytest.raises(errors.JobFailedError) as caught:
@@ -282,31 +268,8 @@ class TestAServerThatAnswersErrors:
         assert isinstance(caught.value.__cause__, errors.CheckpointError)
         assert sum(runs.rows().values()) == len(RECORDS) // EPOCHS, "committed is what was covered"
 
-    @pytest.mark.slow
-    def test_a_server_that_is_gone(self, runs: Runs) -> None:
-        """Whoever looks for it gives up after some seconds, each time, and the job after one time."""
-        own = Server()
-        runs.bucket = Bucket(own.port, f"{runs.bucket.name}gone").create()
-        runs.restarts = 0
-        with pytest.raises(errors.CheckpointFailuresExceededError, match="checkpoint storage: cannot"):
-            runs.run(beyond={1: own.stop})
-        assert sum(runs.rows().values()) == len(RECORDS) // EPOCHS
-
     def test_no_bucket_is_found_before_any_record(self, runs: Runs) -> None:
         runs.bucket = attrs.evolve(runs.bucket, name="nowhere")
         with pytest.raises(errors.CheckpointStorageError, match="nowhere"):
             runs.run()
         assert not runs.output.exists()
-
-    def test_a_checkpoint_that_may_not_be_read(self, runs: Runs, server: Server) -> None:
-        runs.restarts = 0
-        with pytest.raises(errors.UserFunctionError):
-            runs.run(function=Failing(320, runs.output))
-        before = runs.rows()
-        server.denied = lambda method, path: method == "GET" and path.endswith("/_metadata")
-        with pytest.raises(errors.CheckpointStorageError, match="cannot read"):
-            runs.run(restore="latest")
-        assert runs.rows() == before
-        server.denied = lambda method, path: False
-        runs.run(restore="latest")
-        assert runs.rows() == EXPECTED

@@ -13,9 +13,8 @@ from typing import Any
 
 import attrs
 import pytest
-from operators import Failing, Journal, RunningSum, running_sums
+from operators import PATIENCE_S, RunningSum, rows_in, running_sums
 from test_recovery import Recorder
-from test_state_on_spark import journals
 
 from pyflinkstate import (
     Available,
@@ -24,24 +23,19 @@ from pyflinkstate import (
     FileSink,
     FileSystemCheckpointStorage,
     JobClient,
-    JobListener,
     JobStatus,
-    KeyedProcessFunction,
     RestartStrategies,
     RuntimeContext,
     Source,
     SplitEpoch,
     StreamExecutionEnvironment,
     Types,
-    ValueStateDescriptor,
     errors,
 )
-from pyflinkstate.runtime.storage import load_checkpoint
 from pyflinkstate.runtime.wire import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
-PATIENCE_S = 60
 Records = list[tuple[str, int]]
 
 
@@ -76,11 +70,7 @@ class Given(Source):
         return Available(end, is_over)
 
     def plan(self, start: Any, end: Any) -> SplitEpoch:
-        return SplitEpoch([self.records[start:end]], read_split)
-
-
-def read_split(split: Records, _: Any) -> Iterable[tuple[str, int]]:
-    return split
+        return SplitEpoch([self.records[start:end]], lambda split, _: split)
 
 
 def by_key(record: tuple[str, int]) -> str:
@@ -93,7 +83,6 @@ class Watch(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.epochs: list[EpochStats] = []
-        self.failed: list[CheckpointStats] = []
         self.ended: list[JobStatus] = []
         self._changed = threading.Condition()
 
@@ -102,9 +91,6 @@ class Watch(Recorder):
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
         self._note(lambda: self.checkpoints.append(stats))
-
-    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
-        self._note(lambda: self.failed.append(stats))
 
     def on_end(self, status: JobStatus) -> None:
         self._note(lambda: self.ended.append(status))
@@ -144,8 +130,7 @@ class Program:
         keyed.process(function or RunningSum()).uid("sums").sink_to(FileSink(str(self.folder / "sums")))
 
     def rows(self, name: str = "sums") -> Counter[str]:
-        files = (self.folder / name).glob("epoch=*/*.jsonl")
-        return Counter(row for file in files for row in file.read_text().splitlines())
+        return rows_in(self.folder / name)
 
     def is_whole(self, source: Given) -> Callable[[], bool]:
         """Return what is true when all that was given is committed."""
@@ -162,103 +147,6 @@ def program(spark: Any, tmp_path: Path) -> Iterator[Program]:
     yield made
     for client in made.clients:
         client.cancel().result(PATIENCE_S)
-
-
-class Negative(RunningSum):
-    """The same state under the same uid, and other code."""
-
-    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
-        for key, total in super().process_element(value, ctx):
-            yield key, -total
-
-
-class Counting(KeyedProcessFunction):
-    """Emits ``(key, how many so far)``."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[Any, int]]:
-        self.count.update((self.count.value() or 0) + 1)
-        yield ctx.get_current_key(), self.count.value() or 0
-
-
-def counts(given: Records) -> Counter[str]:
-    return as_rows(running_sums([(key, 1) for key, _ in given]))
-
-
-class TestSavepoints:
-    def test_a_job_that_stops_with_one_goes_on_from_it_exactly(self, program: Program) -> None:
-        source = Given(*records(0, 50))
-        env, watch = program.environment(interval=10**6), Watch()
-        program.sums(env.add_listener(watch), source)
-        client = program.start(env)
-        watch.until(lambda: len(watch.epochs) == 1)
-        source.give(records(50, 80))
-        watch.until(lambda: len(watch.epochs) == 2)
-        savepoint = client.stop_with_savepoint().result(PATIENCE_S)
-        result = client.get_job_execution_result().result(PATIENCE_S)
-        assert client.get_job_status().result() is JobStatus.FINISHED
-        assert program.rows() == as_rows(running_sums(source.records)), "all before it is committed"
-        assert [stats.uri for stats in result.checkpoints if stats.is_savepoint] == [savepoint]
-        source.give(records(80, 100))
-        source.finish()
-        env = program.environment().restore_from(savepoint)
-        program.sums(env, source)
-        again = env.execute("sums")
-        assert again.get_accumulator_result("source.records_out") == 100
-        assert program.rows() == as_rows(running_sums(source.records))
-
-    def test_other_code_an_operator_more_and_one_less(self, program: Program) -> None:
-        source, watch = Given(*records(0, 60)), Watch()
-        env = program.environment().add_listener(watch)
-        stream = env.from_source(source)
-        for uid, function in [("sums", RunningSum()), ("gone", Counting())]:
-            stream.key_by(by_key).process(function).uid(uid).sink_to(FileSink(str(program.folder / uid)))
-        client = program.start(env)
-        watch.until(lambda: bool(watch.epochs))
-        savepoint = client.trigger_savepoint().result(PATIENCE_S)
-        assert client.get_job_status().result() is JobStatus.RUNNING
-        client.cancel().result(PATIENCE_S)
-        source.give(records(60, 90))
-        source.finish()
-
-        def changed(allow: bool) -> StreamExecutionEnvironment:
-            env = StreamExecutionEnvironment(program.spark).set_parallelism(2)
-            env.enable_checkpointing(0, str(program.folder / "other checkpoints"))
-            env.restore_from(savepoint, allow_non_restored_state=allow)
-            stream = env.from_source(source)
-            for uid, function in [("sums", Negative()), ("new", Counting())]:
-                sink = FileSink(str(program.folder / f"other {uid}"))
-                stream.key_by(by_key).process(function).uid(uid).sink_to(sink)
-            return env
-
-        with pytest.raises(errors.IncompatibleCheckpointError, match="has state of operator 'gone'"):
-            changed(allow=False).execute("sums")
-        changed(allow=True).execute("sums")
-        sums = running_sums(source.records)[60:]
-        assert program.rows("other sums") == as_rows((key, -total) for key, total in sums)
-        assert program.rows("other new") == counts(source.records[60:])
-
-    def test_another_parallelism_that_divides_nothing(self, program: Program) -> None:
-        """Seven key groups over four subtasks, then three: keyed and operator state are dealt out anew."""
-        source = Given(*records(0, 100))
-        env, watch = program.environment(parallelism=4).set_max_parallelism(7), Watch()
-        program.sums(env.add_listener(watch), source, Journal())
-        client = program.start(env, "state on spark")
-        watch.until(lambda: bool(watch.epochs))
-        savepoint = client.stop_with_savepoint().result(PATIENCE_S)
-        client.get_job_execution_result().result(PATIENCE_S)
-        source.give(records(100, 150))
-        source.finish()
-        env = program.environment(parallelism=3).restore_from(savepoint)
-        program.sums(env, source, Journal())
-        env.execute("state on spark")
-        assert program.rows() == as_rows(running_sums(source.records))
-        metadata, _ = load_checkpoint(str(next((program.folder / "checkpoints").glob("*/chk-*"))))
-        assert [(op.parallelism, op.max_parallelism) for op in metadata.operators] == [(3, 7)]
-        parts = journals(program.folder)
-        assert sorted(number for part in parts for number in part) == list(range(150))
 
 
 class TestCheckpointConfig:
@@ -314,40 +202,6 @@ class TestForeachEpoch:
             lines = (program.folder / marks).read_text().splitlines()
             assert sorted(map(int, lines)) == list(range(40))
 
-    def test_an_epoch_that_comes_again_has_the_same_records_after_a_crash(self, program: Program) -> None:
-        """Epoch 2 is written, and its checkpoint is not. Meanwhile there is more: that is for epoch 3."""
-        source = Given(*records(0, 10))
-        written: list[tuple[int, int]] = []
-        jobs: set[str] = set()
-
-        def run(fatal: int | None, restore: bool) -> None:
-            env, watch = program.environment(), Watch()
-            env.set_restart_strategy(RestartStrategies.no_restart()).add_listener(watch)
-            if restore:
-                env.restore_from("latest")
-
-            def write(df: Any, epoch: int, job_id: str) -> None:
-                jobs.add(job_id)
-                written.append((epoch, df.count()))
-                if epoch == fatal:
-                    raise OSError("the table is locked")
-
-            keyed = env.from_source(source).key_by(by_key)
-            keyed.process(RunningSum()).uid("sums").foreach_epoch(write, "key string, total long")
-            client = program.start(env)
-            if not restore:
-                watch.until(lambda: bool(watch.checkpoints))
-                source.give(records(10, 15))
-            client.get_job_execution_result().result(PATIENCE_S)
-
-        with pytest.raises(errors.UserFunctionError, match="the table is locked"):
-            run(fatal=2, restore=False)
-        source.give(records(15, 23))
-        source.finish()
-        run(fatal=None, restore=True)
-        assert written == [(1, 10), (2, 5), (2, 5), (3, 8)]
-        assert [len(job) for job in jobs] == [32]
-
 
 class Marks:
     """A map function that leaves a line in a file for each record it sees."""
@@ -401,41 +255,6 @@ class TestSideBySide:
         for room, source in zip([program, others], sources, strict=True):
             assert room.rows() == as_rows(running_sums(source.records))
 
-    def test_a_job_that_waits_for_its_restart_can_be_cancelled(self, program: Program) -> None:
-        restarting = threading.Event()
-
-        class Restarts(JobListener):
-            def on_restart(self, attempt: int, error: errors.PyFlinkStateError) -> None:
-                restarting.set()
-
-        env = program.environment().add_listener(Restarts())
-        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10 * 60 * 1000))
-        program.sums(env, Given(*records(0, 10)), Failing(fatal=5))
-        client = env.execute_async("sums")
-        assert restarting.wait(PATIENCE_S)
-        client.cancel().result(10)
-        assert client.get_job_status().result() is JobStatus.CANCELED
-
-    def test_several_keyed_operators_in_one_job(self, program: Program) -> None:
-        source, watch = Given(*records(0, 40)), Watch()
-        env = program.environment().add_listener(watch)
-        sums = env.from_source(source).key_by(by_key).process(RunningSum()).uid("sums")
-        counted = sums.key_by(lambda pair: f"mod-{pair[1] % 3}").process(Counting()).uid("counts")
-        counted.set_parallelism(3).sink_to(FileSink(str(program.folder / "counts")))
-        sums.sink_to(FileSink(str(program.folder / "sums")))
-        client = program.start(env)
-        watch.until(lambda: bool(watch.checkpoints))
-        pids = client.slot_pids()
-        assert Counter(slot.operator_id for slot in pids) == {"sums": 2, "counts": 3}
-        os.kill(pids[SlotId("counts", 1)], signal.SIGKILL)
-        source.give(records(40, 90))
-        source.finish()
-        assert client.get_job_execution_result().result(PATIENCE_S).restarts == 1
-        totals = running_sums(source.records)
-        assert program.rows() == as_rows(totals)
-        mods = running_sums([(f"mod-{total % 3}", 1) for _, total in totals])
-        assert program.rows("counts") == as_rows(mods)
-
 
 class Talks(RunningSum):
     """Prints, logs, and counts what it sees."""
@@ -471,13 +290,3 @@ class TestWhatAJobTells:
         assert result.metrics["talks.numbers.even"].count == 10
         sizes = result.metrics["talks.numbers.sizes"]
         assert (sizes.count, sizes.total, sizes.minimum, sizes.maximum) == (20, 190, 0, 19)
-
-    def test_a_slot_that_needs_more_memory_than_it_may_have(self, program: Program) -> None:
-        env = program.environment().set_slot_memory_limit(1024**2)
-        program.sums(env, Given(*records(0, 10)))
-        client = program.start(env)
-        with pytest.raises(errors.SlotMemoryError, match="its limit is 1 MiB") as caught:
-            client.get_job_execution_result().result(PATIENCE_S)
-        assert "set_slot_memory_limit" in str(caught.value)
-        assert not program.rows()
-        assert client.get_job_status().result() is JobStatus.FAILED

@@ -13,7 +13,14 @@ import pytest
 from backend_support import fill, make_backend, one_of_each_kind, state_of
 from operator_support import snapshot
 from pyspark.errors import PySparkException
-from read_support import JOB_ID, UID, metadata_of, operator_of, state_file, write, write_checkpoint
+from read_support import (
+    UID,
+    operator_of,
+    state_file,
+    write,
+    write_backends,
+    write_checkpoint,
+)
 
 from pyflinkstate import (
     MapStateDescriptor,
@@ -23,12 +30,9 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.backends.heap import snapshot_runner
-from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import StateTableError
-from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 from pyflinkstate.state_access import Checkpoint, diff, open_checkpoint
 from pyflinkstate.state_access.spark import register
 from pyflinkstate.testing import harness_of
@@ -38,19 +42,6 @@ pytestmark = pytest.mark.spark
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 KEYS = [f"k{n}" for n in range(200)]
-
-
-def write_all(root: Path, backends: list[Any]) -> str:
-    """Write a checkpoint of backends, one for each subtask, with their state in files."""
-    storage = CheckpointFolders(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
-    folder = storage.begin(JOB_ID, 1)
-    states = []
-    for backend in backends:
-        task = snapshot_runner(backend).snapshot(storage.streams(folder))
-        task.run()
-        states.append(OperatorSubtaskState(task.result()))
-    storage.complete(metadata_of([operator_of(states)]))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
             except ValueError:
                 continue
             fill(backend, descriptors, key, number)
-    return write_all(tmp_path_factory.mktemp("state"), backends)
+    return write_backends(tmp_path_factory.mktemp("state"), backends)
 
 
 @pytest.fixture
@@ -115,14 +106,6 @@ class TestToSpark:
         assert frame.where("map_key = 'n'").count() == len(KEYS)
         assert checkpoint.bytes_read == before
 
-    def test_only_the_key_groups_of_wanted_keys_are_read(self, spark: Any, tmp_path: Path) -> None:
-        folder = write(tmp_path, dict.fromkeys(KEYS, 1))
-        damage(folder, key="k7")
-        checkpoint = open_checkpoint(folder)
-        assert checkpoint.keyed(UID, ["k8"]).to_spark(spark).count() == 1
-        with pytest.raises(PySparkException, match="CorruptCheckpointError"):
-            checkpoint.keyed(UID).to_spark(spark).count()
-
     def test_no_key_is_no_row(self, spark: Any, checkpoint: Checkpoint) -> None:
         assert checkpoint.keyed(UID, []).to_spark(spark).collect() == []
         assert checkpoint.timers(UID).to_spark(spark).collect() == []
@@ -159,7 +142,7 @@ class TestToSpark:
             state_of(backend, ValueStateDescriptor(name, type_info), 1).update(value)
         nested = MapStateDescriptor("nested", Types.STRING(), Types.MAP(Types.STRING(), Types.LONG()))
         state_of(backend, nested, 1).put("m", {"n": 1})
-        table = open_checkpoint(write_all(tmp_path, [backend])).keyed(UID)
+        table = open_checkpoint(write_backends(tmp_path, [backend])).keyed(UID)
         frame = table.to_spark(spark)
         found = {field.name: field.dataType.simpleString() for field in frame.schema}
         expected = {name: text for name, (_, _, text) in types.items()}
@@ -174,7 +157,7 @@ class TestToSpark:
         for number in range(20):
             value = number if number % 2 else number / 4
             state_of(backend, ValueStateDescriptor("anything"), f"k{number}").update(value)
-        checkpoint = open_checkpoint(write_all(tmp_path, [backend]))
+        checkpoint = open_checkpoint(write_backends(tmp_path, [backend]))
         sealed = checkpoint.keyed(UID).to_spark(spark)
         assert sealed.schema.simpleString() == "struct<key:binary,anything:binary>"
         assert spark_rows(sealed) == arrow_rows(checkpoint.keyed(UID))
@@ -208,10 +191,6 @@ class TestDataSource:
         frame = reader.option("uid", UID).option("partitions", 7).load(folder)
         assert frame.rdd.getNumPartitions() == 7
         assert spark_rows(frame) == arrow_rows(checkpoint.keyed(UID))
-
-    def test_entries(self, reader: Any, checkpoint: Checkpoint, folder: str) -> None:
-        frame = reader.option("uid", UID).option("state", "list").load(folder)
-        assert spark_rows(frame) == arrow_rows(checkpoint.entries(UID, "list"))
 
     def test_a_view_for_sql(self, spark: Any, reader: Any, folder: str) -> None:
         reader.option("uid", UID).option("states", "value").load(folder).createOrReplaceTempView("held")
@@ -270,13 +249,6 @@ class TestDataSource:
         assert [row["count"] for row in found.collect()] == [0 if key_type == Types.BOOLEAN() else 7]
         assert found.rdd.getNumPartitions() == 1
 
-    def test_filters_on_the_fields_of_a_key(self, reader: Any, tmp_path: Path) -> None:
-        key_type = Types.TUPLE([Types.STRING(), Types.LONG()])
-        folder = write(tmp_path, {(f"a{n % 3}", n): n for n in range(50)}, key_type=key_type)
-        found = reader.option("partitions", 16).load(folder).where("key.f0 = 'a1' and key.f1 = 4")
-        assert [row["count"] for row in found.collect()] == [4]
-        assert found.rdd.getNumPartitions() == 1
-
     def test_windows_timers_and_operator_state(self, reader: Any, tmp_path: Path) -> None:
         harness = harness_of(
             lambda stream: (
@@ -303,13 +275,6 @@ class TestDataSource:
         timers = reader.option("what", "timers").load(folder).where("key = 'a' and window.start = 10")
         assert [row.timestamp_ms for row in timers.collect()] == [19]
 
-    def test_it_stays_with_the_checkpoint_that_was_the_newest(self, reader: Any, tmp_path: Path) -> None:
-        write(tmp_path, {"a": 1})
-        frame = reader.load(str(tmp_path / JOB_ID))
-        assert [row["count"] for row in frame.collect()] == [1]
-        write(tmp_path, {"a": 2}, 2)
-        assert [row["count"] for row in frame.collect()] == [1]
-
     def test_columns_that_the_user_names(self, reader: Any, folder: str) -> None:
         frame = reader.schema("value double, key string").option("uid", UID).load(folder)
         assert {row.key: row.value for row in frame.collect()} == {
@@ -319,24 +284,3 @@ class TestDataSource:
             reader.schema("vlaue int").option("uid", UID).load(folder).collect()
         with pytest.raises(PySparkException, match="does not fit column 'value'"):
             reader.schema("value tinyint").option("uid", UID).load(folder).collect()
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"uid": "other"}, "has no operator 'other'; it has 'op'"),
-            ({"state": "lists"}, "no keyed state 'lists'; it has 'list'"),
-            ({"statt": "list"}, "there is no option 'statt'; there are 'state', "),
-            ({"allow_pickle": "maybe"}, "'allow_pickle' cannot be 'maybe': it is true or false"),
-        ],
-    )
-    def test_bad_options_are_told_when_it_is_loaded(
-        self, reader: Any, folder: str, options: dict[str, str], message: str
-    ) -> None:
-        with pytest.raises(PySparkException) as raised:
-            reader.options(**options).load(folder)
-        assert message in str(raised.value)
-
-
-def test_all_key_groups_are_covered() -> None:
-    ranges = [key_group_range(128, 7, n) for n in range(7)]
-    assert sorted(group for one in ranges for group in one) == list(KeyGroupRange(0, 127))

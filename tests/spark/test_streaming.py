@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import RunningSum, running_sums
+from operators import PATIENCE_S, RunningSum, rows_in, running_sums
 from test_recovery import Recorder
 
 from pyflinkstate import (
@@ -25,7 +24,6 @@ from pyflinkstate import (
     JobClient,
     JobExecutionResult,
     JobListener,
-    JobStatus,
     KeyedProcessFunction,
     RestartStrategies,
     RuntimeContext,
@@ -44,8 +42,6 @@ AVAILABLE_NOW = {"availableNow": True}
 OFTEN = {"processingTime": "100 milliseconds"}
 #: Each batch has its checkpoint, whatever the interval.
 RARELY = 10**7
-#: How long a test waits for what should come at once.
-PATIENCE_S = 60
 
 
 class JsonFolder:
@@ -72,10 +68,6 @@ class JsonFolder:
     def stream(self, spark: Any, files_per_batch: int = 1) -> Any:
         reader = spark.readStream.schema("key string, n long").option("maxFilesPerTrigger", files_per_batch)
         return reader.json(str(self.path))
-
-
-def as_pair(row: Any) -> tuple[str, int]:
-    return row.key, row.n
 
 
 def by_key(record: tuple[str, int]) -> str:
@@ -116,13 +108,15 @@ class Streaming:
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
         if listener is not None:
             env.add_listener(listener)
-        if restore is not None:
-            env.restore_from(restore)
+        env.restore_from(restore)
         where = None if location is None else str(location)
         stream = self.input.stream(self.spark, files_per_batch)
         source = env.from_streaming(stream, checkpoint_location=where, trigger=trigger)
         sums = (
-            source.map(as_pair).key_by(by_key, Types.STRING()).process(function or RunningSum()).uid("sums")
+            source.map(lambda row: (row.key, row.n))
+            .key_by(by_key, Types.STRING())
+            .process(function or RunningSum())
+            .uid("sums")
         )
         sums.sink_to(FileSink(str(self.output)))
         return env
@@ -130,9 +124,18 @@ class Streaming:
     def run(self, **settings: Any) -> JobExecutionResult:
         return self.start(**settings).execute("sums")
 
+    def stop_with_savepoint(self, directory: Path, **settings: Any) -> str:
+        """Run until two epochs have; returns the savepoint."""
+        requests: list[Any] = []
+        stop = Recorder({2: lambda: requests.append(client.stop_with_savepoint())})
+        env = self.start(listener=stop, trigger=OFTEN, **settings)
+        client = env.set_default_savepoint_directory(str(directory)).execute_async("sums")
+        client.get_job_execution_result().result(PATIENCE_S)
+        savepoint: str = requests[0].result(0)
+        return savepoint
+
     def rows(self) -> Counter[str]:
-        files = self.output.glob("epoch=*/*.jsonl")
-        return Counter(row for file in files for row in file.read_text().splitlines())
+        return rows_in(self.output)
 
     def expected(self) -> Counter[str]:
         return Counter(f'["{key}",{total}]' for key, total in running_sums(self.input.records))
@@ -232,28 +235,17 @@ class TestRestarts:
     ) -> None:
         location = tmp_path / "location"
         streaming.input.add(2)
-        requests: list[Any] = []
-        stop = Recorder({2: lambda: requests.append(clients[0].stop_with_savepoint())})
-        env = streaming.start(listener=stop, location=location, trigger=OFTEN)
-        env.set_default_savepoint_directory(str(tmp_path / "savepoints"))
-        clients = [env.execute_async("sums")]
-        clients[0].get_job_execution_result().result(PATIENCE_S)
+        savepoint = streaming.stop_with_savepoint(tmp_path / "savepoints", location=location)
         streaming.checkpoints = tmp_path / "elsewhere"
         streaming.input.add()
-        streaming.run(restore=requests[0].result(0), location=location)
+        streaming.run(restore=savepoint, location=location)
         assert streaming.rows() == streaming.expected()
 
     def test_a_savepoint_that_covers_more_than_the_newest_checkpoint(
         self, streaming: Streaming, tmp_path: Path
     ) -> None:
         streaming.input.add(2)
-        requests: list[Any] = []
-        stop = Recorder({2: lambda: requests.append(clients[0].stop_with_savepoint())})
-        env = streaming.start(listener=stop, trigger=OFTEN, num_retained=3)
-        env.set_default_savepoint_directory(str(tmp_path / "savepoints"))
-        clients = [env.execute_async("sums")]
-        clients[0].get_job_execution_result().result(PATIENCE_S)
-        savepoint = requests[0].result(0)
+        savepoint = streaming.stop_with_savepoint(tmp_path / "savepoints", num_retained=3)
         for folder in streaming.folders()[1:]:
             shutil.rmtree(folder)
         streaming.input.add()
@@ -264,10 +256,6 @@ class TestRestarts:
         streaming.input.add()
         match = "goes on with batch 3, and the retained checkpoints are of batches 1"
         streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match, restore=savepoint)
-
-    def test_latest_is_asked_for_and_there_is_none(self, streaming: Streaming) -> None:
-        with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
-            streaming.run(restore="latest")
 
     def test_a_job_that_could_not_be_started_can_be_started_again(self, streaming: Streaming) -> None:
         streaming.input.add(2)
@@ -303,15 +291,6 @@ class TestRestarts:
             for query in spark.streams.active:
                 query.stop()
         client.cancel().result(PATIENCE_S)
-
-
-class KillsItsSlot(RunningSum):
-    """Kills its own process at the first sight of a key, with some records of the batch processed."""
-
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        if value[0] == "only-in-1" and self.get_runtime_context().get_attempt_number() == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield from super().process_element(value, ctx)
 
 
 class Raises(RunningSum):
@@ -400,14 +379,6 @@ class Notes(Recorder):
 
 
 class TestFailures:
-    def test_a_slot_that_dies_in_the_middle_of_a_batch(self, streaming: Streaming) -> None:
-        streaming.input.add(3)
-        recorder = Recorder()
-        result = streaming.run(function=KillsItsSlot(), restarts=1, listener=recorder)
-        assert (result.restarts, result.epochs) == (1, 3)
-        assert isinstance(recorder.restarts[0], errors.SlotLostError)
-        assert streaming.rows() == streaming.expected()
-
     def test_a_function_that_raises_ends_job_and_query(self, streaming: Streaming, spark: Any) -> None:
         streaming.input.add(3)
         notes = Notes(spark)
@@ -455,13 +426,3 @@ class TestIdleTimers:
         result = streaming.run(listener=notes, function=WaitsToRing(signal_file), trigger=OFTEN)
         assert streaming.rows() == rung
         assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
-
-    def test_the_job_can_be_cancelled(self, streaming: Streaming, spark: Any) -> None:
-        streaming.input.add(1)
-        notes = Notes(spark)
-        env = streaming.start(listener=notes, trigger=OFTEN)
-        client = env.execute_async("sums")
-        client.cancel().result(PATIENCE_S)
-        assert client.get_job_status().result() is JobStatus.CANCELED
-        with pytest.raises(errors.JobCancelledError):
-            client.get_job_execution_result().result(0)

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from operators import History, RunningSum, running_sums
 from pyspark import RDD
+from slot_functions import Place
 from tiers import cases
 
 from pyflinkstate import (
     DataStream,
     FileSink,
-    FilterFunction,
-    FlatMapFunction,
-    KeyedProcessFunction,
-    MapFunction,
-    RuntimeContext,
     StreamExecutionEnvironment,
-    Types,
-    ValueStateDescriptor,
 )
 from pyflinkstate.errors import CheckpointNotFoundError
 from pyflinkstate.runtime.sinks import DriverSink
@@ -40,15 +35,6 @@ def env(spark: object) -> StreamExecutionEnvironment:
 
 def by_key(record: tuple[str, int]) -> str:
     return record[0]
-
-
-def test_what_changes_nothing_is_accepted_and_told_again(env: StreamExecutionEnvironment) -> None:
-    assert (env.get_buffer_timeout(), env.is_chaining_enabled()) == (100, True)
-    env.set_buffer_timeout(5).disable_operator_chaining()
-    assert (env.get_buffer_timeout(), env.is_chaining_enabled()) == (5, False)
-    assert env.get_config() is env.get_config()
-    env.get_config().set_parallelism(3)
-    assert env.get_parallelism() == 3
 
 
 @pytest.mark.quick
@@ -68,80 +54,12 @@ def test_each_keys_records_come_in_order_from_several_partitions(env: StreamExec
         assert list(seen) == expected[: len(seen)]
 
 
-def test_operators_without_state_before_and_behind(env: StreamExecutionEnvironment) -> None:
-    stream = (
-        env.from_collection(range(100))
-        .filter(lambda n: n % 2 == 0)
-        .flat_map(lambda n: [(n % 10, 1)] * 2)
-        .key_by(lambda pair: pair[0], key_type=Types.LONG())
-        .process(RunningSum())
-        .map(lambda pair: f"{pair[0]}:{pair[1]}", output_type=Types.STRING())
-    )
-    expected = running_sums([(n % 10, 1) for n in range(0, 100, 2) for _ in range(2)])
-    assert Counter(stream.execute_and_collect()) == Counter(f"{key}:{total}" for key, total in expected)
-
-
 def test_keyed_stages_can_be_chained(env: StreamExecutionEnvironment) -> None:
     first = env.from_collection(RECORDS).key_by(by_key).process(RunningSum()).name("first")
     second = first.key_by(lambda pair: pair[1] % 3).process(History()).name("second")
     results = list(second.map(lambda pair: (pair[0], pair[1][-1])).execute_and_collect())
     expected = Counter((total % 3, total) for _, total in running_sums(RECORDS))
     assert Counter(results) == expected
-
-
-class CountingMap(MapFunction):
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-        assert self.get_runtime_context() is runtime_context
-
-    def map(self, value: tuple[str, int]) -> tuple[str, int]:
-        self.count.update((self.count.value() or 0) + 1)
-        return value[0], self.count.value() or 0
-
-
-class FirstOfKey(FilterFunction):
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.BOOLEAN()))
-
-    def filter(self, value: tuple[str, int]) -> bool:
-        is_first = self.seen.value() is None
-        self.seen.update(True)
-        return is_first
-
-
-class Repeat(FlatMapFunction):
-    def flat_map(self, value: tuple[str, int]) -> list[tuple[str, int]] | None:
-        return [value] * 2 if value[1] < 3 else None
-
-
-def test_rich_functions_have_keyed_state_on_a_keyed_stream(env: StreamExecutionEnvironment) -> None:
-    keyed = env.from_collection(RECORDS).key_by(by_key)
-    counts = list(keyed.map(CountingMap()).execute_and_collect())
-    assert Counter(counts) == Counter(running_sums([(key, 1) for key, _ in RECORDS]))
-    assert len(list(keyed.filter(FirstOfKey()).execute_and_collect())) == 11
-    assert len(list(keyed.flat_map(Repeat()).execute_and_collect())) == 6
-
-
-class Where(KeyedProcessFunction):
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.where = (
-            runtime_context.get_task_name(),
-            runtime_context.get_task_name_with_subtasks(),
-            runtime_context.get_index_of_this_subtask(),
-            runtime_context.get_number_of_parallel_subtasks(),
-            runtime_context.get_max_number_of_parallel_subtasks(),
-            runtime_context.get_attempt_number(),
-        )
-
-    def process_element(self, value: object, ctx: KeyedProcessFunction.Context) -> list[object]:
-        return [self.where]
-
-
-def test_the_runtime_context_says_where_a_function_runs(env: StreamExecutionEnvironment) -> None:
-    stream = env.from_collection(range(50)).key_by(str).process(Where()).name("where")
-    assert set(stream.execute_and_collect()) == {
-        ("where", f"where ({subtask + 1}/2)", subtask, 2, 128, 0) for subtask in range(2)
-    }
 
 
 def test_results_as_rdd_and_as_dataframe(env: StreamExecutionEnvironment) -> None:
@@ -161,17 +79,6 @@ def test_a_dataframe_as_source(env: StreamExecutionEnvironment, spark: object) -
     results = list(stream.process(RunningSum()).execute_and_collect())
     last = {key: max(total for name, total in results if name == key) for key, _ in RECORDS}
     assert last == {key: sum(n for name, n in RECORDS if name == key) for key, _ in RECORDS}
-
-
-def test_two_sinks_on_one_stage_see_one_run_of_it(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
-    from pyflinkstate import FileSink
-
-    sums = env.from_collection(RECORDS).key_by(by_key).process(RunningSum())
-    sums.filter(lambda pair: pair[1] % 2 == 0).sink_to(FileSink(str(tmp_path / "even")))
-    sums.filter(lambda pair: pair[1] % 2 == 1).sink_to(FileSink(str(tmp_path / "odd"), format="text"))
-    env.execute("two sinks")
-    lines = [line for file in tmp_path.glob("*/epoch=1/part-*") for line in file.read_text().splitlines()]
-    assert len(lines) == len(RECORDS)
 
 
 def test_print_names_the_subtask(env: StreamExecutionEnvironment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,19 +178,6 @@ def of_an_rdd_in_three_epochs(
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-class Place(MapFunction):
-    """Gives each record with the subtask that it is in, and how many there are."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.place = (
-            runtime_context.get_index_of_this_subtask(),
-            runtime_context.get_number_of_parallel_subtasks(),
-        )
-
-    def map(self, value: int) -> tuple[int, tuple[int, int]]:
-        return value, self.place
-
-
 def test_records_go_to_the_subtasks_that_partitioners_name(env: StreamExecutionEnvironment) -> None:
     rdd = env._context.parallelize(range(12), 4)
     numbers = env.from_rdd(rdd).map(lambda n: n)
@@ -293,29 +187,19 @@ def test_records_go_to_the_subtasks_that_partitioners_name(env: StreamExecutionE
         numbers.global_().map(Place()).set_parallelism(3),
         numbers.rebalance().map(Place()).set_parallelism(4),
     ]
-    custom, copied, first, even = ([], [], [], [])  # type: ignore[var-annotated]
-    for number, stream in enumerate(streams):
-        streams[number] = stream.map(lambda pair, number=number: (number, *pair))
-    with streams[0].union(*streams[1:]).execute_and_collect() as results:
-        for number, value, place in results:
-            (custom, copied, first, even)[number].append((value, place))
-    assert sorted(custom) == [(n, (n % 3, 3)) for n in range(12)]
-    assert sorted(copied) == [(n, (subtask, 2)) for n in range(12) for subtask in range(2)]
-    assert sorted(first) == [(n, (0, 3)) for n in range(12)]
-    assert sorted(value for value, _ in even) == list(range(12))
-    assert Counter(place for _, place in even) == {(subtask, 4): 3 for subtask in range(4)}
-
-
-def test_twenty_unions_of_a_stream_with_some_of_its_records_have_its_partitions(
-    env: StreamExecutionEnvironment,
-) -> None:
-    stream = env.from_collection(list(range(100)))
-    for number in range(20):
-        mapped = stream.map(lambda n: n)
-        stream = mapped.union(mapped.filter(lambda n, number=number: n == number))
-    places = stream.map(lambda n: (n, 1)).key_by(lambda pair: pair[0], key_type=Types.LONG()).map(Place())
-    with places.execute_and_collect() as results:
-        assert Counter(pair[0] for pair, _ in results) == {n: 2 if n < 20 else 1 for n in range(100)}
+    numbered = [
+        stream.map(lambda row, number=number: (number, *row)) for number, stream in enumerate(streams)
+    ]
+    found: dict[int, list[Any]] = defaultdict(list)
+    with numbered[0].union(*numbered[1:]).execute_and_collect() as results:
+        for number, *row in results:
+            found[number].append(tuple(row))
+    custom, copied, first, even = (sorted(found[number]) for number in range(4))
+    assert custom == [(n, n % 3, 3) for n in range(12)]
+    assert copied == [(n, subtask, 2) for n in range(12) for subtask in range(2)]
+    assert first == [(n, 0, 3) for n in range(12)]
+    assert [value for value, *_ in even] == list(range(12))
+    assert Counter(tuple(place) for _, *place in even) == {(subtask, 4): 3 for subtask in range(4)}
 
 
 @pytest.mark.parametrize(("partitions_per_epoch", "epochs"), [(None, 1), (1, 4), (3, 2)])

@@ -21,7 +21,7 @@ from other_pythons import (
 )
 
 import pyflinkstate
-from pyflinkstate import StreamExecutionEnvironment, errors
+from pyflinkstate import StreamExecutionEnvironment
 from pyflinkstate.errors import PackageMismatchError
 from pyflinkstate.runtime.spark import worker_tasks, workers
 
@@ -47,11 +47,6 @@ def test_a_spark_connect_session_is_refused() -> None:
     command = [sys.executable, "-c", CONNECT]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert "a Spark Connect session has no RDDs" in done.stdout, done.stderr
-
-
-def test_something_else_is_no_session() -> None:
-    with pytest.raises(errors.ConfigurationError, match="a SparkSession is needed"):
-        StreamExecutionEnvironment("local[2]")  # type: ignore[arg-type]
 
 
 def test_without_a_session_the_active_one_is_used(spark: Any) -> None:

@@ -92,10 +92,6 @@ def find_visits(events: list[session_windows.Event]) -> Iterator[session_windows
             yield session_windows.Visit(user, times[begin], times[end - 1], end - begin)
 
 
-def without_repetitions(events: list[Any]) -> list[Any]:
-    return list(dict.fromkeys(events))
-
-
 def find_alerts(
     payments: list[fraud_rules.Payment], rules: list[fraud_rules.Rule]
 ) -> Iterator[fraud_rules.Alert]:
@@ -147,10 +143,6 @@ def sales_and_what_is_left(orders: DataStream, payments: DataStream) -> DataStre
 # --- all of them ----------------------------------------------------------------------------------
 
 
-def _descriptions(lines: DataStream) -> DataStream:
-    return lines.map(lambda line: line.description)
-
-
 def _event(line: Line) -> Iterator[session_windows.Event]:
     if line.customer != "":
         yield session_windows.Event(line.customer, line.time_ms)
@@ -172,7 +164,7 @@ BY_LINES = [
         (word_count.SAMPLE,),
         count_words,
         "word_count",
-        _descriptions,
+        lambda lines: lines.map(lambda line: line.description),
         lambda line: [line.description],
     ),
     Example(
@@ -197,7 +189,7 @@ BY_LINES = [
         "deduplication",
         deduplication.build,
         (deduplication.SAMPLE,),
-        without_repetitions,
+        lambda events: list(dict.fromkeys(events)),
         "deduplication",
         lambda lines: lines,
         lambda line: [line],

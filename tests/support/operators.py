@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,8 @@ def running_sums(records: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
         sums[key] = sums.get(key, 0) + number
         emitted.append((key, sums[key]))
     return emitted
+
+
+def rows_in(folder: Path) -> Counter[str]:
+    """Return the rows that a job has committed to files of JSON lines."""
+    return Counter(row for file in folder.glob("epoch=*/*.jsonl") for row in file.read_text().splitlines())

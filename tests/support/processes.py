@@ -37,13 +37,6 @@ def is_running(process: psutil.Process) -> bool:
     return process.is_running() and _asked(process.status) not in (None, psutil.STATUS_ZOMBIE)
 
 
-def family() -> list[tuple[int, str]]:
-    """Return ``(pid, command)`` of this process and all that it started, directly or not."""
-    this = psutil.Process()
-    everyone = [this, *this.children(recursive=True)]
-    return [(process.pid, command_of(process)) for process in everyone if is_running(process)]
-
-
 def slot_pids() -> set[int]:
     """Return the state slots that this run of the tests has running, also those whose worker has ended."""
     return {process.pid for process in _slots()}

@@ -73,15 +73,23 @@ def write(
     root, counts, checkpoint_id=1, uid=UID, job_id=JOB_ID, key_type=None, max_parallelism=128, **details
 ):
     """Write a checkpoint with a file, in which keys have these counts; return its folder."""
-    storage = CheckpointFolders(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
-    folder = storage.begin(job_id, checkpoint_id)
     own = KeyGroupRange(0, max_parallelism - 1)
     backend = make_backend(key_type or Types.STRING(), own, max_parallelism)
     for key, count in counts.items():
         state_of(backend, COUNT, key).update(count)
-    task = snapshot_runner(backend).snapshot(storage.streams(folder))
-    task.run()
-    operator = operator_of([OperatorSubtaskState(task.result())], uid, max_parallelism)
+    return write_backends(root, [backend], checkpoint_id, uid, job_id, **details)
+
+
+def write_backends(root, backends, checkpoint_id=1, uid=UID, job_id=JOB_ID, **details):
+    """Write a checkpoint with a file of each subtask's backend; return its folder."""
+    storage = CheckpointFolders(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
+    folder = storage.begin(job_id, checkpoint_id)
+    states = []
+    for backend in backends:
+        task = snapshot_runner(backend).snapshot(storage.streams(folder))
+        task.run()
+        states.append(OperatorSubtaskState(task.result()))
+    operator = operator_of(states, uid, backends[0].max_parallelism)
     storage.complete(metadata_of([operator], checkpoint_id, job_id, **details))
     return folder
 

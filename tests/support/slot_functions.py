@@ -104,13 +104,6 @@ class Chatter(KeyedProcessFunction):
         return (value,)
 
 
-class Divide(KeyedProcessFunction):
-    """Fails on zero."""
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
-        yield 12 / value[1]
-
-
 class TellOfClose(Echo):
     """Writes a file in ``close``, and then may fail."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
+import pytest
 from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate import HashMapStateBackend
@@ -38,7 +39,8 @@ from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.runtime.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
-Hook = Callable[[EpochRequest], None]
+Hook = Callable[[EpochRequest], object]
+Failure = TypeVar("Failure", bound=BaseException)
 
 EVERY_EPOCH = CheckpointSettings(interval_ms=0)
 NO_RESTART = FixedDelayRestart(0, 0)
@@ -263,7 +265,9 @@ class JobRun:
     """One job, and all that a test may look at or change before it runs it."""
 
     end: Node
-    sink: Sink
+    #: What the sink has been given, in order, if it is none of the test's own.
+    out: list[Any] = attrs.field(factory=list, kw_only=True)
+    sink: Sink = attrs.Factory(lambda self: collecting(self.out), takes_self=True)
     storage: CheckpointFolders | None = None
     restore: RestorePoint | None = None
     name: str = "orders"
@@ -285,12 +289,23 @@ class JobRun:
     is_encrypted: bool = False
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
+    _job: Job | None = attrs.field(default=None, init=False)
 
     def settled(self) -> bool:
         """Whether every epoch so far has had its checkpoint, completed or given up."""
         return len(self.runner.requests) == len(self.heard.checkpoints) + len(self.heard.failed)
 
     def job(self) -> Job:
+        """Return the job, as the settings were when it was first asked for."""
+        if self._job is None:
+            self._job = self._make_job()
+        return self._job
+
+    @property
+    def job_id(self) -> str:
+        return self.job().job_id
+
+    def _make_job(self) -> Job:
         plan = make_plan(
             [SinkNode(self.end, self.sink, "sink"), *self.others], self.parallelism, self.max_parallelism
         )
@@ -319,6 +334,22 @@ class JobRun:
             pass
         return job
 
+    def results(self) -> list[Any]:
+        """Run to the end; returns what the sink has been given."""
+        self.run()
+        return self.out
+
+    def fails(self, kind: type[Failure] | tuple[type[Failure], ...], match: str | None = None) -> Failure:
+        """Run to the end, which is a failure; returns it."""
+        with pytest.raises(kind, match=match) as caught:
+            self.run()
+        return caught.value
+
+
+def collecting(out: list[Any]) -> DriverSink:
+    """Return a sink that appends all that it is given."""
+    return DriverSink(lambda _, values: out.extend(values))
+
 
 def numbers(count: int = 10, records_per_epoch: int = 3) -> SourceNode:
     return SourceNode(CollectionSource(list(range(count)), records_per_epoch), "numbers")
@@ -332,10 +363,7 @@ class StubbornSink(DriverSink):
     seen: list[Any] = attrs.Factory(list)
 
     def __attrs_post_init__(self) -> None:
-        super().__init__(self._take)
-
-    def _take(self, _: int, values: Iterable[Any]) -> None:
-        self.seen.extend(values)
+        super().__init__(lambda _, values: self.seen.extend(values))
 
     def commit(self, epoch: int) -> None:
         error, self.error = self.error, None
@@ -375,7 +403,7 @@ class GrowingSource(Source):
         return found
 
     def plan(self, start: int, end: int) -> Epoch:
-        return SplitEpoch([range(start, end)], _read_numbers)
+        return SplitEpoch([range(start, end)], lambda split, _: split)
 
     def commit(self, end: int) -> None:
         self.committed.append(end)
@@ -401,10 +429,6 @@ class PacedSource(Source):
         return self.inner.plan(start, end)
 
 
-def _read_numbers(split: range, _: Any) -> Iterable[int]:
-    return split
-
-
 def latest(storage: CheckpointFolders, name: str = "orders") -> RestorePoint:
     """Return what a job is restored from."""
     metadata = storage.load_latest(name)
@@ -426,6 +450,17 @@ def once(error: PyFlinkStateError, epoch: int, times: int = 1) -> Hook:
             raise found
 
     return fail
+
+
+def at(epoch: int, action: Callable[[], object]) -> Hook:
+    """Return a hook that does something when an epoch runs for the first time."""
+    left = [action]
+
+    def act(request: EpochRequest) -> None:
+        if request.link.epoch == epoch and left:
+            left.pop()()
+
+    return act
 
 
 def counts(job: Job) -> dict[str, int]:

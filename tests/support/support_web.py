@@ -22,7 +22,6 @@ from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import WebPageSettings
 
 JOB_ID = "a" * 32
-LATE = "numLateRecordsDropped"
 EVIL = '<script>document.title="owned"</script>'
 
 

@@ -157,10 +157,3 @@ def test_a_moment_that_is_null_is_told_with_its_row() -> None:
     empty = RowBatch(KIND, pa.record_batch(columns, schema=arrow_schema(SCHEMA)))
     with pytest.raises(errors.BadRecordError, match=r"(?s)returned None.*key-"):
         timed(ColumnTimestamps("at"), BatchedRecords([empty]), {})
-
-
-def test_the_first_records_of_batches_are_noted_for_who_looks_at_them() -> None:
-    samples: dict[str, list[str]] = {}
-    read = batches(3, 30, 4)
-    assert list(sampled(iter(read), of_batch, "orders", samples)) == read
-    assert samples == {"orders": [repr(row) for row in records(3, 30)[:MOST_RECORDS]]}
