@@ -141,15 +141,6 @@ class TestCurrentKey:
         assert everywhere.entries() == 1
 
 
-class TestIsolation:
-    @every_kind
-    def test_g16_each_key_has_state_of_its_own(self, everywhere, kind):
-        descriptor = stored(everywhere, kind, range(50))
-        for key in reversed(range(50)):
-            assert everywhere.run(descriptor, KINDS[kind].read, key) == key
-        assert everywhere.entries() == 50
-
-
 class TestListing:
     @every_kind
     def test_g17_each_key_is_listed_once(self, bare, kind):
@@ -232,19 +223,3 @@ class TestApplyToAllKeys:
         visited = []
         self.apply(bare.restarted(), SPEND, lambda key, state: visited.append((key, state.value())))
         assert sorted(visited) == [("a", 0), ("b", 1)]
-
-
-class TestCounting:
-    @every_kind
-    def test_g19_one_for_each_key_with_an_entry_and_none_after_clear(self, everywhere, kind):
-        """After Flink's testNumStateEntries."""
-        descriptor = KINDS[kind].describe("spend")
-        for count in range(1, 6):
-            everywhere.run(descriptor, KINDS[kind].read, count)
-            assert everywhere.entries() == count - 1
-            for _ in range(2):
-                everywhere.run(descriptor, lambda state: KINDS[kind].store(state, 1), count)
-                assert everywhere.entries() == count
-        for count in range(5, 0, -1):
-            everywhere.state(descriptor, count).clear()
-            assert everywhere.entries() == count - 1

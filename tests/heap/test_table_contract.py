@@ -94,15 +94,6 @@ class TestRelease:
 
 
 class TestSetMeta:
-    def test_values_are_converted_and_the_list_of_maps_stays_the_same_object(self, any_table):
-        maps = any_table.maps
-        any_table.set_meta(LONGS, lambda value: [*value, 0])
-        assert any_table.maps is maps
-        assert any_table.meta is LONGS
-        assert dict(any_table.items()) == {key: [key, 0] for key in KEYS}
-        assert len(any_table) == 1000
-        check(any_table)
-
     def test_values_are_copied_as_the_new_type_says(self, table):
         """I12; Flink: ``testSerializerAfterMetaInfoChanged``."""
         nested = [[1]]
