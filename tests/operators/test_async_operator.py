@@ -97,12 +97,6 @@ def test_so_many_keys_are_under_way_and_no_more() -> None:
     assert round(function.passed, 6) == 3.0
 
 
-def test_the_waits_of_a_frame_overlap() -> None:
-    function = Sums(0.01)
-    feed(harness(function), [(number, 1) for number in range(4096)])
-    assert round(function.passed, 6) == 0.41, "4,096 records that wait 10 ms each, 100 at a time"
-
-
 def test_a_frame_leaves_nothing_under_way_and_the_loop_stays() -> None:
     function = Sums(1.0)
     made = harness(function)

@@ -183,25 +183,6 @@ def test_a_snapshot_knows_its_checkpoint() -> None:
     assert function.found[-1] == (7, 1_700_000_000_000)
 
 
-def test_what_snapshot_state_puts_into_operator_state_is_in_the_snapshot() -> None:
-    harness = opened(Buffering())
-    harness.process_element(("a", 1))
-    first = harness.snapshot()
-    harness.process_element(("b", 2))
-    second = harness.snapshot()
-    for written, expected in ((first, ["a=1"]), (second, ["a=1", "b=2"])):
-        again = Buffering()
-        opened(again, restore=[written])
-        assert again.seen == expected
-    assert again.rules.get("checkpoint") == 2
-
-
-def test_keyed_state_is_asked_for_in_initialize_state_and_used_with_a_key() -> None:
-    harness = opened(Buffering(), restore=[written_by_one(Buffering(), ("a", 1), ("b", 5))])
-    assert harness.process_element(("a", 10)) == [11]
-    assert harness.process_element(("b", 10)) == [15]
-
-
 def use_keyed_state(context: FunctionInitializationContext) -> Any:
     return context.get_keyed_state_store().get_state(TOTAL).value()
 

@@ -9,17 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from support_windows import Listing
 
 from pyflinkstate import (
     CoProcessFunction,
-    CountTrigger,
-    DataStream,
     FlatMapFunction,
-    GlobalWindows,
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
-    ListStateDescriptor,
     MapStateDescriptor,
     OutputTag,
     ProcessFunction,
@@ -258,25 +253,6 @@ def test_batch_reduce() -> None:
     assert harness.process_watermark(2**63 - 1) == [("a", [0, 0]), ("b", [0, 0])]
 
 
-class ListedNumbers(Listing):
-    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
-        return super().add(value[1], accumulator)
-
-
-def test_results_of_windows_whose_contents_stay() -> None:
-    def windows(records: DataStream) -> Any:
-        return records.key_by(by_name).window(GlobalWindows.create()).trigger(CountTrigger.of(1))
-
-    aggregating = harness_of(lambda records: windows(records).aggregate(ListedNumbers()))
-    for key, number in RECORDS:
-        aggregating.process_element((key, number), 0)
-    assert aggregating.extract_output_values() == [numbers for _, numbers in HISTORIES]
-    reducing = harness_of(lambda records: windows(records).reduce(merged))
-    for key, number in RECORDS:
-        reducing.process_element((key, [number]), 0)
-    assert reducing.extract_output_values() == HISTORIES
-
-
 def test_an_element_of_several_windows_is_each_windows_own() -> None:
     class Changing(ProcessWindowFunction[Any, Any, Any, Any]):
         def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterator[Any]:
@@ -321,65 +297,3 @@ def test_broadcast_state_is_what_it_was_and_so_are_results() -> None:
     harness.process_broadcast_element("y")
     harness.process_element(("a", 1))
     assert harness.extract_output_values() == [["x"], ["x", "y"], {"x": ["x"], "y": ["x", "y"]}]
-
-
-# --- objects that several records carry -------------------------------------------------------------
-
-
-class Keep(KeyedProcessFunction):
-    """The payload becomes the key's state, and grows there."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.kept = runtime_context.get_state(ValueStateDescriptor("kept"))
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
-        kept = self.kept.value()
-        if kept is None:
-            kept = value[1]
-            self.kept.update(kept)
-        kept.append(value[0])
-        self.kept.update(kept)
-        yield value[0], kept
-
-
-class Spread(KeyedProcessFunction):
-    """The payload goes into a list, and into a map of each key."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.all = runtime_context.get_list_state(ListStateDescriptor("all"))
-        self.by_name = runtime_context.get_map_state(MapStateDescriptor("by name", Types.STRING()))
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
-        value[1].append(value[0])
-        self.all.add(value[1])
-        self.by_name.put(value[0], value[1])
-        yield value[0], list(self.all.get()), dict(self.by_name.items()), value[1]
-
-
-#: What PyFlink 2.3 gives for four records that carry one list, of the keys a, b, a, b.
-SHARED: list[tuple[type[KeyedProcessFunction], list[Any]]] = [
-    (Keep, [("a", ["a"]), ("b", ["b"]), ("a", ["a", "a"]), ("b", ["b", "b"])]),
-    (
-        Spread,
-        [
-            ("a", [["a"]], {"a": ["a"]}, ["a"]),
-            ("b", [["b"]], {"b": ["b"]}, ["b"]),
-            ("a", [["a"], ["a"]], {"a": ["a"]}, ["a"]),
-            ("b", [["b"], ["b"]], {"b": ["b"]}, ["b"]),
-        ],
-    ),
-]
-
-
-@pytest.mark.parametrize("takes_snapshots", [False, True])
-@pytest.mark.parametrize(("function", "expected"), SHARED)
-def test_a_payload_of_several_records_is_each_keys_own(
-    function: type[KeyedProcessFunction], expected: list[Any], takes_snapshots: bool
-) -> None:
-    payload: list[str] = []
-    harness = KeyedOneInputOperatorHarness(function(), by_name)
-    for key in "abab":
-        harness.process_element((key, payload))
-        if takes_snapshots:
-            harness.snapshot()
-    assert harness.extract_output_values() == expected
