@@ -64,8 +64,6 @@ DEFAULT_MAX_PARALLELISM = {
     32768: 32768,
 }
 
-int32 = st.integers(-(2**31), 2**31 - 1)
-
 
 @st.composite
 def parallelisms(draw):
