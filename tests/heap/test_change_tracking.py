@@ -261,25 +261,6 @@ def table():
 
 
 class TestTableChanges:
-    def test_changes_are_by_key_group(self, table):
-        table.map_of(3).remove("b")
-        table.map_of(4).get("c")
-        table.map_of(4).put("d", 1)
-        assert table.take_changes() == [{"b"}, {"c", "d"}]
-        assert table.take_changes() == [set(), set()]
-
-    def test_entry_keys_have_namespaces(self):
-        table = make_table(STRING)
-        table.track_changes()
-        table.map_of(3).put(("a", "n1"), 1)
-        table.map_of(3).put(("a", "n2"), 1)
-        changes = table.take_changes()
-        assert changes == [{("a", "n1"), ("a", "n2")}, set()]
-        table.map_of(3).remove(("a", "n1"))
-        (entries,) = table.increment(changes).key_groups()
-        found = set(zip(entries.keys, entries.namespaces, entries.removed, strict=True))
-        assert found == {("a", "n1", True), ("a", "n2", False)}
-
     def test_a_visited_entry_is_noted_when_it_is_written_to_and_not_when_it_is_looked_at(self, table):
         visitor = table.visitor(10)
         keys, values = visitor.next_columns()

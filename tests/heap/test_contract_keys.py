@@ -57,16 +57,6 @@ class TestCurrentKey:
             assert error.value.context["state"] == "spend"
         assert bare.entries() == 0
 
-    @every_kind
-    def test_g1_once_the_key_is_cleared_no_method_works(self, bare, kind):
-        descriptor = stored(bare, kind, ["k"])
-        bare.backend.clear_current_key()
-        state = bare.backend.get_partitioned_state(descriptor)
-        for method in [*METHODS[kind], lambda s: s.clear()]:
-            with pytest.raises(NoCurrentKeyError):
-                method(state)
-        assert bare.run(descriptor, KINDS[kind].read) == 0
-
     def test_g1_no_key_can_be_asked_for_while_there_is_none(self, bare):
         with pytest.raises(NoCurrentKeyError, match="no key is set"):
             bare.backend.get_current_key()

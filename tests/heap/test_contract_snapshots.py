@@ -1,4 +1,4 @@
-"""Snapshots, restores and rescaling: rows G13, G14 and G20 to G22 of the semantics."""
+"""Snapshots, restores and rescaling: rows G14 and G20 to G22 of the semantics."""
 
 import pytest
 from backend_support import (
@@ -11,45 +11,17 @@ from backend_support import (
     take_snapshot,
     write,
 )
-from contract_backends import KINDS, LONG, STRING, lives
+from contract_backends import KINDS, LONG, STRING
 from tiers import cases
 
 from pyflinkstate.api import ValueStateDescriptor
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range, operator_index
-from pyflinkstate.backends.snapshots import SnapshotCancelledError
 
 SPEND = ValueStateDescriptor("spend", LONG)
 
-every_kind = pytest.mark.parametrize("kind", KINDS)
 either_table = pytest.mark.parametrize("is_async", [True, False], ids=["copy-on-write", "plain"])
-
-
-class TestStateThatIsNotAskedFor:
-    """G13."""
-
-    @every_kind
-    @pytest.mark.parametrize("ttl", [False, True], ids=["for ever", "for a time"])
-    def test_g13_it_survives_the_next_snapshots(self, everywhere, kind, ttl):
-        descriptor = KINDS[kind].describe("spend")
-        if ttl:
-            lives(descriptor, 1000)
-        for number, key in enumerate(("a", "b", "c")):
-            everywhere.run(descriptor, lambda state, number=number: KINDS[kind].store(state, number), key)
-        restarted = everywhere.restarted().restarted().restarted()
-        assert restarted.entries() == 3
-        read = [restarted.run(descriptor, KINDS[kind].read, key) for key in ("a", "b", "c")]
-        assert read == [0, 1, 2]
-
-    @either_table
-    def test_g13_timers_that_are_not_asked_for_survive(self, is_async):
-        backend = make_backend(async_snapshots=is_async)
-        timers = backend.create_timer_queue("event_timers", STRING)
-        timers.add(Timer(5, "k", "w"), backend.key_group_of("k"))
-        for _ in range(2):
-            backend = restore([take_snapshot(backend)], async_snapshots=is_async)
-        assert backend.create_timer_queue("event_timers", STRING).poll(5) == Timer(5, "k", "w")
 
 
 class TestEmptyBackend:
@@ -73,11 +45,6 @@ class TestEmptyBackend:
         full = make_backend()
         state_of(full, SPEND, "k").update(1)
         assert state_of(restore([None, take_snapshot(full)]), SPEND, "k").value() == 1
-
-    def test_g14_an_operator_that_never_asked_for_state_restarts(self, everywhere):
-        restarted = everywhere.restarted().restarted()
-        assert restarted.state(SPEND).value() is None
-        assert restarted.entries() == 0
 
     def test_g14_a_state_without_entries_stays_registered(self, everywhere):
         everywhere.state(SPEND).value()
@@ -108,27 +75,6 @@ class TestParallelSnapshots:
         assert inner[0].is_done
         written = [state_of(restore([task.result()]), SPEND, "k").value() for task in (outer, inner[0])]
         assert written == [1, 2]
-
-    def test_g20_closing_the_backend_cancels_what_is_being_written(self):
-        backend = make_backend()
-        for key in range(50):
-            state_of(backend, SPEND, key).update(key)
-        streams = MemoryStreams()
-        streams.on_write = lambda: len(streams.created[0].events) > 5 and backend.dispose()
-        task = self.take(backend, streams)
-        task.run()
-        with pytest.raises(SnapshotCancelledError):
-            task.result()
-        assert streams.created[0].events[-1] == "abort"
-        assert not any(held._snapshot_versions for held in backend.registered_kv_states["spend"].maps)
-
-    def test_g20_a_closed_backend_takes_no_more_snapshots(self):
-        backend = make_backend()
-        state_of(backend, SPEND, "k").update(1)
-        backend.dispose()
-        with pytest.raises(SnapshotCancelledError, match="closed"):
-            self.take(backend)
-        assert not any(held._snapshot_versions for held in backend.registered_kv_states["spend"].maps)
 
 
 PARALLELISMS = [(4, 2), (2, 4), (2, 2), (15, 77), (77, 15), (1, 128), (128, 1)]

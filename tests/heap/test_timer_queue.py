@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
 
@@ -62,38 +61,6 @@ class TestSnapshots:
             for group in snapshot.key_groups()
             for key, space, time in zip(group.keys, group.namespaces, group.values, strict=True)
         }
-
-
-@pytest.fixture(params=[True, False], ids=["copy-on-write", "plain"])
-def is_async(request):
-    return request.param
-
-
-class TestRestore:
-    @pytest.mark.parametrize(
-        ("namespace_type", "namespaces"),
-        [
-            (None, [VOID_NAMESPACE]),
-            (STRING, ["", "w", "é"]),
-            (LONG, [0, -1, 2**63 - 1]),
-            (Types.TUPLE([LONG, LONG]), [(0, 10), (10, 20)]),
-            (Types.PICKLED_BYTE_ARRAY(), ["w", 1, ("w", 1)]),
-        ],
-        ids=str,
-    )
-    def test_timers_come_back_and_fire_in_the_same_order(self, is_async, namespace_type, namespaces):
-        arguments = () if namespace_type is None else (namespace_type,)
-        backend = make_backend(async_snapshots=is_async)
-        queue = backend.create_timer_queue("event_timers", *arguments)
-        for number in range(100):
-            key = f"key-{number * 7 % 30}"
-            for namespace in namespaces:
-                queue.add(Timer(number % 10 - 5, key, namespace), backend.key_group_of(key))
-        restored = restore([take_snapshot(backend)], async_snapshots=is_async)
-        again = restored.create_timer_queue("event_timers", *arguments)
-        again._check()
-        assert len(again) == len(queue) > 0
-        assert fired(again) == fired(queue)
 
 
 class TestRegistration:

@@ -1,7 +1,6 @@
 """A snapshot is restored as it was at its synchronous part, whatever the owner does while it is written."""
 
 import decimal
-import threading
 
 import pytest
 from backend_support import (
@@ -122,29 +121,3 @@ def test_the_owner_may_go_on_at_every_step_of_the_write(declared, max_parallelis
     restored = restore([handle], own=own, max_parallelism=max_parallelism)
     assert [read(restored, descriptors, number) for number in range(100)] == before
     assert restored.num_key_value_state_entries() == 500
-
-
-def test_the_owner_may_go_on_while_another_thread_writes(declared):
-    backend, descriptors = make_backend(), one_of_each_kind(declared)
-    for number in range(100):
-        fill(backend, descriptors, number, number)
-    before = [read(backend, descriptors, number) for number in range(100)]
-    resources, begun, go_on, handles = prepare(backend), threading.Event(), threading.Event(), []
-
-    def on_write():
-        begun.set()
-        assert go_on.wait(60)
-
-    writer = threading.Thread(
-        target=lambda: handles.append(write(backend, resources, MemoryStreams(on_write=on_write)))
-    )
-    writer.start()
-    assert begun.wait(60)
-    for number in range(50):
-        fill(backend, descriptors, number, 2000)
-    go_on.set()
-    for number in range(50, 120):
-        fill(backend, descriptors, number, 3000)
-    writer.join()
-    restored = restore(handles)
-    assert [read(restored, descriptors, number) for number in range(100)] == before

@@ -236,14 +236,6 @@ class TestRate:
         found, _ = self.advance(clock, source, source.initial_offset(), passed_ms)
         assert [record["value"] for record in found] == list(range(due))
 
-    def test_numbers_go_on_where_the_epoch_before_ended(self, clock: ManualClock) -> None:
-        source, seen = RateSource(1_000, clock.now_ms, partitions=3), []
-        start = source.initial_offset()
-        for passed_ms in (5, 0, 1, 20, 7):
-            found, start = self.advance(clock, source, start, passed_ms)
-            seen += [record["value"] for record in found]
-        assert seen == list(range(33))
-
     def test_records_tell_when_they_were_due(self, clock: ManualClock) -> None:
         source = RateSource(4, clock.now_ms, partitions=2)
         found, end = self.advance(clock, source, source.initial_offset(), 1_000)

@@ -598,9 +598,13 @@ def test_state_that_is_discarded_has_no_file_any_more(folder: CheckpointFolder) 
 def test_writing_where_nobody_can_is_a_storage_error(blocked: str, buffer: int, failing: str) -> None:
     stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, buffer).create()
     stream.write(b"inline")
-    with pytest.raises(CheckpointStorageError, match=f"cannot {failing}"):
+
+    def write() -> None:
         stream.write(b"too large to be inline")
         stream.close_and_get_handle()
+
+    with pytest.raises(CheckpointStorageError, match=f"cannot {failing}"):
+        write()
     stream.abort()
 
 

@@ -93,16 +93,6 @@ def test_a_well_filled_state_is_cleaned_up_as_fast_as_configured(async_snapshots
     assert accesses <= 3 * 4000 / min(size, 32) + 200
 
 
-def test_by_default_selecting_keys_removes_nothing(clocked):
-    """C1."""
-    state = clocked.state(ValueStateDescriptor("v"), DEFAULT)
-    write_many(clocked, state, range(100))
-    clocked.at(100)
-    for key in range(1000):
-        clocked.backend.set_current_key(key)
-    assert count(clocked) == 100
-
-
 def test_without_background_nothing_is_removed_but_what_is_read(clocked):
     """C2."""
     state = clocked.state(ValueStateDescriptor("v"), NO_CLEANUP)

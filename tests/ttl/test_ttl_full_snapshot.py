@@ -3,8 +3,6 @@
 Rows C3, T1, T5 and G13; the model draws what else full snapshots leave out.
 """
 
-from operator import itemgetter
-
 import pyarrow as pa
 import pytest
 from backend_support import (
@@ -20,8 +18,6 @@ from ttl_contract import CONTEXTS, ClockedBackend, ttl_config, with_ttl
 
 from pyflinkstate import (
     AggregatingStateDescriptor,
-    HashMapStateBackend,
-    KeyedProcessFunction,
     ReducingStateDescriptor,
     Types,
     ValueStateDescriptor,
@@ -30,7 +26,6 @@ from pyflinkstate.api import UpdateType
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE, TtlTypeInfo
 from pyflinkstate.backends.types.table import arrow_type
 from pyflinkstate.errors import StateRegistrationError, StateValueError
-from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 FULL_SNAPSHOT = ttl_config(
     cleanup=lambda builder: builder.disable_cleanup_in_background().cleanup_full_snapshot()
@@ -181,32 +176,6 @@ def test_the_timestamp_is_stored_before_the_value(value_type):
     assert [stored[index].name for index in range(2)] == ["timestamp_ms", "value"]
     assert stored[0].type == pa.int64()
     assert stored[1].type == arrow_type(value_type)
-
-
-# --- in an operator ------------------------------------------------------------------------------------
-
-
-class Last(KeyedProcessFunction):
-    """Gives the value before, while it lives."""
-
-    def open(self, runtime_context):
-        self.last = runtime_context.get_state(with_ttl(ValueStateDescriptor("last", LONG)))
-
-    def process_element(self, value, ctx):
-        yield self.last.value()
-        self.last.update(value[1])
-
-
-@pytest.mark.parametrize("async_snapshots", [True, False])
-def test_an_operators_state_expires_by_the_clock_it_is_given(async_snapshots):
-    backend = HashMapStateBackend(async_snapshots=async_snapshots)
-    harness = KeyedOneInputOperatorHarness(Last(), itemgetter(0), state_backend=backend)
-    assert harness.process_element(("a", 1)) == [None]
-    harness.set_processing_time(50)
-    assert harness.process_element(("b", 2)) == [None]
-    harness.set_processing_time(100)
-    assert harness.process_element(("a", 3)) == [None]
-    assert harness.process_element(("b", 4)) == [2]
 
 
 @pytest.mark.parametrize("declared_type", [PICKLED, Types.LIST(Types.LONG())], ids=str)
