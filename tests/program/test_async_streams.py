@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -224,7 +225,9 @@ async def yields(*arguments: Any) -> Any:
 
 def awaiting(base: type, name: str, method: Any = plain) -> Any:
     """Return a function of the user's of which one method awaits."""
-    methods = {**dict.fromkeys(base.__abstractmethods__, lambda *_: None), name: method}  # type: ignore[attr-defined]
+    awaits = FunctionType(method.__code__, {}, name)
+    awaits.__qualname__ = f"Async{base.__name__}.{name}"
+    methods = {**dict.fromkeys(base.__abstractmethods__, lambda *_: None), name: awaits}  # type: ignore[attr-defined]
     return type(f"Async{base.__name__}", (base,), methods)()
 
 
