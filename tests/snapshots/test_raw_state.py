@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from hypothesis import given, strategies as st
-from operator_support import finish
+from operator_support import HookedStreams, finish
 from pyarrow import fs
 
 from pyflinkstate.backends.format.state_handles import (
@@ -24,6 +25,7 @@ from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.snapshots import (
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,
+    SnapshotCancelledError,
     SnapshotTask,
     read_raw_keyed_state,
     read_raw_operator_state,
@@ -160,6 +162,19 @@ def test_a_file_that_is_missing_or_cut_short_is_a_corrupt_checkpoint(
     file.unlink()
     with pytest.raises(CorruptCheckpointError, match="missing"):
         READ[kind](handle, reader=folder)
+
+
+@both
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_cancelled_snapshot_is_written_no_further_and_leaves_no_file(
+    kind: str, folder: CheckpointFolder, last: int
+) -> None:
+    cancelled = threading.Event()
+    streams = HookedStreams(folder, lambda number: cancelled.set() if number == last else None)
+    with pytest.raises(SnapshotCancelledError):
+        FULL[kind].write(streams, cancelled)
+    assert streams.writes == last
+    assert list(Path(folder.folder).iterdir()) == []
 
 
 CONTENT = st.dictionaries(st.integers(0, 127), st.binary(max_size=20), max_size=20)
