@@ -1,7 +1,6 @@
 """Every type's ``check``: what it accepts and converts, what it refuses; names, equality, pickling."""
 
 import datetime
-import decimal
 import fractions
 import itertools
 import math
@@ -23,17 +22,6 @@ def rounded_to_32_bits(value):
 def case(type_info, *values):
     return pytest.param(type_info, *values, id=f"{type_info}-{safe_repr(values[0])}"[:60])
 
-
-#: The samples of all types, and what only this file has to say.
-KEPT_AS_IT_IS = [
-    *(case(samples.type_info, value) for samples in ALL_SAMPLES for value in samples.fits),
-    case(Types.DOUBLE(), math.inf),
-    case(Types.BIG_DEC(), decimal.Decimal("-Infinity")),
-    case(Types.PICKLED_BYTE_ARRAY(), None),
-    case(Types.PICKLED_BYTE_ARRAY(), {"any": [object]}),
-    case(Types.LIST(Types.LIST(Types.STRING())), [["a"], []]),
-    case(Types.TUPLE([]), ()),
-]
 
 CONVERTED = [
     *(case(samples.type_info, *pair) for samples in ALL_SAMPLES for pair in samples.nearly),
@@ -83,13 +71,6 @@ ALL_TYPES = {
 }
 
 
-@pytest.mark.parametrize(("type_info", "value"), KEPT_AS_IT_IS)
-def test_what_fits_is_kept_as_it_is(type_info, value):
-    kept = type_info.check(value)
-    assert kept == value
-    assert type(kept) is type(value)
-
-
 @pytest.mark.parametrize(("type_info", "value", "expected"), CONVERTED)
 def test_what_nearly_fits_becomes_what_a_restore_would_give(type_info, value, expected):
     kept = type_info.check(value)
@@ -102,13 +83,6 @@ def test_what_does_not_fit_is_refused(type_info, value):
     with pytest.raises(ValueError, match=r"fit|range|surrogate|character|zone|fields") as refusal:
         type_info.check(value)
     assert type(refusal.value) is ValueError
-
-
-def test_parts_are_converted_too():
-    kept = Types.LIST(Types.DOUBLE()).check([1, np.float64(2)])
-    assert [type(part) for part in kept] == [float, float]
-    (key, item), *_ = Types.MAP(Types.LONG(), Types.DOUBLE()).check({np.int64(1): 2}).items()
-    assert (type(key), type(item)) == (int, float)
 
 
 @pytest.mark.parametrize("type_info", [Types.DOUBLE(), Types.FLOAT()], ids=str)

@@ -8,6 +8,7 @@ import operator
 import pickle
 from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -244,42 +245,27 @@ def test_a_checkpoint_has_a_list_checked_once_more() -> None:
     assert part.calls <= 3 * MANY
 
 
-def test_a_value_that_is_read_changed_and_stored_again() -> None:
+@pytest.mark.parametrize("kind", ["value", "map", "broadcast"])
+def test_a_value_that_is_read_changed_and_stored_again(kind: str) -> None:
+    """Appends one element after the other to a list, and stores it each time."""
     part = Counted()
-    state = state_of(make_backend(LONG), ValueStateDescriptor("v", Types.LIST(part.type_info)), 1)
-    state.update(list(range(MANY)))
-    state.update(state.value())
+    numbers = Types.LIST(part.type_info)
+    if kind == "value":
+        state = state_of(make_backend(LONG), ValueStateDescriptor("v", numbers), 1)
+        read, store = state.value, state.update
+    else:
+        descriptor = MapStateDescriptor("m", STRING, numbers)
+        of_operator = DefaultOperatorStateBackend().get_broadcast_state(descriptor)
+        state = of_operator if kind == "broadcast" else state_of(make_backend(LONG), descriptor, 1)
+        read, store = partial(state.get, "a"), partial(state.put, "a")
+    store(list(range(MANY)))
+    store(read())
     part.calls = 0
     for value in range(MANY):
-        mine = state.value()
+        mine = read()
         mine.append(value)
-        state.update(mine)
+        store(mine)
     assert part.calls == MANY
-
-
-def calls_of_appends(state: Any, part: Counted) -> int:
-    """Append one element after the other to a list in a map, and store it each time."""
-    state.put("a", list(range(MANY)))
-    state.put("a", state.get("a"))
-    part.calls = 0
-    for value in range(MANY):
-        mine = state.get("a")
-        mine.append(value)
-        state.put("a", mine)
-    return part.calls
-
-
-def test_a_value_of_a_map_that_is_read_changed_and_stored_again() -> None:
-    part = Counted()
-    state = state_of(make_backend(LONG), MapStateDescriptor("m", STRING, Types.LIST(part.type_info)), 1)
-    assert calls_of_appends(state, part) == MANY
-
-
-def test_a_value_of_a_broadcast_state_that_is_read_changed_and_stored_again() -> None:
-    part = Counted()
-    descriptor = MapStateDescriptor("b", STRING, Types.LIST(part.type_info))
-    state = DefaultOperatorStateBackend().get_broadcast_state(descriptor)
-    assert calls_of_appends(state, part) == MANY
 
 
 def test_a_reducing_state_that_reduces_in_place() -> None:

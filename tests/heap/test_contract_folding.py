@@ -4,7 +4,7 @@ Merging (M1) is with the namespaces.
 """
 
 import pytest
-from contract_backends import LONG, STRING, lives
+from contract_backends import LONG, STRING
 from slot_functions import Mean
 
 from pyflinkstate import (
@@ -47,12 +47,6 @@ class JoinWithComma(ReduceFunction):
         return f"{value1},{value2}"
 
 
-@both
-def test_r1_it_is_none_at_first_and_reading_creates_no_entry(everywhere, descriptor):
-    assert everywhere.state(descriptor).get() is None
-    assert everywhere.entries() == 0
-
-
 def test_r2_the_first_value_is_stored_without_a_call_of_the_function(everywhere):
     def fail(old, new):
         raise AssertionError("called")
@@ -71,37 +65,6 @@ def test_r2_later_values_are_reduced_into_what_is_stored_in_this_order(everywher
         state.add(value)
         assert state.get() == expected
     assert everywhere.entries() == 1
-
-
-@both
-def test_r3_adding_none_to_nothing_creates_no_entry(everywhere, descriptor):
-    state = everywhere.state(descriptor)
-    state.add(None)
-    assert state.get() is None
-    assert everywhere.entries() == 0
-    assert everywhere.restarted().entries() == 0
-    state.add(2)
-    assert state.get() == 2
-
-
-def test_r4_with_time_to_live_adding_none_keeps_the_value_and_prolongs_its_life(everywhere):
-    state = everywhere.state(
-        lives(ReducingStateDescriptor("sum", lambda old, new: old + new, LONG), milliseconds=100)
-    )
-    state.add(1)
-    everywhere.clock.now_ms = 60
-    state.add(None)
-    everywhere.clock.now_ms = 120
-    assert state.get() == 1
-    everywhere.clock.now_ms = 160
-    assert state.get() is None
-
-
-def test_r4_with_time_to_live_adding_none_to_nothing_creates_no_entry(everywhere):
-    descriptor = lives(ReducingStateDescriptor("sum", lambda old, new: old + new, LONG), milliseconds=100)
-    everywhere.state(descriptor).add(None)
-    assert everywhere.entries() == 0
-    assert everywhere.restarted().entries() == 0
 
 
 @pytest.mark.parametrize("result", ["3", 2**63, 1.5], ids=repr)

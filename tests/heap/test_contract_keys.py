@@ -57,16 +57,6 @@ class TestCurrentKey:
             assert error.value.context["state"] == "spend"
         assert bare.entries() == 0
 
-    @every_kind
-    def test_g1_once_the_key_is_cleared_no_method_works(self, bare, kind):
-        descriptor = stored(bare, kind, ["k"])
-        bare.backend.clear_current_key()
-        state = bare.backend.get_partitioned_state(descriptor)
-        for method in [*METHODS[kind], lambda s: s.clear()]:
-            with pytest.raises(NoCurrentKeyError):
-                method(state)
-        assert bare.run(descriptor, KINDS[kind].read) == 0
-
     def test_g1_no_key_can_be_asked_for_while_there_is_none(self, bare):
         with pytest.raises(NoCurrentKeyError, match="no key is set"):
             bare.backend.get_current_key()
@@ -139,15 +129,6 @@ class TestCurrentKey:
             everywhere.run(KINDS["reducing"].describe("visits"), lambda state: state.add(1), key)
         assert everywhere.run(KINDS["reducing"].describe("visits"), lambda state: state.get(), keys[0]) == 3
         assert everywhere.entries() == 1
-
-
-class TestIsolation:
-    @every_kind
-    def test_g16_each_key_has_state_of_its_own(self, everywhere, kind):
-        descriptor = stored(everywhere, kind, range(50))
-        for key in reversed(range(50)):
-            assert everywhere.run(descriptor, KINDS[kind].read, key) == key
-        assert everywhere.entries() == 50
 
 
 class TestListing:
@@ -232,19 +213,3 @@ class TestApplyToAllKeys:
         visited = []
         self.apply(bare.restarted(), SPEND, lambda key, state: visited.append((key, state.value())))
         assert sorted(visited) == [("a", 0), ("b", 1)]
-
-
-class TestCounting:
-    @every_kind
-    def test_g19_one_for_each_key_with_an_entry_and_none_after_clear(self, everywhere, kind):
-        """After Flink's testNumStateEntries."""
-        descriptor = KINDS[kind].describe("spend")
-        for count in range(1, 6):
-            everywhere.run(descriptor, KINDS[kind].read, count)
-            assert everywhere.entries() == count - 1
-            for _ in range(2):
-                everywhere.run(descriptor, lambda state: KINDS[kind].store(state, 1), count)
-                assert everywhere.entries() == count
-        for count in range(5, 0, -1):
-            everywhere.state(descriptor, count).clear()
-            assert everywhere.entries() == count - 1

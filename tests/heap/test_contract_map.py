@@ -21,28 +21,6 @@ def items(state):
     return state.run(lambda counts: dict(counts.items()))
 
 
-def test_k1_it_is_empty_at_first_and_reading_creates_no_entry(everywhere, counts):
-    assert counts.get("a") is None
-    assert counts.contains("a") is False
-    assert counts.is_empty() is True
-    for view in ("items", "keys", "values", "__iter__"):
-        assert counts.run(lambda state, view=view: list(getattr(state, view)())) == []
-    assert everywhere.entries() == 0
-
-
-def test_k2_none_is_a_value(counts):
-    """PyFlink says that the key is not contained."""
-    counts.put("a", None)
-    assert counts.get("a") is None
-    assert counts.contains("a") is True
-    assert counts.is_empty() is False
-    assert items(counts) == {"a": None}
-    counts.put_all({"b": None, "a": 1})
-    assert items(counts) == {"a": 1, "b": None}
-    counts.remove("b")
-    assert counts.contains("b") is False
-
-
 def test_k3_none_is_a_user_key_where_none_is_declared(everywhere):
     state = everywhere.state(MapStateDescriptor("any"))
     state.put(None, 1)
@@ -57,15 +35,6 @@ def test_k3_none_is_no_user_key_of_a_declared_type(everywhere, counts):
     with pytest.raises(StateValueError, match="user key: None"):
         counts.put(None, 1)
     assert everywhere.entries() == 0
-
-
-def test_k6_putting_nothing_creates_no_entry(everywhere, counts):
-    counts.put_all({})
-    assert counts.is_empty()
-    assert everywhere.entries() == 0
-    counts.put("a", 1)
-    counts.put_all({})
-    assert items(counts) == {"a": 1}
 
 
 def test_k7_put_all_of_none_is_refused(everywhere):
@@ -110,15 +79,6 @@ def test_k7_the_callers_dict_stays_the_callers(counts):
     counts.put("c", 3)
     assert items(counts) == {"a": 1, "c": 3}
     assert mine == {"a": 1, "b": 2}
-
-
-def test_k12_none_values_survive_a_restart(everywhere, declared):
-    """Flink's canonical savepoint fails on them."""
-    descriptor = MapStateDescriptor("counts", declared(STRING), declared(LONG))
-    everywhere.state(descriptor).put_all({"a": None, "é": 2, "": 0})
-    restarted = everywhere.restarted().state(descriptor)
-    assert items(restarted) == {"a": None, "é": 2, "": 0}
-    assert restarted.contains("a")
 
 
 def test_it_is_used_like_a_dict(counts):

@@ -9,7 +9,7 @@ from copy import deepcopy
 
 import pytest
 from backend_support import make_backend, prepare, state_of
-from contract_backends import LONG, PICKLED, STRING, HeldSnapshots, contents
+from contract_backends import LONG, PICKLED, STRING, HeldSnapshots
 
 from pyflinkstate import Duration, MapStateDescriptor, Row, StateTtlConfig, Types
 from pyflinkstate.backends.values import isolated
@@ -106,16 +106,6 @@ class TestViews:
         finally:
             tracemalloc.stop()
         assert peak < 20_000
-
-
-def test_reading_by_iteration_changes_nothing(everywhere, declared):
-    descriptor = MapStateDescriptor("lists", declared(STRING), declared(Types.LIST(LONG)))
-    state = everywhere.state(descriptor)
-    state.put_all({"a": [1], "b": []})
-    before = deepcopy(contents(everywhere.backend))
-    for view in VIEWS:
-        assert len(state.run(lambda lists, view=view: list(getattr(lists, view)()))) == 2
-    assert contents(everywhere.backend) == before
 
 
 NAN = float("nan")
@@ -265,21 +255,6 @@ class TestConcurrentModification:
 
 
 class TestIteratorRemove:
-    @every_view
-    def test_k5_removing_the_last_removes_the_entry(self, everywhere, counts, view):
-        """Flink leaves an empty entry."""
-
-        def remove_all(state):
-            iterator = iter(getattr(state, view)())
-            for _ in iterator:
-                iterator.remove()
-
-        counts.run(remove_all)
-        assert counts.is_empty()
-        assert everywhere.entries() == 0
-        assert list(everywhere.backend.get_keys("counts")) == []
-        assert everywhere.restarted().entries() == 0
-
     def test_k9_what_is_replaced_ahead_of_the_iterator_is_given_as_it_is_then(self, counts):
         def change(state):
             iterator = iter(state.values())

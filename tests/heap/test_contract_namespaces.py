@@ -95,19 +95,6 @@ class TestNamespace:
         assert bare.entries() == 0
         assert bare.restarted().entries() == 0
 
-    def test_the_namespace_can_be_set_at_the_state(self, bare):
-        bare.backend.set_current_key("k")
-        state = bare.backend.get_or_create_keyed_state(SPEND, STRING)
-        for number, namespace in enumerate(("w1", "w2", "w3")):
-            state.set_current_namespace(namespace)
-            assert state.value() is None
-            state.update(number)
-        read = []
-        for namespace in ("w3", "w1", "w2"):
-            state.set_current_namespace(namespace)
-            read.append(state.value())
-        assert read == [2, 0, 1]
-
     def test_within_a_run_the_type_of_namespaces_cannot_change(self, bare):
         bare.backend.get_partitioned_state(SPEND, "w", STRING)
         for namespace, namespace_type in ((1, LONG), ("w", PICKLED), (VOID_NAMESPACE, VOID_NAMESPACE_TYPE)):

@@ -58,8 +58,6 @@ OTHER_TYPES = [
 ]
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
-#: After a restore a declared type may become a pickled one, and no other of these.
-REFUSED_TYPES = [pair for pair in OTHER_TYPES if pair[1].stored_type != Types.PICKLED_BYTE_ARRAY()]
 
 
 def pairs_of_types(pairs):
@@ -179,16 +177,6 @@ class TestAfterARestore:
         with pytest.raises(StateMigrationError, match=rf"'spend' was restored as {kind.upper()} of"):
             restarted.run(KINDS[other].describe("spend"), lambda state: state)
         assert restarted.run(KINDS[kind].describe("spend"), KINDS[kind].read) == 7
-
-    @pairs_of_types(REFUSED_TYPES)
-    def test_g10_another_type_is_refused_and_the_right_one_is_still_given(self, everywhere, first, second):
-        everywhere.run(first, lambda state: state)
-        restarted = everywhere.restarted()
-        with pytest.raises(StateMigrationError, match="'s' was restored as") as error:
-            restarted.run(second, lambda state: state)
-        assert str(first.stored_type) in error.value.message
-        assert str(second.stored_type) in error.value.message
-        assert isinstance(restarted.run(first, lambda state: state), FACES[first.kind.value.lower()])
 
     def test_g10_the_functions_of_a_descriptor_may_change(self, everywhere):
         everywhere.state(ReducingStateDescriptor("reducing", max, LONG)).add(3)

@@ -10,11 +10,6 @@ SPEND = ValueStateDescriptor("spend", LONG)
 WITH_42 = ValueStateDescriptor("spend", LONG, default_value=42)
 
 
-def test_v1_it_is_none_at_first_and_reading_creates_no_entry(everywhere):
-    assert everywhere.state(SPEND).value() is None
-    assert everywhere.entries() == 0
-
-
 def test_v1_the_default_is_read_where_nothing_is_stored_and_reading_it_creates_no_entry(everywhere):
     spend = everywhere.state(WITH_42)
     assert [spend.value(), spend.value()] == [42, 42]
@@ -89,12 +84,6 @@ def test_v4_with_time_to_live_the_default_is_ignored(everywhere):
     assert everywhere.state(spend).value() == 1
     everywhere.clock.now_ms = 100
     assert everywhere.state(spend).value() is None
-
-
-def test_v5_the_live_object_is_returned(everywhere, declared):
-    state = everywhere.state(ValueStateDescriptor("seen", declared(Types.LIST(LONG))))
-    state.update([1])
-    assert state.run(lambda seen: seen.value() is seen.value())
 
 
 def test_a_refused_value_leaves_the_old_one(everywhere):

@@ -17,9 +17,10 @@ from pyflinkstate.backends.heap.state_map import NestedStateMap
 
 MAX_OPEN_SNAPSHOTS = 4
 
-# Few, so that operations meet; some share their low bits; -1 and -2 share their hash.
+# Few, so that operations meet; some share their low bits; -1 and -2 share their hash; True equals 1.
 keys = st.one_of(
     st.integers(-2, 12),
+    st.booleans(),
     st.integers(0, 3).map(lambda key: key << 20),
     st.tuples(st.integers(0, 3), st.sampled_from("ab")),
 )
@@ -81,12 +82,11 @@ class StateMapRules(RuleBasedStateMachine):
         self.model.pop(key, None)
         self.due.discard(key)
 
-    @precondition(lambda self: self.model)
     @rule(data=st.data())
-    def remove_what_is_there(self, data):
-        key = data.draw(st.sampled_from(list(self.model)))
+    def remove_and_get_old(self, data):
+        key = data.draw(st.sampled_from([*self.model, "absent"]))
         old = self.state_map.remove_and_get_old(key)
-        assert old == self.model.pop(key)
+        assert old == self.model.pop(key, None)
         change_in_place(old)
         self.due.discard(key)
 
@@ -116,8 +116,8 @@ class StateMapRules(RuleBasedStateMachine):
     @rule(start=st.integers(0, 30), count=st.integers(0, 30), is_load=st.booleans())
     def put_many(self, start, count, is_load):
         many = {key: (key,) for key in range(start, start + count)}
-        if is_load:
-            self.state_map.load(list(many), list(many.values()))
+        if is_load:  # the last of equal keys wins
+            self.state_map.load([*many, *many], [*map(str, many), *many.values()])
         else:
             for key, value in many.items():
                 self.state_map.put(key, value)
@@ -131,16 +131,21 @@ class StateMapRules(RuleBasedStateMachine):
 
     @rule()
     def iterate_and_update(self):
-        seen = []
+        """An entry that is put ahead of the iteration is given as it is then."""
+        seen, last = [], next(reversed(self.model), None)
         for number, (key, value) in enumerate(self.state_map.items()):
             seen.append(key)
             assert value == self.model[key]
-            if number % 2:
+            if number % 4 == 1:
                 change_in_place(value)
                 change_in_place(self.model[key])
-            elif number % 3:
-                self.state_map.put(key, number)
-                self.model[key] = number
+            elif number % 4 == 2:
+                self.state_map.transform(key, number, lambda stored, new: (stored, new))
+                self.model[key] = (self.model[key], number)
+            else:
+                changed = key if number % 4 else last
+                self.state_map.put(changed, number)
+                self.model[changed] = number
         assert len(seen) == len(self.model)
         assert set(seen) == set(self.model)
 
@@ -186,7 +191,7 @@ class CopyOnWriteComparison(StateMapRules):
     @initialize(
         capacity=st.sampled_from([1, 2, 8]),
         bucket_load=st.sampled_from([1, 2, 5, 32]),
-        min_transferred=st.sampled_from([1, 2, 4]),
+        min_transferred=st.sampled_from([1, 2, 4, 10**6]),
     )
     def make(self, capacity, bucket_load, min_transferred):
         self.state_map = CopyOnWriteStateMap(self.copier(), capacity, bucket_load, min_transferred)

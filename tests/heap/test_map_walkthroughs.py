@@ -9,8 +9,6 @@ from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateM
 BUCKET = 2
 K13, K23, K42 = key_at(1), key_at(2), key_at(6)
 
-#: Another key of that bucket.
-NEIGHBOUR = key_at(2, 1)
 
 #: The keys 0, 1, 2, 3 and 5 of the rehash, each where its number says.
 K0, K1, K2, K3, K5 = ALL = [key_at(place) for place in (0, 1, 2, 3, 5)]
@@ -41,18 +39,6 @@ class CopyOnWrite:
 @pytest.fixture
 def walk():
     return CopyOnWrite()
-
-
-def test_a_put_of_a_new_key_copies_its_bucket_and_no_value(walk):
-    """Flink's map would copy nothing: it hangs the new entry before the chain."""
-    walk.state_map.put(K13, [2])
-    assert walk.bucket() is walk.of_first()
-    walk.state_map.put(NEIGHBOUR, [5])
-    assert walk.bucket() is not walk.of_first()
-    assert walk.copier.copied == []
-    assert walk.bucket()[K42] is walk.of_first()[K42]
-    assert entries_of(walk.first) == {K23: [3], K42: [7]}
-    assert entries_of(walk.state_map) == {K13: [2], K23: [3], K42: [7], NEIGHBOUR: [5]}
 
 
 def test_a_get_copies_the_bucket_and_the_value_that_it_hands_out(walk):

@@ -46,23 +46,28 @@ def test_a_function_may_give_nothing() -> None:
     assert results == []
 
 
-def test_the_record_under_way_is_known_when_the_function_fails() -> None:
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_the_record_under_way_is_known_when_the_function_fails_and_columns_have_one_length(
+    is_timed: bool,
+) -> None:
     loop = RecordLoop(KeyContext())
 
     def process(value: int, _: Any) -> Iterator[int]:
         yield 1 // value
 
+    def run(indexes: list[int], keys: Any, values: list[int]) -> None:
+        if is_timed:
+            loop.run_timed((indexes, keys, values, values), process, Timed(), [], [])
+        else:
+            loop.run((indexes, keys, values), process, None, [])
+
     columns = (["a", "b", "c"], [1, 0, 1])
     with pytest.raises(ZeroDivisionError):
-        loop.run(([0, 0, 0], *columns), process, None, [])
+        run([0, 0, 0], *columns)
     assert loop.under_way(*columns) == ["b", 0]
-
-
-def test_columns_must_have_one_length() -> None:
-    loop = RecordLoop(KeyContext())
-    loop.run(([0], ("a",), [1]), lambda value, context: None, None, [])
+    run([0], ("a",), [1])
     with pytest.raises(ValueError, match="differ in length"):
-        loop.run(([0, 0], ("a",), [1]), lambda value, context: None, None, [])
+        run([0, 0], ("a",), [1])
     assert loop.under_way(("a",), [1]) == [None, None]
 
 
@@ -83,20 +88,6 @@ def test_records_with_timestamps_give_results_with_theirs() -> None:
     RecordLoop(keys).run_timed(columns, process, context, results, timestamps)
     assert results == [("a", 3, 10), ("a", 3, 10), ("c", 5, None)]
     assert timestamps == [10, 10, None]
-
-
-def test_a_timed_record_that_fails_is_known() -> None:
-    loop = RecordLoop(KeyContext())
-    columns = (["a", "b", "c"], [1, 0, 1])
-
-    def process(value: int, _: Any) -> list[int]:
-        return [1 // value]
-
-    with pytest.raises(ZeroDivisionError):
-        loop.run_timed(([0, 0, 0], *columns, [1, 2, 3]), process, Timed(), [], [])
-    assert loop.under_way(*columns) == ["b", 0]
-    with pytest.raises(ValueError, match="differ in length"):
-        loop.run_timed(([0], ("a",), [1], []), process, Timed(), [], [])
 
 
 GROUPS = KeyGroupRange(2, 5)

@@ -142,17 +142,6 @@ def test_one_object_put_under_two_keys_is_two(backend, with_ttl, kind, type_info
     assert read(state) == mine
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "aggregating"])
-def test_what_is_stored_is_what_it_was_then(backend, with_ttl, kind):
-    make, store, read = KINDS[kind]
-    state = backend.get_partitioned_state(with_ttl(make(PICKLED)))
-    payload = {"part": [0]}
-    backend.set_current_key("a")
-    store(state, payload)
-    payload["part"].append(1)
-    assert read(state) == {"part": [0]}
-
-
 def test_what_a_key_has_is_another_object_under_another_key(backend, with_ttl):
     state = backend.get_partitioned_state(with_ttl(ValueStateDescriptor("s", PICKLED)))
     backend.set_current_key("a")

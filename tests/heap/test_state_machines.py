@@ -5,10 +5,10 @@ from copy import deepcopy
 from backend_support import make_backend, prepare, restore, write
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support_windows import Listing
 from tiers import runs_of
 
 from pyflinkstate import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -259,15 +259,8 @@ class ListComparison(MergingRules):
             self.model[where].append(number)
 
 
-class Concatenate(AggregateFunction):
-    """Collects numbers in a list that is changed in place; the result is a tuple."""
-
-    def create_accumulator(self):
-        return []
-
-    def add(self, value, accumulator):
-        accumulator.append(value)
-        return accumulator
+class Concatenate(Listing):
+    """Changes a list in place when it merges, too; the result is a tuple."""
 
     def get_result(self, accumulator):
         return tuple(accumulator)

@@ -63,17 +63,6 @@ class TestRelease:
         assert required(table) == [0] * 10
         check(table)
 
-    def test_after_a_failure_release_frees_the_rest(self, table):
-        """Flink: ``testReleaseForFailedSnapshot``."""
-        snapshot = table.snapshot()
-        groups = snapshot.key_groups()
-        for _ in range(5):
-            next(groups)
-        assert required(table) == [0] * 4 + [1] * 6
-        snapshot.release()
-        assert required(table) == [0] * 10
-        check(table)
-
     def test_an_iteration_that_is_abandoned_releases_the_group_that_it_was_at(self, table):
         snapshot = table.snapshot()
         groups = snapshot.key_groups()
@@ -94,15 +83,6 @@ class TestRelease:
 
 
 class TestSetMeta:
-    def test_values_are_converted_and_the_list_of_maps_stays_the_same_object(self, any_table):
-        maps = any_table.maps
-        any_table.set_meta(LONGS, lambda value: [*value, 0])
-        assert any_table.maps is maps
-        assert any_table.meta is LONGS
-        assert dict(any_table.items()) == {key: [key, 0] for key in KEYS}
-        assert len(any_table) == 1000
-        check(any_table)
-
     def test_values_are_copied_as_the_new_type_says(self, table):
         """I12; Flink: ``testSerializerAfterMetaInfoChanged``."""
         nested = [[1]]
@@ -140,12 +120,6 @@ class TestVisitor:
         keys, values = visitor.next_columns()
         assert values == [[key] for key in keys]
         return keys
-
-    def test_it_goes_on_over_key_groups_without_entries(self):
-        # In the last key group, and there in the last of four buckets.
-        table = filled_table(CopyOnWriteStateTable, keys=[39])
-        visitor = table.visitor(4)
-        assert [self.visited(visitor) for _ in range(20)] == [*[[]] * 9, [39], *[[]] * 9, [39]]
 
     def test_it_can_start_again_amid_the_table(self, any_table):
         visitor = any_table.visitor(3)

@@ -134,8 +134,10 @@ class TableRules(RuleBasedStateMachine):
     def set_meta(self, convert):
         """Give the table another type, with whatever snapshots are open."""
         meta = attrs.evolve(self.meta, stored_type=Types.LIST(self.meta.stored_type))
+        maps = self.table.maps
         self.table.set_meta(meta, convert)
         assert self.table.meta is meta
+        assert self.table.maps is maps
         for group in self.model.values():
             for key, value in group.items():
                 group[key] = convert(value)

@@ -4,14 +4,13 @@ import copy
 import pickle
 
 import pytest
-from backend_support import make_backend, prepare, restore, take_snapshot, write
+from backend_support import make_backend, restore, take_snapshot
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
 
@@ -36,19 +35,10 @@ def fired(queue, until_ms=END_OF_TIME):
 
 
 class TestOrder:
-    def test_an_empty_queue_has_nothing_to_give(self, queue):
-        assert (queue.first_timestamp(), queue.poll(END_OF_TIME)) == (None, None)
-        assert (len(queue), list(queue.timers())) == (0, [])
-
     def test_a_timer_can_be_copied_and_pickled(self):
         timer = Timer(5, "a", "n", 3)
         for copied in (copy.deepcopy(timer), pickle.loads(pickle.dumps(timer))):
             assert (copied, copied.map_index) == (timer, 3)
-
-    def test_a_timer_is_given_as_it_was_added(self, queue):
-        queue.add(Timer(1, ("k", 1), "w"), 4)
-        queue.add(Timer(2, "k"), 5)
-        assert fired(queue) == [Timer(1, ("k", 1), "w"), Timer(2, "k", VOID_NAMESPACE)]
 
 
 class TestRemove:
@@ -71,59 +61,6 @@ class TestSnapshots:
             for group in snapshot.key_groups()
             for key, space, time in zip(group.keys, group.namespaces, group.values, strict=True)
         }
-
-    def test_a_snapshot_holds_what_was_there_by_key_group(self, queue):
-        queue.add(Timer(2, "a", "w"), 4)
-        queue.add(Timer(1, "b", "x"), 6)
-        groups = list(queue.snapshot().key_groups())
-        assert [(group.key_group, group.keys, group.namespaces, group.values) for group in groups] == [
-            (4, ["a"], ["w"], [2]),
-            (5, [], [], []),
-            (6, ["b"], ["x"], [1]),
-            (7, [], [], []),
-        ]
-
-    def test_a_file_written_later_does_not_hold_later_changes(self):
-        backend = make_backend()
-        queue = backend.create_timer_queue("event_timers")
-        queue.add(Timer(1, "a"), backend.key_group_of("a"))
-        resources = prepare(backend)
-        assert queue.poll(1) == Timer(1, "a")
-        queue.add(Timer(2, "b"), backend.key_group_of("b"))
-        restored = restore([write(backend, resources)]).create_timer_queue("event_timers")
-        assert fired(restored) == [Timer(1, "a")]
-
-
-@pytest.fixture(params=[True, False], ids=["copy-on-write", "plain"])
-def is_async(request):
-    return request.param
-
-
-class TestRestore:
-    @pytest.mark.parametrize(
-        ("namespace_type", "namespaces"),
-        [
-            (None, [VOID_NAMESPACE]),
-            (STRING, ["", "w", "é"]),
-            (LONG, [0, -1, 2**63 - 1]),
-            (Types.TUPLE([LONG, LONG]), [(0, 10), (10, 20)]),
-            (Types.PICKLED_BYTE_ARRAY(), ["w", 1, ("w", 1)]),
-        ],
-        ids=str,
-    )
-    def test_timers_come_back_and_fire_in_the_same_order(self, is_async, namespace_type, namespaces):
-        arguments = () if namespace_type is None else (namespace_type,)
-        backend = make_backend(async_snapshots=is_async)
-        queue = backend.create_timer_queue("event_timers", *arguments)
-        for number in range(100):
-            key = f"key-{number * 7 % 30}"
-            for namespace in namespaces:
-                queue.add(Timer(number % 10 - 5, key, namespace), backend.key_group_of(key))
-        restored = restore([take_snapshot(backend)], async_snapshots=is_async)
-        again = restored.create_timer_queue("event_timers", *arguments)
-        again._check()
-        assert len(again) == len(queue) > 0
-        assert fired(again) == fired(queue)
 
 
 class TestRegistration:

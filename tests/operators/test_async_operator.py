@@ -15,7 +15,7 @@ from pyflinkstate import KeyedProcessFunction, OutputTag, RuntimeContext, Types,
 from pyflinkstate.errors import NoCurrentKeyError, UserFunctionError
 from pyflinkstate.runtime.operators import Output
 from pyflinkstate.runtime.operators.async_operator import MAX_KEYS_IN_FLIGHT
-from pyflinkstate.testing import KeyedOneInputOperatorHarness, StreamRecord, split
+from pyflinkstate.testing import KeyedOneInputOperatorHarness, StreamRecord
 
 SIDE = OutputTag("side")
 
@@ -75,32 +75,11 @@ def test_of_one_key_there_is_one_record_at_a_time_and_in_order() -> None:
     assert (function.peak, function.peak_of_key) == (2, 1)
 
 
-def test_a_record_may_wait_for_one_of_another_key_that_comes_later() -> None:
-    class Meets(KeyedProcessFunction):
-        def open(self, runtime_context: RuntimeContext) -> None:
-            self.has_come = asyncio.Event()
-
-        async def process_element(self, value: Any, ctx: Any) -> AsyncIterator[Any]:
-            if value[1] == "waits":
-                await self.has_come.wait()
-            else:
-                self.has_come.set()
-            yield value
-
-    assert feed(harness(Meets()), [("a", "waits"), ("b", "comes")]).values == [("b", "comes"), ("a", "waits")]
-
-
 def test_so_many_keys_are_under_way_and_no_more() -> None:
     function = Sums(1.0)
     feed(harness(function), [(key, 1) for key in range(2 * MAX_KEYS_IN_FLIGHT + 50)])
     assert (function.peak, function.peak_of_key) == (MAX_KEYS_IN_FLIGHT, 1)
     assert round(function.passed, 6) == 3.0
-
-
-def test_the_waits_of_a_frame_overlap() -> None:
-    function = Sums(0.01)
-    feed(harness(function), [(number, 1) for number in range(4096)])
-    assert round(function.passed, 6) == 0.41, "4,096 records that wait 10 ms each, 100 at a time"
 
 
 def test_a_frame_leaves_nothing_under_way_and_the_loop_stays() -> None:
@@ -257,14 +236,6 @@ def test_one_of_the_two_methods_may_be_plain() -> None:
     made = harness(PlainTimer())
     feed(made, [("a", 1)], [0])
     assert made.process_watermark(10) == [("a", 10, "EVENT_TIME")]
-
-
-def test_state_and_timers_are_restored_at_another_parallelism() -> None:
-    made = harness(Alarms())
-    feed(made, [(key, 1) for key in "abcdef"], range(6))
-    parts = [harness(Alarms(), restore=part) for part in split(made.snapshot(), 2)]
-    found = [result[0] for part in parts for result in part.process_watermark(100)]
-    assert sorted(found) == list("abcdef")
 
 
 # --- what is wrong -----------------------------------------------------------------------------------

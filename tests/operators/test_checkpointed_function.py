@@ -56,7 +56,6 @@ from pyflinkstate.testing import (
     OneInputOperatorHarness,
     OperatorSnapshot,
     harness_of,
-    split,
 )
 from pyflinkstate.testing.harness import MemoryCheckpoint
 
@@ -181,25 +180,6 @@ def test_a_snapshot_knows_its_checkpoint() -> None:
     harness = opened(function)
     harness.snapshot(7, 1_700_000_000_000)
     assert function.found[-1] == (7, 1_700_000_000_000)
-
-
-def test_what_snapshot_state_puts_into_operator_state_is_in_the_snapshot() -> None:
-    harness = opened(Buffering())
-    harness.process_element(("a", 1))
-    first = harness.snapshot()
-    harness.process_element(("b", 2))
-    second = harness.snapshot()
-    for written, expected in ((first, ["a=1"]), (second, ["a=1", "b=2"])):
-        again = Buffering()
-        opened(again, restore=[written])
-        assert again.seen == expected
-    assert again.rules.get("checkpoint") == 2
-
-
-def test_keyed_state_is_asked_for_in_initialize_state_and_used_with_a_key() -> None:
-    harness = opened(Buffering(), restore=[written_by_one(Buffering(), ("a", 1), ("b", 5))])
-    assert harness.process_element(("a", 10)) == [11]
-    assert harness.process_element(("b", 10)) == [15]
 
 
 def use_keyed_state(context: FunctionInitializationContext) -> Any:
@@ -348,29 +328,6 @@ class Raw(Noting):
             operator.start_new_partition()
             operator.write(data)
         self.outputs += [keyed, operator]
-
-
-def test_raw_state_reaches_the_subtasks_that_own_it() -> None:
-    first = Raw()
-    harness = opened(first)
-    assert (first.own, first.shared) == ({}, [])
-    first.own = {group: bytes([group]) for group in range(128)}
-    first.shared = [b"one", b"two", b"three"]
-    written = [harness.snapshot()]
-    for parallelism in (3, 2, 4):
-        functions = [Raw() for _ in range(parallelism)]
-        subtasks = [
-            opened(function, parallelism=parallelism, subtask=index, restore=written)
-            for index, function in enumerate(functions)
-        ]
-        for function, subtask in zip(functions, subtasks, strict=True):
-            assert function.own == {group: bytes([group]) for group in subtask.backend.key_group_range}
-        assert sorted(data for function in functions for data in function.shared) == [
-            b"one",
-            b"three",
-            b"two",
-        ]
-        written = [subtask.snapshot() for subtask in subtasks]
 
 
 def test_each_snapshot_has_the_raw_state_that_was_written_for_it() -> None:
@@ -545,20 +502,6 @@ def test_without_keys_it_sees_event_time_and_has_side_outputs() -> None:
     harness.process_watermark(5)
     assert harness.process_element("a", 7) == [("a", 7, 5)]
     assert [record.value for record in harness.get_side_output(OutputTag("side"))] == ["a"]
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 4)])
-def test_without_keys_lists_are_dealt_out_anew_at_another_parallelism(before: int, after: int) -> None:
-    subtasks = [
-        CheckpointedOperatorHarness(CheckpointedMap(), parallelism=before, subtask=subtask)
-        for subtask in range(before)
-    ]
-    for number in range(12):
-        subtasks[number % before].process_element(number)
-    parts = split([harness.snapshot() for harness in subtasks], after)
-    restored = [CheckpointedOperatorHarness(CheckpointedMap(), restore=part) for part in parts]
-    counts = [harness.process_element("x")[0][0] - 1 for harness in restored]
-    assert counts == [12 // after] * after
 
 
 class ToldOfCheckpoints(MapFunction, CheckpointListener):

@@ -209,18 +209,6 @@ class TestSessions:
         with pytest.raises(BadRecordError, match="positive"):
             harness.process("a", gap, 0)
 
-    @pytest.mark.parametrize(
-        ("contents", "result"),
-        [(lambda old, new: f"{old}{new}", "13245"), (Mean(), 3.0)],
-        ids=["reduce", "mean"],
-    )
-    def test_reduce_and_aggregate_merge_what_they_have(self, contents, result):
-        harness = WindowHarness(window_operator(GAP, contents=contents))
-        for value, timestamp in ((1, 0), (3, 15), (2, 5), (4, 17), (5, 6)):
-            harness.process("a", value, timestamp)
-        assert harness.advance() == [(result, 26)]
-        harness.assert_empty()
-
     def test_one_element_sees_one_time(self):
         operator = window_operator(ProcessingTimeSessionWindows.with_gap(1), function=Collect())
         harness = WindowHarness(operator)
@@ -231,17 +219,6 @@ class TestSessions:
         # The clock ticks between assigning and merging; on_merge() looks at it as well.
         found = harness.entries()["window-contents"]
         assert list(map(sorted, sorted(found.values()))) == [[0, 1], [2, 3], [4]]
-
-    def test_each_group_of_merged_windows_counts_not_just_the_new_windows(self):
-        harness = collecting(Twos())
-        for timestamp in (1, 11, 22, 12, 23):
-            harness.process("a", timestamp, timestamp)
-        assert sorted(harness.advance()) == [
-            fired("a", 1, 1000, 1),
-            fired("a", 11, 1000, 11, 12),
-            fired("a", 22, 1000, 22, 23),
-        ]
-        harness.assert_empty()
 
     @pytest.mark.parametrize("is_event_time", [True, False])
     def test_windows_that_shrink_by_merging_are_refused(self, is_event_time):
@@ -265,6 +242,10 @@ class GapIsElement(SessionWindowTimeGapExtractor):
     def extract(self, element):
         return element
 
+
+FIVE_IN_ONE_SESSION = [
+    ("process", "a", value, timestamp, ...) for value, timestamp in ((1, 0), (3, 15), (2, 5), (4, 17), (5, 6))
+]
 
 #: How to make a harness, and the steps that :func:`play` takes with it.
 STORIES = {
@@ -373,6 +354,27 @@ STORIES = {
         ("process", "a", 7, ...),
         ("timers", {"processing": [(16, "a", window(0, 17))]}),
         ("set_processing_time", 16, [fired("a", 0, 17, 0, 7)]),
+        ("assert_empty", None),
+    ),
+    "Sessions: reduced values merge": (
+        partial(WindowHarness, window_operator(GAP, contents=lambda old, new: f"{old}{new}")),
+        *FIVE_IN_ONE_SESSION,
+        ("advance", [("13245", 26)]),
+        ("assert_empty", None),
+    ),
+    "Sessions: accumulators merge": (
+        partial(WindowHarness, window_operator(GAP, contents=Mean())),
+        *FIVE_IN_ONE_SESSION,
+        ("advance", [(3.0, 26)]),
+        ("assert_empty", None),
+    ),
+    "Sessions: each group of merged windows counts, not just the new windows": (
+        partial(collecting, Twos()),
+        *(("process", "a", timestamp, timestamp, ...) for timestamp in (1, 11, 22, 12, 23)),
+        (
+            "advance",
+            [fired("a", 1, 1000, 1), fired("a", 11, 1000, 11, 12), fired("a", 22, 1000, 22, 23)],
+        ),
         ("assert_empty", None),
     ),
 }

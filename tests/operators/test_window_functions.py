@@ -1,7 +1,9 @@
 """Contents and functions of windows: reduced, aggregated or all elements; state of window and key."""
 
+from functools import partial
+
 import pytest
-from support_windows import Collect, CollectInContext, Listing, Mean, WindowHarness
+from support_windows import Collect, CollectInContext, Listing, Mean, WindowHarness, play
 
 from pyflinkstate import (
     AllWindowFunction,
@@ -146,24 +148,6 @@ class Counting(ProcessWindowFunction):
 
 
 class TestStateOfFunctions:
-    def test_per_window_state_is_the_windows_own_and_global_state_the_keys(self):
-        operator = window_operator(TEN, allowed_lateness_ms=5, function=Counting())
-        harness = WindowHarness(operator, now_ms=77)
-        harness.process("a", 1, 1)
-        assert harness.advance(9) == [([0, 1, 1], 9), ([77, 9], 9)]
-        assert harness.process("a", 1, 2)[0] == ([0, 2, 2], 9)
-        harness.process("a", 1, 12)
-        assert harness.advance(19)[0] == ([10, 1, 3], 19)
-        harness.process("b", 1, 22)
-        assert harness.advance()[0] == ([20, 1, 1], 29)
-        assert harness.entries() == {"all-firings": {"a": 3, "b": 1}}
-
-    def test_per_window_state_that_is_not_cleared_stays(self):
-        harness = WindowHarness(window_operator(TEN, function=Counting(clears=False)))
-        harness.process("a", 1, 1)
-        harness.advance()
-        assert harness.entries()["firings"] == {("a", TimeWindow(0, 10)): 1}
-
     def test_the_function_is_opened_and_closed(self):
         harness = WindowHarness(window_operator(TEN, function=Counting()))
         assert harness.operator.function.name == "windows"
@@ -186,11 +170,6 @@ class TestStateOfFunctions:
         with pytest.raises(TimeoutError, match="flush took too long"):
             harness.operator.close()
         assert harness.operator.function.closed == harness.operator.contents.function.closed == 1
-
-    def test_a_generator_reads_the_state_of_its_own_window(self):
-        harness = WindowHarness(window_operator(SlidingEventTimeWindows.of(20, 10), function=Counting()))
-        harness.process("a", 1, 15)
-        assert [value for value, _ in harness.advance()][::2] == [[0, 1, 1], [10, 1, 2]]
 
     def test_every_kind_of_per_window_state(self):
         class Kinds(ProcessWindowFunction):
@@ -223,3 +202,42 @@ class TestStateOfFunctions:
         harness.process("a", 1, 1)
         with pytest.raises(StateRegistrationError, match="ValueStateDescriptor"):
             harness.advance()
+
+
+def counting(assigner, now_ms=0, *, clears=True, **options):
+    operator = window_operator(assigner, function=Counting(clears), **options)
+    return WindowHarness(operator, now_ms=now_ms)
+
+
+#: How to make a harness, and the steps that :func:`play` takes with it.
+STORIES = {
+    "state of a window is its own, and global state the key's": (
+        partial(counting, TEN, now_ms=77, allowed_lateness_ms=5),
+        ("process", "a", 1, 1, ...),
+        ("advance", 9, [([0, 1, 1], 9), ([77, 9], 9)]),
+        ("process", "a", 1, 2, [([0, 2, 2], 9), ([77, 9], 9)]),
+        ("process", "a", 1, 12, ...),
+        ("advance", 19, [([10, 1, 3], 19), ([77, 19], 19)]),
+        ("process", "b", 1, 22, ...),
+        ("advance", 29, [([20, 1, 1], 29), ([77, 29], 29)]),
+        ("advance", 34, []),
+        ("entries", {"all-firings": {"a": 3, "b": 1}}),
+    ),
+    "state of a window that is not cleared stays": (
+        partial(counting, TEN, clears=False),
+        ("process", "a", 1, 1, ...),
+        ("advance", 9, ...),
+        ("entries", {"firings": {("a", TimeWindow(0, 10)): 1}, "all-firings": {"a": 1}}),
+    ),
+    "a generator reads the state of its own window": (
+        partial(counting, SlidingEventTimeWindows.of(20, 10)),
+        ("process", "a", 1, 15, ...),
+        ("advance", 29, [([0, 1, 1], 19), ([0, 29], 19), ([10, 1, 2], 29), ([0, 29], 29)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name):
+    make, *steps = STORIES[name]
+    play(make(), *steps)

@@ -43,81 +43,11 @@ TEN = TumblingEventTimeWindows.of(Time.milliseconds(10))
 
 
 class TestTumbling:
-    def test_a_window_fires_at_its_end_for_each_key_and_leaves_nothing(self):
-        harness = collecting(TEN)
-        for key, timestamp in (("a", 0), ("b", 9), ("a", 3), ("a", 10)):
-            assert harness.process(key, timestamp, timestamp) == []
-        assert harness.advance(8) == []
-        assert sorted(harness.advance(9)) == [fired("a", 0, 10, 0, 3), fired("b", 0, 10, 9)]
-        assert harness.advance(18) == []
-        assert harness.advance(19) == [fired("a", 10, 20, 10)]
-        harness.assert_empty()
-
-    def test_windows_fire_in_the_order_of_time(self):
-        harness = collecting(TEN)
-        for timestamp in (35, 5, 25):
-            harness.process("a", timestamp, timestamp)
-        assert [timestamp for _, timestamp in harness.advance()] == [9, 29, 39]
-
-    def test_processing_time(self):
-        harness = collecting(TumblingProcessingTimeWindows.of(Time.seconds(3)))
-        harness.now_ms = 3
-        harness.process("a", 1, 7000)
-        harness.process("b", 2)
-        harness.now_ms = 2998
-        harness.process("a", 3)
-        assert harness.set_processing_time(2998) == []
-        assert sorted(harness.set_processing_time(2999)) == [
-            fired("a", 0, 3000, 1, 3),
-            fired("b", 0, 3000, 2),
-        ]
-        harness.assert_empty()
-
     def test_the_next_processing_time_timer_is_known(self):
         harness = collecting(TumblingProcessingTimeWindows.of(10))
         assert harness.operator.next_processing_time_ms() is None
         harness.process("a", 1)
         assert harness.operator.next_processing_time_ms() == 9
-
-
-class TestGlobalAndCountWindows:
-    def test_count_windows_of_java(self):
-        harness = collecting(GlobalWindows.create(), trigger=PurgingTrigger.of(CountTrigger.of(3)))
-        emitted = [harness.process(key, number) for number in range(4) for key in "ab"]
-        window = GlobalWindow.get()
-        assert [found for found in emitted if found] == [
-            [((key, window, [0, 1, 2]), MAX_LONG_VALUE)] for key in "ab"
-        ]
-        assert harness.entries()["window-contents"] == {(key, window): [3] for key in "ab"}
-
-    def test_without_purging_the_elements_stay(self):
-        harness = collecting(GlobalWindows.create(), trigger=CountTrigger.of(2))
-        emitted = [harness.process("a", number) for number in range(4)]
-        assert [found[0][0][2] for found in emitted if found] == [[0, 1], [0, 1, 2, 3]]
-
-    def test_tumbling_count_windows(self):
-        harness = collecting(CountTumblingWindowAssigner.of(2))
-        emitted = [harness.process("a", number) for number in range(5)]
-        assert [found[0][0][1:] for found in emitted if found] == [
-            (CountWindow(0), [0, 1]),
-            (CountWindow(1), [2, 3]),
-        ]
-        assert harness.entries()["window-contents"] == {("a", CountWindow(2)): [4]}
-
-    def test_sliding_count_windows_fire_when_they_are_full(self):
-        harness = collecting(CountSlidingWindowAssigner.of(3, 1))
-        emitted = [harness.process("a", number) for number in range(5)]
-        assert [found[0][0][1:] for found in emitted if found] == [
-            (CountWindow(0), [0, 1, 2]),
-            (CountWindow(1), [1, 2, 3]),
-            (CountWindow(2), [2, 3, 4]),
-        ]
-
-    def test_count_windows_that_have_fired_leave_just_the_count(self):
-        harness = collecting(CountSlidingWindowAssigner.of(4, 4))
-        for number in range(8):
-            harness.process("a", number)
-        assert harness.entries() == {"slide-count-assigner": {"a": 8}}
 
 
 class Says(Trigger):
@@ -290,8 +220,43 @@ class TestAggregatesThatCannotMerge:
             harness.process("a", 1, 13)
 
 
+def counted(window, *elements):
+    """What a window without a time emits."""
+    return ("a", window, list(elements)), MAX_LONG_VALUE
+
+
 #: How to make a harness, and the steps that :func:`play` takes with it.
 STORIES = {
+    "Tumbling: a window fires at its end for each key and leaves nothing": (
+        partial(collecting, TEN),
+        ("process", "a", 0, 0, []),
+        ("process", "b", 9, 9, []),
+        ("process", "a", 3, 3, []),
+        ("process", "a", 10, 10, []),
+        ("advance", 8, []),
+        ("advance", 9, [fired("a", 0, 10, 0, 3), fired("b", 0, 10, 9)]),
+        ("advance", 18, []),
+        ("advance", 19, [fired("a", 10, 20, 10)]),
+        ("assert_empty", None),
+    ),
+    "Tumbling: windows fire in the order of time": (
+        partial(collecting, TEN),
+        ("process", "a", 35, 35, ...),
+        ("process", "a", 5, 5, ...),
+        ("process", "a", 25, 25, ...),
+        ("advance", [fired("a", 0, 10, 5), fired("a", 20, 30, 25), fired("a", 30, 40, 35)]),
+    ),
+    "Tumbling: processing time": (
+        partial(collecting, TumblingProcessingTimeWindows.of(Time.seconds(3))),
+        ("set_clock", 3, ...),
+        ("process", "a", 1, 7000, ...),
+        ("process", "b", 2, ...),
+        ("set_clock", 2998, ...),
+        ("process", "a", 3, ...),
+        ("set_processing_time", 2998, []),
+        ("set_processing_time", 2999, [fired("a", 0, 3000, 1, 3), fired("b", 0, 3000, 2)]),
+        ("assert_empty", None),
+    ),
     "Tumbling: offset": (
         partial(collecting, TumblingEventTimeWindows.of(Time.seconds(3), Time.milliseconds(100))),
         ("process", "a", 99, 99, ...),
@@ -431,7 +396,49 @@ STORIES = {
         partial(collecting, GlobalWindows.create(), trigger=EventTimeTrigger()),
         ("process", "a", 1, 1, ...),
         ("advance", MAX_LONG_VALUE - 1, []),
-        ("advance", [(("a", GlobalWindow(), [1]), MAX_LONG_VALUE)]),
+        ("advance", [counted(GlobalWindow(), 1)]),
+    ),
+    "GlobalAndCountWindows: count windows of Java": (
+        partial(collecting, GlobalWindows.create(), trigger=PurgingTrigger.of(CountTrigger.of(2))),
+        ("process", "a", 0, []),
+        ("process", "b", 7, []),
+        ("process", "a", 1, [counted(GlobalWindow(), 0, 1)]),
+        ("process", "a", 2, []),
+        (
+            "entries",
+            {
+                "window-contents": {("a", GlobalWindow()): [2], ("b", GlobalWindow()): [7]},
+                "count": {("a", GlobalWindow()): 1, ("b", GlobalWindow()): 1},
+            },
+        ),
+    ),
+    "GlobalAndCountWindows: without purging the elements stay": (
+        partial(collecting, GlobalWindows.create(), trigger=CountTrigger.of(2)),
+        ("process", "a", 0, []),
+        ("process", "a", 1, [counted(GlobalWindow(), 0, 1)]),
+        ("process", "a", 2, []),
+        ("process", "a", 3, [counted(GlobalWindow(), 0, 1, 2, 3)]),
+    ),
+    "GlobalAndCountWindows: tumbling count windows": (
+        partial(collecting, CountTumblingWindowAssigner.of(2)),
+        ("process", "a", 0, []),
+        ("process", "a", 1, [counted(CountWindow(0), 0, 1)]),
+        ("process", "a", 2, []),
+        ("process", "a", 3, [counted(CountWindow(1), 2, 3)]),
+        ("entries", {"tumble-count-assigner": {"a": 4}}),
+    ),
+    "GlobalAndCountWindows: sliding count windows fire when they are full": (
+        partial(collecting, CountSlidingWindowAssigner.of(3, 1)),
+        ("process", "a", 0, []),
+        ("process", "a", 1, []),
+        ("process", "a", 2, [counted(CountWindow(0), 0, 1, 2)]),
+        ("process", "a", 3, [counted(CountWindow(1), 1, 2, 3)]),
+    ),
+    "GlobalAndCountWindows: sliding count windows that have fired leave just the count": (
+        partial(collecting, CountSlidingWindowAssigner.of(2, 2)),
+        ("process", "a", 0, []),
+        ("process", "a", 1, [counted(CountWindow(0), 0, 1)]),
+        ("entries", {"slide-count-assigner": {"a": 2}}),
     ),
 }
 

@@ -25,6 +25,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api import (
+    MAX_LONG_VALUE,
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     Min,
@@ -46,32 +47,7 @@ class TestTriggerResult:
         }
 
 
-class TestEventTimeTrigger:
-    def test_it_may_be_used_on_processing_time_windows(self):
-        harness = collecting(TumblingProcessingTimeWindows.of(100), trigger=EventTimeTrigger())
-        harness.process("a", 1, 5)
-        assert harness.advance(99) == [fired("a", 0, 100, 1)]
-        assert harness.set_processing_time(98) == []
-        assert len(harness.entries()) == 1
-        assert harness.set_processing_time(99) == []
-        harness.assert_empty()
-
-
 class TestContinuousEventTimeTrigger:
-    def test_in_sessions_the_earliest_next_firing_counts(self):
-        harness = collecting(EventTimeSessionWindows.with_gap(20), trigger=ContinuousEventTimeTrigger(7))
-        for timestamp in (50, 0, 35, 16):
-            harness.process("a", timestamp, timestamp)
-        assert harness.entries()["fire-time"] == {("a", TimeWindow(0, 70)): 7}
-        assert harness.advance(7) == [fired("a", 0, 70, 0, 50, 35, 16)]
-        assert len(harness.advance(69)) == 9
-        harness.assert_empty()
-
-    def test_global_windows_fire_for_ever(self):
-        harness = collecting(GlobalWindows.create(), trigger=ContinuousEventTimeTrigger(10))
-        harness.process("a", 1, 0)
-        assert [len(harness.advance(watermark)) for watermark in (9, 10, 49)] == [0, 1, 3]
-
     def test_it_needs_timestamps(self):
         harness = collecting(GlobalWindows.create(), trigger=ContinuousEventTimeTrigger(10))
         with pytest.raises(BadRecordError, match="ContinuousEventTimeTrigger"):
@@ -79,17 +55,6 @@ class TestContinuousEventTimeTrigger:
 
 
 class TestContinuousProcessingTimeTrigger:
-    def test_sessions_leave_nothing(self):
-        harness = collecting(
-            ProcessingTimeSessionWindows.with_gap(20), trigger=ContinuousProcessingTimeTrigger(8)
-        )
-        for now in (0, 5):
-            harness.now_ms = now
-            harness.process("a", now)
-        assert harness.set_processing_time(8) == [fired("a", 0, 25, 0, 5)]
-        assert len(harness.set_processing_time(30)) == 2
-        harness.assert_empty()
-
     @pytest.mark.parametrize("make", [ContinuousProcessingTimeTrigger, ContinuousEventTimeTrigger.of])
     def test_the_interval_must_be_positive(self, make):
         with pytest.raises(ConfigurationError, match="interval must be positive"):
@@ -117,16 +82,6 @@ class TestPurgingTrigger:
         assert trigger.on_element(1, 2, None, None) == expected
         assert trigger.on_event_time(1, None, None) == expected
         assert trigger.on_processing_time(1, None, None) == expected
-
-    def test_it_merges_and_clears_as_the_nested_one_does(self):
-        assert PurgingTrigger.of(EventTimeTrigger()).can_merge()
-        assert not PurgingTrigger.of(NeverTrigger()).can_merge()
-        sessions = EventTimeSessionWindows.with_gap(10)
-        harness = collecting(sessions, trigger=PurgingTrigger.of(ContinuousEventTimeTrigger(5)))
-        for timestamp in (0, 4, 9):
-            harness.process("a", timestamp, timestamp)
-        assert harness.advance() == [fired("a", 0, 19, 0, 4, 9)]
-        harness.assert_empty()
 
     def test_it_needs_a_trigger(self):
         with pytest.raises(ConfigurationError, match="a trigger is needed"):
@@ -293,6 +248,56 @@ STORIES = {
         ("process", "a", 2, 100, []),
         ("process", "a", 3, 1, [fired("a", 0, 100, 1, 3)]),
         ("advance", []),
+        ("assert_empty", None),
+    ),
+    "EventTimeTrigger: it may be used on processing time windows": (
+        partial(collecting, TumblingProcessingTimeWindows.of(100), trigger=EventTimeTrigger()),
+        ("process", "a", 1, 5, ...),
+        ("advance", 99, [fired("a", 0, 100, 1)]),
+        ("set_processing_time", 98, []),
+        ("entries", {"window-contents": {("a", TimeWindow(0, 100)): [1]}}),
+        ("set_processing_time", 99, []),
+        ("assert_empty", None),
+    ),
+    "ContinuousEventTimeTrigger: in sessions the earliest next firing counts": (
+        partial(collecting, EventTimeSessionWindows.with_gap(20), trigger=ContinuousEventTimeTrigger(7)),
+        ("process", "a", 50, 50, ...),
+        ("process", "a", 0, 0, ...),
+        ("process", "a", 35, 35, ...),
+        ("process", "a", 16, 16, ...),
+        ("advance", 6, []),
+        ("advance", 7, [fired("a", 0, 70, 0, 50, 35, 16)]),
+        ("advance", 69, [fired("a", 0, 70, 0, 50, 35, 16)] * 9),
+        ("assert_empty", None),
+    ),
+    "ContinuousEventTimeTrigger: global windows fire for ever": (
+        partial(collecting, GlobalWindows.create(), trigger=ContinuousEventTimeTrigger(10)),
+        ("process", "a", 1, 0, ...),
+        ("advance", 9, []),
+        ("advance", 10, [(("a", GlobalWindow(), [1]), MAX_LONG_VALUE)]),
+        ("advance", 49, [(("a", GlobalWindow(), [1]), MAX_LONG_VALUE)] * 3),
+    ),
+    "ContinuousProcessingTimeTrigger: sessions leave nothing": (
+        partial(
+            collecting, ProcessingTimeSessionWindows.with_gap(20), trigger=ContinuousProcessingTimeTrigger(8)
+        ),
+        ("process", "a", 0, ...),
+        ("set_clock", 5, ...),
+        ("process", "a", 5, ...),
+        ("set_processing_time", 8, [fired("a", 0, 25, 0, 5)]),
+        ("set_processing_time", 30, [fired("a", 0, 25, 0, 5)] * 2),
+        ("assert_empty", None),
+    ),
+    "PurgingTrigger: it merges and clears as the nested one does": (
+        partial(
+            collecting,
+            EventTimeSessionWindows.with_gap(10),
+            trigger=PurgingTrigger.of(ContinuousEventTimeTrigger(5)),
+        ),
+        ("process", "a", 0, 0, ...),
+        ("process", "a", 4, 4, ...),
+        ("process", "a", 9, 9, ...),
+        ("advance", [fired("a", 0, 19, 0, 4, 9)]),
         ("assert_empty", None),
     ),
 }

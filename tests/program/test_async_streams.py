@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -214,55 +215,20 @@ def test_what_cannot_be_called(case: str) -> None:
         harness_of(build)
 
 
-async def plain(value: Any) -> Any:
-    return value
+async def plain(*arguments: Any) -> Any:
+    return arguments
 
 
-class AsyncMap(MapFunction):
-    async def map(self, value: Any) -> Any:
-        return value
+async def yields(*arguments: Any) -> Any:
+    yield arguments
 
 
-class AsyncKey(KeySelector):
-    async def get_key(self, value: Any) -> Any:  # type: ignore[override]
-        return value
-
-
-class AsyncReduce(ReduceFunction):
-    async def reduce(self, value1: Any, value2: Any) -> Any:
-        return value1
-
-
-class AsyncProcess(ProcessFunction):
-    async def process_element(self, value: Any, ctx: Any) -> Any:  # type: ignore[override]
-        yield value
-
-
-class AsyncCo(KeyedCoProcessFunction):
-    async def process_element1(self, value: Any, ctx: Any) -> Any:  # type: ignore[override]
-        yield value
-
-    def process_element2(self, value: Any, ctx: Any) -> Any:
-        return None
-
-
-class AsyncWindow(ProcessWindowFunction):
-    async def process(self, key: Any, context: Any, elements: Any) -> Any:  # type: ignore[override]
-        yield key
-
-
-class AsyncAggregate(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    async def add(self, value: Any, accumulator: Any) -> Any:
-        return accumulator
-
-    def get_result(self, accumulator: Any) -> Any:
-        return accumulator
-
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
-        return acc_a
+def awaiting(base: type, name: str, method: Any = plain) -> Any:
+    """Return a function of the user's of which one method awaits."""
+    awaits = FunctionType(method.__code__, {}, name)
+    awaits.__qualname__ = f"Async{base.__name__}.{name}"
+    methods = {**dict.fromkeys(base.__abstractmethods__, lambda *_: None), name: awaits}  # type: ignore[attr-defined]
+    return type(f"Async{base.__name__}", (base,), methods)()
 
 
 def windows(stream: DataStream) -> Any:
@@ -273,15 +239,21 @@ AWAITED_NOWHERE: dict[str, Callable[[Any], Any]] = {
     "plain": lambda s: s.map(plain),
     "plain flat_map": lambda s: s.flat_map(plain),
     "plain on keys": lambda s: s.key_by(str).filter(plain),
-    "AsyncMap.map": lambda s: s.map(AsyncMap()),
-    "AsyncMap.map on keys": lambda s: s.key_by(str).map(AsyncMap()),
-    "AsyncKey.get_key": lambda s: s.key_by(AsyncKey()),
-    "AsyncReduce.reduce": lambda s: s.key_by(str).reduce(AsyncReduce()),
-    "AsyncProcess.process_element": lambda s: s.process(AsyncProcess()),
-    "AsyncCo.process_element1": lambda s: s.connect(s).key_by(str, str).process(AsyncCo()),
-    "AsyncWindow.process": lambda s: windows(s).process(AsyncWindow()),
-    "AsyncAggregate.add": lambda s: windows(s).aggregate(AsyncAggregate()),
-    "AsyncReduce.reduce in windows": lambda s: windows(s).reduce(AsyncReduce()),
+    "AsyncMapFunction.map": lambda s: s.map(awaiting(MapFunction, "map")),
+    "AsyncMapFunction.map on keys": lambda s: s.key_by(str).map(awaiting(MapFunction, "map")),
+    "AsyncKeySelector.get_key": lambda s: s.key_by(awaiting(KeySelector, "get_key")),
+    "AsyncReduceFunction.reduce": lambda s: s.key_by(str).reduce(awaiting(ReduceFunction, "reduce")),
+    "AsyncProcessFunction.process_element": lambda s: s.process(
+        awaiting(ProcessFunction, "process_element", yields)
+    ),
+    "AsyncKeyedCoProcessFunction.process_element1": lambda s: (
+        s.connect(s).key_by(str, str).process(awaiting(KeyedCoProcessFunction, "process_element1", yields))
+    ),
+    "AsyncProcessWindowFunction.process": lambda s: windows(s).process(
+        awaiting(ProcessWindowFunction, "process", yields)
+    ),
+    "AsyncAggregateFunction.add": lambda s: windows(s).aggregate(awaiting(AggregateFunction, "add")),
+    "AsyncReduceFunction.reduce in windows": lambda s: windows(s).reduce(awaiting(ReduceFunction, "reduce")),
 }
 
 

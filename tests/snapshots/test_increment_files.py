@@ -9,7 +9,6 @@ from backend_support import (
     chained,
     contents,
     make_backend,
-    rescale,
     restore,
     rows_of,
     state_of,
@@ -23,7 +22,6 @@ from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
-from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
 from pyflinkstate.errors import CheckpointStorageError, SnapshotCancelledError
 
 LONG = Types.LONG()
@@ -78,22 +76,6 @@ class TestHistory:
     @pytest.mark.parametrize("base_id", [None, 0, 6, 99])
     def test_without_a_base_that_is_known_everything_must_be_written(self, history, base_id):
         assert history.cut(7, base_id) is None
-
-    def test_what_was_handed_out_stays_as_it_was(self, tracked, history):
-        state_of(tracked.backend, VALUE, "a").update(1)
-        first = history.cut(6, 5)
-        state_of(tracked.backend, VALUE, "b").update(1)
-        assert self.keys(history.cut(7, 5)) == {"a", "b"}
-        state_of(tracked.backend, VALUE, "c").update(1)
-        history.cut(8, 6)
-        assert self.keys(first) == {"a"}
-
-    def test_a_state_that_is_registered_late_has_changes_since_then(self, tracked, history):
-        state_of(tracked.backend, LIST, "a").add(1)
-        tracked.backend.create_timer_queue("t").add(Timer(1, "a"), tracked.backend.key_group_of("a"))
-        changes = history.cut(6, 5)
-        assert (set().union(*changes["list"]), self.keys(changes)) == ({"a"}, set())
-        assert set().union(*changes["_timer_state/t"]) == {(1, "a", VOID_NAMESPACE)}
 
     def test_it_begins_where_it_is_made(self):
         backend = make_backend()
@@ -169,34 +151,6 @@ class TestIncrementFiles:
 
 
 class TestChains:
-    def test_the_first_increment_of_a_subtask_without_state_is_all_there_is(self, tracked):
-        assert tracked.take() is None
-        state_of(tracked.backend, VALUE, "a").update(1)
-        first = tracked.take(1)
-        state_of(tracked.backend, VALUE, "a").clear()
-        state_of(tracked.backend, VALUE, "b").update(2)
-        assert contents(restore([chained(first, tracked.take(2))])) == {"value": {"b": 2}}
-
-    def test_chains_of_several_subtasks_are_put_together_and_taken_apart(self):
-        everywhere, owns = make_backend(), [key_group_range(128, 3, index) for index in range(3)]
-        subtasks = [Tracked(make_backend(own=own)) for own in owns]
-        chains = [[] for _ in subtasks]
-        for base_id in (None, 1, 2):
-            for subtask, chain in zip(subtasks, chains, strict=True):
-                for key in range(90):
-                    if everywhere.key_group_of(key) not in subtask.backend.key_group_range:
-                        continue
-                    if base_id is None or key % 7 == base_id:
-                        state_of(subtask.backend, LIST, key).add(key)
-                    elif key % 7 == base_id + 3:
-                        state_of(subtask.backend, LIST, key).clear()
-                chain.append(subtask.take(base_id))
-        handles = [chained(*chain) for chain in chains]
-        expected = contents(*(subtask.backend for subtask in subtasks))
-        assert len(expected["list"]) == len([key for key in range(90) if key % 7 not in (4, 5)])
-        for parallelism in (1, 2, 5):
-            assert contents(*rescale(handles, parallelism)) == expected
-
     @pytest.mark.parametrize("to_ttl", [True, False], ids=["to time to live", "from time to live"])
     def test_a_state_that_is_migrated_is_written_whole_and_restored_as_what_it_became(self, to_ttl):
         plain, expiring = LIST, with_ttl(ListStateDescriptor("list", LONG))

@@ -20,8 +20,6 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.format.state_handles import (
-    ByteStreamStateHandle,
-    FileStateHandle,
     OperatorSubtaskState,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -30,7 +28,6 @@ from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCan
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 KINDS = ("managed_keyed", "raw_keyed", "managed_operator", "raw_operator")
 
@@ -121,31 +118,12 @@ def test_four_results_become_one_and_are_restored(folder: CheckpointFolder) -> N
     assert Subtask().restore(written, folder).content() == FILLED
 
 
-def test_the_results_of_the_tasks_stand_under_their_own_names() -> None:
-    tasks = [SnapshotTask(lambda cancelled, kind=kind: kind, lambda: None) for kind in KINDS]
-    assert OperatorSnapshotFutures(MemoryCheckpoint(), *tasks).finish() == OperatorSubtaskState(*KINDS)  # type: ignore[arg-type]
-
-
 def test_a_subtask_without_state_writes_nothing(folder: CheckpointFolder) -> None:
     state = Subtask().state
     written = state.snapshot(state.raw_outputs(), folder).finish()
     assert written == OperatorSubtaskState()
     assert written.size_bytes == 0
     assert files(folder) == {}
-
-
-def test_each_kind_is_inline_or_a_file_by_its_own_size(folder: CheckpointFolder) -> None:
-    small_inline = attrs.evolve(folder, inline_threshold_bytes=1_500)
-    written = Subtask(HashMapStateBackend(snapshot_compression=None)).fill().begin(small_inline).finish()
-    found = {kind: type(getattr(written, kind).stream) for kind in KINDS}
-    assert found == {
-        "managed_keyed": FileStateHandle,
-        "raw_keyed": ByteStreamStateHandle,
-        "managed_operator": FileStateHandle,
-        "raw_operator": ByteStreamStateHandle,
-    }
-    assert len(files(folder)) == 2
-    assert Subtask().restore(written, folder).content() == FILLED
 
 
 def test_what_changes_after_the_synchronous_part_is_not_in_the_snapshot(folder: CheckpointFolder) -> None:
@@ -303,32 +281,18 @@ def test_keyed_state_is_written_when_the_settings_say(
     assert Subtask().restore(snapshot.finish(), folder).content() == FILLED
 
 
-def compressed(folder: CheckpointFolder, compression: str | None) -> OperatorSubtaskState:
-    return Subtask(HashMapStateBackend(snapshot_compression=compression)).fill().begin(folder).finish()
-
-
 @pytest.mark.parametrize("compression", ["zstd", "lz4", None])
-def test_every_compression_is_restored_under_every_other(
+def test_every_compression_is_used_for_managed_state_and_restored_under_every_other(
     folder: CheckpointFolder, compression: str | None
 ) -> None:
-    written = compressed(folder, compression)
+    written = Subtask(HashMapStateBackend(snapshot_compression=compression)).fill().begin(folder).finish()
+    magic = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
+    for kind in ("managed_keyed", "managed_operator"):
+        data = Path(folder.folder, getattr(written, kind).stream.path).read_bytes()
+        assert [name for name, mark in magic.items() if mark in data] == [compression] * bool(compression)
     for other in ("zstd", "lz4", None):
         again = Subtask(HashMapStateBackend(snapshot_compression=other))
         assert again.restore(written, folder).content() == FILLED
-
-
-@pytest.mark.parametrize("kind", ["managed_keyed", "managed_operator"])
-def test_the_compression_is_that_of_keyed_and_of_operator_state(folder: CheckpointFolder, kind: str) -> None:
-    contents = {
-        compression: Path(
-            folder.folder, getattr(compressed(folder, compression), kind).stream.path
-        ).read_bytes()
-        for compression in ("zstd", "lz4", None)
-    }
-    magic = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
-    for compression, data in contents.items():
-        found = {name for name, mark in magic.items() if mark in data}
-        assert found == ({compression} if compression else set())
 
 
 @pytest.mark.parametrize("name", ["gzip", "ZSTD", "", 3, ["zstd"]], ids=repr)

@@ -219,22 +219,6 @@ def test_broadcast_state_is_the_same_everywhere_at_every_parallelism(rules: dict
         assert [dict(each.get_broadcast_state(RULES).items()) for each in stores] == [rules] * parallelism
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_the_three_kinds_of_one_file_are_assigned_each_in_its_way(parallelism: int) -> None:
-    handles = []
-    for number in range(2):
-        store = DefaultOperatorStateBackend()
-        store.get_list_state(NUMBERS).update([number, number])
-        store.get_union_list_state(ListStateDescriptor("all", Types.LONG())).add(number)
-        store.get_broadcast_state(RULES).put("same", 7)
-        handles.append(snapshot(store))
-    stores = rescale(handles, parallelism)
-    assert list(chain.from_iterable(map(numbers_of, stores))) == [0, 0, 1, 1]
-    for store in stores:
-        assert list(store.get_union_list_state(ListStateDescriptor("all", Types.LONG())).get()) == [0, 1]
-        assert dict(store.get_broadcast_state(RULES).items()) == {"same": 7}
-
-
 # --- raw state and keyed state ---------------------------------------------------------------------
 
 
@@ -308,13 +292,12 @@ def test_every_key_group_is_assigned_to_its_owner(before: int, after: int, max_p
             assert set(handle.key_group_range) & set(owned), "nothing is assigned in vain"
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_subtasks_without_state_assign_nothing(parallelism: int) -> None:
-    assert assign_state([OperatorSubtaskState()] * 3, parallelism, 128) == [StateAssignment()] * parallelism
-
-
-def test_state_of_no_subtask_assigns_nothing() -> None:
-    assert assign_state([], 2, 128) == [StateAssignment(), StateAssignment()]
+@pytest.mark.parametrize(("subtasks", "parallelism"), [(0, 2), (3, 1), (3, 3)])
+def test_where_there_is_no_state_nothing_is_assigned(subtasks: int, parallelism: int) -> None:
+    assert (
+        assign_state([OperatorSubtaskState()] * subtasks, parallelism, 128)
+        == [StateAssignment()] * parallelism
+    )
 
 
 def test_keyed_state_of_some_subtasks_is_assigned_without_the_others() -> None:

@@ -1,8 +1,6 @@
 """A snapshot is restored as it was at its synchronous part, whatever the owner does while it is written."""
 
-import datetime
 import decimal
-import threading
 
 import pytest
 from backend_support import (
@@ -22,73 +20,14 @@ from backend_support import (
 from pyflinkstate import (
     ListStateDescriptor,
     MapStateDescriptor,
+    Row,
     StateTtlConfig,
     Time,
-    TypeInformation,
     Types,
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import StateValueError
-
-LONG, STRING = Types.LONG(), Types.STRING()
-WHEN = datetime.datetime(2024, 2, 29, 23, 59, 59, 999999)
-
-#: Values with parts; ``tests/types/test_types_in_state.py`` has those of each type.
-VALUES = [
-    (STRING, ["", "日本 \x00 \U0001f600", "a" * 10_000]),
-    (Types.LIST(Types.BIG_DEC()), [[], [decimal.Decimal("1.50")]]),
-    (Types.LIST(Types.LIST(STRING)), [[], [[], ["a"]]]),
-    (Types.MAP(STRING, Types.MAP(LONG, Types.BIG_INT())), [{}, {"a": {1: 10**30, 2: None}, "b": None}]),
-    (Types.MAP(Types.TUPLE([LONG, STRING]), Types.LIST(LONG)), [{(1, "a"): [1], (2, None): []}]),
-    (Types.TUPLE([LONG, Types.SQL_DATE(), PICKLED]), [(1, datetime.date.min, {1}), (None, None, None)]),
-    (Types.LIST(Types.TUPLE([Types.BIG_INT(), Types.LIST(LONG)])), [[(10**20, [1]), (None, None)]]),
-    (Types.MAP(PICKLED, PICKLED), [{None: None, (1, 2): {1}}]),
-    (PICKLED, [0, "", [], {"a": {1, 2}}, 1j, frozenset([1]), WHEN, "\ud800", 10**5000]),
-]
-
-
-def type_name(part):
-    return str(part) if isinstance(part, TypeInformation) else ""
-
-
-COUNT = ValueStateDescriptor("count", LONG)
-
-
-class TestRoundTrip:
-    def test_all_five_kinds_come_back(self, declared):
-        backend, descriptors = make_backend(), one_of_each_kind(declared)
-        for number in range(50):
-            fill(backend, descriptors, f"key-{number}", number)
-        restored = restore([take_snapshot(backend)])
-        for number in range(50):
-            assert read(restored, descriptors, f"key-{number}") == (
-                number,
-                [f"é{number}", "", "\U0001f600"],
-                {"n": number, "nothing": None, "": -number},
-                2 * number + 2,
-                number + 1.0,
-            )
-        assert restored.num_key_value_state_entries() == 250
-
-    def test_restored_state_goes_on(self, declared):
-        backend, descriptors = make_backend(), one_of_each_kind(declared)
-        fill(backend, descriptors, "k", 1)
-        restored = restore([take_snapshot(backend)])
-        state_of(restored, descriptors["reducing"], "k").add(10)
-        state_of(restored, descriptors["list"], "k").add("more")
-        state_of(restored, descriptors["map"], "k").remove("n")
-        state_of(restored, descriptors["aggregating"], "k").add(11)
-        expected = (1, ["é1", "", "\U0001f600", "more"], {"nothing": None, "": -1}, 14, 5.0)
-        assert read(restored, descriptors, "k") == expected
-        assert read(backend, descriptors, "k")[3] == 4
-
-    def test_a_registered_state_without_entries_comes_back_registered(self):
-        backend = make_backend()
-        backend.get_partitioned_state(COUNT)
-        handle = take_snapshot(backend)
-        assert handle.sections == {"count": {}}
-        assert set(restore([handle]).registered_kv_states) == {"count"}
 
 
 @pytest.mark.parametrize(
@@ -144,6 +83,8 @@ LONGS = Types.LIST(Types.LONG())
         (Types.MAP(Types.STRING(), PICKLED), {"a": [1]}, lambda value: value["a"]),
         (Types.TUPLE([Types.LONG(), LONGS]), (1, [1]), lambda value: value[1]),
         (PICKLED, {"a": ([1],)}, lambda value: value["a"][0]),
+        (Types.ROW_NAMED(["n", "s"], [Types.LONG(), LONGS]), Row(n=1, s=[1]), lambda value: value.s),
+        (PICKLED, Row(n=1, s=[1]), lambda value: value.s),
     ],
     ids=str,
 )
@@ -180,29 +121,3 @@ def test_the_owner_may_go_on_at_every_step_of_the_write(declared, max_parallelis
     restored = restore([handle], own=own, max_parallelism=max_parallelism)
     assert [read(restored, descriptors, number) for number in range(100)] == before
     assert restored.num_key_value_state_entries() == 500
-
-
-def test_the_owner_may_go_on_while_another_thread_writes(declared):
-    backend, descriptors = make_backend(), one_of_each_kind(declared)
-    for number in range(100):
-        fill(backend, descriptors, number, number)
-    before = [read(backend, descriptors, number) for number in range(100)]
-    resources, begun, go_on, handles = prepare(backend), threading.Event(), threading.Event(), []
-
-    def on_write():
-        begun.set()
-        assert go_on.wait(60)
-
-    writer = threading.Thread(
-        target=lambda: handles.append(write(backend, resources, MemoryStreams(on_write=on_write)))
-    )
-    writer.start()
-    assert begun.wait(60)
-    for number in range(50):
-        fill(backend, descriptors, number, 2000)
-    go_on.set()
-    for number in range(50, 120):
-        fill(backend, descriptors, number, 3000)
-    writer.join()
-    restored = restore(handles)
-    assert [read(restored, descriptors, number) for number in range(100)] == before

@@ -121,91 +121,85 @@ def kept(
     return metadata(checkpoint_id, source_position=position_of(batch, query, identity))
 
 
-class TestCheckpointBefore:
-    """Spark goes on with batch 5; which checkpoint has the state before it?"""
+def restored(*retained: CheckpointMetadata, batch: int = 5, identity: str | None = CUT) -> int | None:
+    newest_first = sorted(retained, key=lambda kept: kept.checkpoint_id, reverse=True)
+    found = checkpoint_before(NextBatch(batch, identity), QUERY, newest_first)
+    return None if found is None else found.checkpoint_id
 
-    def restored(
-        self, *retained: CheckpointMetadata, batch: int = 5, identity: str | None = CUT
-    ) -> int | None:
-        newest_first = sorted(retained, key=lambda kept: kept.checkpoint_id, reverse=True)
-        found = checkpoint_before(NextBatch(batch, identity), QUERY, newest_first)
-        return None if found is None else found.checkpoint_id
 
-    def test_the_batch_before_is_where_spark_goes_on(self) -> None:
-        assert self.restored(kept(9, 4)) == 9
+@pytest.mark.parametrize(
+    ("retained", "asked", "checkpoint"),
+    [
+        pytest.param([kept(9, 4)], {}, 9, id="the batch before is where spark goes on"),
+        pytest.param([kept(9, 5)], {}, 9, id="the batch itself was durable and spark had not heard so"),
+        *(
+            pytest.param([kept(7, 4), kept(9, newest)], {}, 7, id=f"spark was set back from {newest}")
+            for newest in (6, 7, 100)
+        ),
+        pytest.param([], {"batch": 0}, None, id="the first batch may begin without one"),
+        pytest.param([kept(1, NO_BATCH)], {"batch": 0}, 1, id="stopped before a record came"),
+        pytest.param([kept(1, 0)], {"batch": 0}, 1, id="the first batch is durable"),
+        *(
+            pytest.param(
+                [kept(7, 4), kept(8, 5), *newer], {"identity": identity}, 7, id=f"cut anew, {identity}"
+            )
+            for identity in (None, "cut again")
+            for newer in ([], [kept(9, 6)])
+        ),
+        pytest.param([kept(7, 4), kept(8, 5), kept(9, 6)], {}, 8, id="that very batch, set back"),
+        *(
+            pytest.param([kept(7, 4), kept(8, 5, identity=None)], asked, 7, id="one does not know its batch")
+            for asked in ({}, {"identity": None})
+        ),
+    ],
+)
+def test_the_checkpoint_with_the_state_before_the_batch_is_restored(
+    retained: list[CheckpointMetadata], asked: Any, checkpoint: int | None
+) -> None:
+    """A batch that is cut anew may have other records than those that a state has seen."""
+    assert restored(*retained, **asked) == checkpoint
 
-    def test_the_batch_itself_was_durable_and_spark_had_not_heard_so(self) -> None:
-        assert self.restored(kept(9, 5)) == 9
 
-    @pytest.mark.parametrize("newest", [6, 7, 100])
-    def test_if_spark_was_set_back_an_older_checkpoint_is_taken(self, newest: int) -> None:
-        assert self.restored(kept(7, 4), kept(9, newest)) == 7
+@pytest.mark.parametrize(
+    ("retained", "asked", "reason"),
+    [
+        *(([kept(9, newest)], {}, f"retained checkpoints are of batches {newest}") for newest in (6, 100)),
+        *(([kept(9, newest)], {}, r"batch 5.*lost or counted twice") for newest in (3, 0, NO_BATCH)),
+        *(
+            (
+                [kept(8, 5), kept(9, 6)],
+                {"identity": identity},
+                r"batch 5, which Spark plans again, .* batches 6, 5",
+            )
+            for identity in (None, "cut again")
+        ),
+        ([kept(3, 8), kept(2, 7), kept(4, 9)], {}, "are of batches 9, 8, 7"),
+        ([kept(9, 4, "other")], {}, r"another streaming query.*this is 8b1f"),
+        ([kept(8, 4), kept(9, 4, "other")], {}, "checkpoint 9 belongs to another"),
+        *(
+            ([metadata(9, source_position=position)], {}, "another streaming query")
+            for position in ({"index": 4, "length": 9}, {"query": QUERY}, [4], None, "earliest")
+        ),
+    ],
+)
+def test_what_lies_between_cannot_be_had_and_the_state_of_another_is_refused(
+    retained: list[CheckpointMetadata], asked: Any, reason: str
+) -> None:
+    with pytest.raises(IncompatibleCheckpointError, match=reason):
+        restored(*retained, **asked)
 
-    @pytest.mark.parametrize("newest", [6, 100])
-    def test_if_spark_was_set_back_too_far_nothing_fits(self, newest: int) -> None:
-        with pytest.raises(
-            IncompatibleCheckpointError, match=f"retained checkpoints are of batches {newest}"
-        ):
-            self.restored(kept(9, newest))
 
-    @pytest.mark.parametrize("newest", [3, 0, NO_BATCH])
-    def test_what_lies_between_an_older_state_and_the_batch_cannot_be_had(self, newest: int) -> None:
-        with pytest.raises(IncompatibleCheckpointError, match=r"batch 5.*lost or counted twice"):
-            self.restored(kept(9, newest))
+def test_without_a_checkpoint_only_the_first_batch_may_begin() -> None:
+    with pytest.raises(CheckpointNotFoundError, match="goes on with batch 1"):
+        restored(batch=1)
 
-    def test_without_a_checkpoint_only_the_first_batch_may_begin(self) -> None:
-        assert self.restored(batch=0) is None
-        with pytest.raises(CheckpointNotFoundError, match="goes on with batch 1"):
-            self.restored(batch=1)
 
-    def test_the_first_batch_goes_on_from_a_state_before_any(self) -> None:
-        """As where a job was stopped before a record came."""
-        assert self.restored(kept(1, NO_BATCH), batch=0) == 1
+def test_none_is_looked_at_that_is_older_than_the_one_that_fits() -> None:
+    newest_first = iter([kept(10, 6), kept(9, 4), kept(8, 3)])
+    assert checkpoint_before(NextBatch(5, CUT), QUERY, newest_first) == kept(9, 4)
+    assert [left.checkpoint_id for left in newest_first] == [8]
 
-    def test_the_first_batch_may_be_durable_already(self) -> None:
-        assert self.restored(kept(1, 0), batch=0) == 1
 
-    def test_none_is_looked_at_that_is_older_than_the_one_that_fits(self) -> None:
-        newest_first = iter([kept(10, 6), kept(9, 4), kept(8, 3)])
-        assert checkpoint_before(NextBatch(5, CUT), QUERY, newest_first) == kept(9, 4)
-        assert [left.checkpoint_id for left in newest_first] == [8]
-
-    @pytest.mark.parametrize("identity", [None, "cut again"])
-    def test_a_batch_that_is_cut_anew_is_not_skipped(self, identity: str | None) -> None:
-        """By its number it is the newest; it may have other records than those that the state has seen."""
-        assert self.restored(kept(7, 4), kept(8, 5), identity=identity) == 7
-        assert self.restored(kept(7, 4), kept(8, 5), kept(9, 6), identity=identity) == 7
-        with pytest.raises(
-            IncompatibleCheckpointError, match=r"batch 5, which Spark plans again, .* batches 6, 5"
-        ):
-            self.restored(kept(8, 5), kept(9, 6), identity=identity)
-
-    def test_that_very_batch_is_skipped_also_if_spark_was_set_back(self) -> None:
-        assert self.restored(kept(7, 4), kept(8, 5), kept(9, 6)) == 8
-
-    def test_a_checkpoint_that_does_not_know_its_batch_is_not_that_of_the_batch(self) -> None:
-        assert self.restored(kept(7, 4), kept(8, 5, identity=None)) == 7
-        assert self.restored(kept(7, 4), kept(8, 5, identity=None), identity=None) == 7
-
-    def test_a_query_that_never_ran_has_no_checkpoint(self) -> None:
-        with pytest.raises(IncompatibleCheckpointError, match=r"another streaming query.*this is a new one"):
-            checkpoint_before(NextBatch(0), None, [kept(1, NO_BATCH)])
-
-    def test_all_retained_batches_are_named(self) -> None:
-        with pytest.raises(IncompatibleCheckpointError, match="are of batches 9, 8, 7"):
-            self.restored(kept(3, 8), kept(2, 7), kept(4, 9))
-
-    def test_another_querys_state_is_refused_even_if_its_batch_fits(self) -> None:
-        with pytest.raises(IncompatibleCheckpointError, match=r"another streaming query.*this is 8b1f"):
-            self.restored(kept(9, 4, "other"))
-
-    def test_another_query_does_not_hide_behind_an_older_checkpoint(self) -> None:
-        with pytest.raises(IncompatibleCheckpointError, match="checkpoint 9 belongs to another"):
-            self.restored(kept(8, 4), kept(9, 4, "other"))
-
-    @pytest.mark.parametrize(
-        "position", [{"index": 4, "length": 9}, {"query": QUERY}, [4], None, "earliest"], ids=repr
-    )
-    def test_the_state_of_another_source_is_refused(self, position: Any) -> None:
-        with pytest.raises(IncompatibleCheckpointError, match="another streaming query"):
-            self.restored(metadata(9, source_position=position))
+def test_a_query_that_never_ran_has_no_checkpoint() -> None:
+    with pytest.raises(IncompatibleCheckpointError, match=r"another streaming query.*this is a new one"):
+        checkpoint_before(NextBatch(0), None, [kept(1, NO_BATCH)])

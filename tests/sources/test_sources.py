@@ -82,15 +82,13 @@ def numbers(planned: list[Planned]) -> list[list[float]]:
 # --- collections -----------------------------------------------------------------------------------
 
 
-def test_a_collection_is_cut_into_epochs_of_a_size() -> None:
-    planned = list(epochs(CollectionSource(list(range(10)), 4)))
-    assert numbers(planned) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert [each.is_last for each in planned] == [False, False, True]
-
-
-def test_an_epoch_that_ends_with_the_collection_is_the_last() -> None:
-    planned = list(epochs(CollectionSource(list(range(8)), 4)))
-    assert [each.is_last for each in planned] == [False, True]
+@pytest.mark.parametrize(
+    ("count", "expected"), [(10, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]), (8, [[0, 1, 2, 3], [4, 5, 6, 7]])]
+)
+def test_a_collection_is_cut_into_epochs_of_a_size(count: int, expected: list[list[int]]) -> None:
+    planned = list(epochs(CollectionSource(list(range(count)), 4)))
+    assert numbers(planned) == expected
+    assert [each.is_last for each in planned] == [False] * (len(expected) - 1) + [True]
 
 
 def test_without_barriers_all_that_is_left_is_one_epoch() -> None:
@@ -151,12 +149,6 @@ def test_an_rdd_is_cut_into_partitions(whole: bool, expected: list[range]) -> No
     assert [each.epoch for each in planned] == [RddEpoch(rdd, partitions) for partitions in expected]
     assert all(each.epoch.rdd is rdd for each in planned)
     assert [each.is_last for each in planned] == [False] * (len(expected) - 1) + [True]
-
-
-def test_an_rdd_goes_on_after_an_offset() -> None:
-    source = RddSource(object(), 7, 3)
-    first = next(epochs(source))
-    assert [each.epoch.partitions for each in epochs(source, first.end)] == [range(3, 6), range(6, 7)]
 
 
 @pytest.mark.parametrize(("partitions", "reached"), [(7, 7), (0, 0)])
@@ -224,14 +216,18 @@ class TestRate:
         found = source.latest_offset(as_kept(start), False)
         return records(source.plan(as_kept(start), as_kept(found.end))), found.end
 
-    def test_nothing_is_due_at_once(self, clock: ManualClock) -> None:
-        source = RateSource(10, clock.now_ms)
-        start = source.initial_offset()
-        assert source.latest_offset(start, False) == Available(start)
-
     @pytest.mark.parametrize(
         ("rate", "passed_ms", "due"),
-        [(10, 99, 0), (10, 100, 1), (10, 1_000, 10), (1, 999, 0), (1, 1_000, 1), (3, 1_000, 3), (3, 334, 1)],
+        [
+            (10, 0, 0),
+            (10, 99, 0),
+            (10, 100, 1),
+            (10, 1_000, 10),
+            (1, 999, 0),
+            (1, 1_000, 1),
+            (3, 1_000, 3),
+            (3, 334, 1),
+        ],
     )
     def test_what_is_due_is_told_by_the_clock(
         self, clock: ManualClock, rate: int, passed_ms: int, due: int
@@ -239,14 +235,6 @@ class TestRate:
         source = RateSource(rate, clock.now_ms)
         found, _ = self.advance(clock, source, source.initial_offset(), passed_ms)
         assert [record["value"] for record in found] == list(range(due))
-
-    def test_numbers_go_on_where_the_epoch_before_ended(self, clock: ManualClock) -> None:
-        source, seen = RateSource(1_000, clock.now_ms, partitions=3), []
-        start = source.initial_offset()
-        for passed_ms in (5, 0, 1, 20, 7):
-            found, start = self.advance(clock, source, start, passed_ms)
-            seen += [record["value"] for record in found]
-        assert seen == list(range(33))
 
     def test_records_tell_when_they_were_due(self, clock: ManualClock) -> None:
         source = RateSource(4, clock.now_ms, partitions=2)

@@ -253,9 +253,9 @@ def test_a_predicate_loads_pickled_namespaces_only_if_they_may_be_loaded(tmp_pat
     assert mark.exists()
 
 
-def test_a_renamed_operator_keeps_state_and_watermark(tmp_path):
+def test_a_renamed_operator_keeps_state_and_watermark_also_in_the_place_of_a_dropped_one(tmp_path):
     checkpoint = filled(range(3))
-    checkpoint.metadata.watermarks[UID] = 77
+    checkpoint.metadata.watermarks.update({UID: 77, "other": 99})
     written = edit(checkpoint).rename_uid(UID, "other").write(tmp_path / "s")
     assert [operator.uid for operator in written.operators()] == ["other"]
     assert written.metadata.watermarks == {"a": 5, "other": 77}
@@ -465,13 +465,6 @@ def test_fewer_key_groups_than_subtasks(tmp_path):
 
 def key_group(key):
     return make_backend(Types.STRING()).key_group_of(key)
-
-
-def test_a_renamed_operator_takes_the_place_of_a_dropped_one(tmp_path):
-    checkpoint = filled(range(3))
-    checkpoint.metadata.watermarks.update({UID: 77, "dropped": 99})
-    written = edit(checkpoint).rename_uid(UID, "dropped").write(tmp_path / "s")
-    assert written.metadata.watermarks == {"a": 5, "dropped": 77}
 
 
 # --- bad input -----------------------------------------------------------------------------------------

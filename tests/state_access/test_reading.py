@@ -505,18 +505,6 @@ def test_whatever_is_printed_fits_on_a_screen(large: Checkpoint) -> None:
     assert [(name, length) for name, length in lengths if length > SCREEN] == []
 
 
-def test_a_checkpoint_says_where_it_is_and_of_which_job(large: Checkpoint) -> None:
-    text = str(large)
-    assert text.startswith("Checkpoint(metadata=<checkpoint 1 of job 'job', epoch 1, operators ['op', ")
-    assert "uri='memory'" in text
-
-
-def test_a_table_says_its_columns(large: Checkpoint) -> None:
-    assert repr(large.entries(UID, "value")).startswith(
-        "StateTable(columns={'key': 'large_string', 'value': 'int64'}"
-    )
-
-
 # --- the reader and the command line need neither Java nor PySpark --------------------------------
 
 
@@ -619,14 +607,6 @@ def test_a_difference():
     assert len(found.table.parts(4)) == 4
     assert rows_of(found.table.parts(4)) == rows_of([found.table])
     assert found.counts() == {"added": 25, "removed": 25, "changed": 0}
-
-
-def test_a_difference_between_numbers_of_key_groups_is_one():
-    old = checkpoint_of(take_snapshot(counting(range(50))))
-    own = key_group_range(16, 1, 0)
-    new = checkpoint_of(take_snapshot(counting(range(25, 75), own, max_parallelism=16)), max_parallelism=16)
-    (found,) = diff(old, new)
-    assert len(found.table.parts(4)) == 1
 
 
 def test_less_than_one_is_refused(kinds):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 from simulation_storage import Disk, Killed, Operation, Process, Verdict
-from support_runtime import metadata, tree
+from support_runtime import metadata, raising, tree
 
 from pyflinkstate import Encoder, RunHistory
 from pyflinkstate.backends.format import CheckpointMetadata, FileStateHandle, written_at
@@ -333,10 +333,7 @@ def test_a_folder_that_cannot_be_made_certain_is_not_left(
 ) -> None:
     storage.begin(JOB, 1)
 
-    def refuse(_: OwnFolders, path: str) -> None:
-        raise OSError(5, "input/output error", path)
-
-    monkeypatch.setattr(OwnFolders, "fsync", refuse)
+    monkeypatch.setattr(OwnFolders, "fsync", raising(OSError(5, "input/output error")))
     with pytest.raises(CheckpointStorageError, match=r"cannot create .*chk-2"):
         storage.begin(JOB, 2)
     assert storage.checkpoint_ids(JOB) == [1]
@@ -364,10 +361,7 @@ def test_a_checkpoint_that_cannot_be_made_durable_is_not_restored(
 ) -> None:
     take_checkpoint(storage, 1, False)
 
-    def refuse(_: OwnFolders, path: str) -> None:
-        raise OSError(5, "input/output error", path)
-
-    monkeypatch.setattr(OwnFolders, "fsync", refuse)
+    monkeypatch.setattr(OwnFolders, "fsync", raising(OSError(5, "input/output error")))
     with pytest.raises(CheckpointStorageError, match=r"cannot flush .*chk-1"):
         storage.make_durable(storage.uri_of(JOB, 1))
 

@@ -139,21 +139,17 @@ def test_the_newest_checkpoint_of_a_name_is_found_over_all_jobs(storage: Checkpo
     assert storage.load_latest("other").job_id == "d" * 32
 
 
-def nothing(storage: CheckpointFolders) -> None:
-    pass
-
-
-def one_unfinished(storage: CheckpointFolders) -> None:
-    storage.begin(JOB, 1)
-
-
-def one_of_another_name(storage: CheckpointFolders) -> None:
-    publish(storage, metadata(1, job_name="other"))
-
-
-@pytest.mark.parametrize("prepare", [nothing, one_unfinished, one_of_another_name])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda storage: None,
+        lambda storage: storage.begin(JOB, 1),
+        lambda storage: publish(storage, metadata(1, job_name="other")),
+    ],
+    ids=["none", "one unfinished", "one of another name"],
+)
 def test_no_completed_checkpoint_of_that_name(
-    storage: CheckpointFolders, prepare: Callable[[CheckpointFolders], None]
+    storage: CheckpointFolders, prepare: Callable[[CheckpointFolders], object]
 ) -> None:
     prepare(storage)
     with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'orders'"):
@@ -556,16 +552,6 @@ def folder(storage: CheckpointFolders) -> CheckpointFolder:
 # --- streams ---------------------------------------------------------------------------------------
 
 
-def test_what_follows_the_threshold_is_appended(folder: CheckpointFolder) -> None:
-    stream = folder.create()
-    for number in range(1_000):
-        stream.write(b"%04d" % number)
-    handle = stream.close_and_get_handle()
-    assert tree(Path(folder.folder)) == {handle.path: b"".join(b"%04d" % n for n in range(1_000))}
-    assert folder.read(handle, 40, 4) == b"0010"
-    assert folder.read(handle, 3_996, 4) == b"0999"
-
-
 def test_flinks_threshold_is_the_default(storage: CheckpointFolders) -> None:
     streams = storage.streams(storage.begin(JOB, 1))
     for size, kind in ((20 * 1024, ByteStreamStateHandle), (20 * 1024 + 1, FileStateHandle)):
@@ -608,27 +594,17 @@ def test_state_that_is_discarded_has_no_file_any_more(folder: CheckpointFolder) 
         folder.discard(handles[0])
 
 
-def test_streams_of_one_checkpoint_have_files_of_their_own(folder: CheckpointFolder) -> None:
-    streams = [folder.create() for _ in range(3)]
-    for number, stream in enumerate(streams):
-        stream.write(bytes([number]) * 20)
-    handles = [stream.close_and_get_handle() for stream in streams]
-    assert [folder.read(handle, 0, 1) for handle in handles] == [b"\x00", b"\x01", b"\x02"]
-
-
-def test_writing_where_nobody_can_is_a_storage_error(blocked: str) -> None:
-    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, 0).create()
+@pytest.mark.parametrize(("buffer", "failing"), [(0, "write"), (100, "close")])
+def test_writing_where_nobody_can_is_a_storage_error(blocked: str, buffer: int, failing: str) -> None:
+    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, buffer).create()
     stream.write(b"inline")
-    with pytest.raises(CheckpointStorageError, match="cannot write"):
+
+    def write() -> None:
         stream.write(b"too large to be inline")
-    stream.abort()
-
-
-def test_closing_where_nobody_can_write_is_a_storage_error(blocked: str) -> None:
-    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, 100).create()
-    stream.write(b"too large to be inline")
-    with pytest.raises(CheckpointStorageError, match="cannot close"):
         stream.close_and_get_handle()
+
+    with pytest.raises(CheckpointStorageError, match=f"cannot {failing}"):
+        write()
     stream.abort()
 
 

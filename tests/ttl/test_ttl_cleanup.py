@@ -6,7 +6,7 @@ It looks at nothing while nothing can have expired, and misses nothing that has.
 from copy import deepcopy
 
 import pytest
-from backend_support import entries, prepare, take_snapshot, write
+from backend_support import entries, prepare, write
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from ttl_contract import CONTEXTS, TTL_MS, Arena, ClockedBackend, ttl_config, with_ttl
@@ -93,16 +93,6 @@ def test_a_well_filled_state_is_cleaned_up_as_fast_as_configured(async_snapshots
     assert accesses <= 3 * 4000 / min(size, 32) + 200
 
 
-def test_by_default_selecting_keys_removes_nothing(clocked):
-    """C1."""
-    state = clocked.state(ValueStateDescriptor("v"), DEFAULT)
-    write_many(clocked, state, range(100))
-    clocked.at(100)
-    for key in range(1000):
-        clocked.backend.set_current_key(key)
-    assert count(clocked) == 100
-
-
 def test_without_background_nothing_is_removed_but_what_is_read(clocked):
     """C2."""
     state = clocked.state(ValueStateDescriptor("v"), NO_CLEANUP)
@@ -175,29 +165,6 @@ def clean_up_all(clocked, state):
     clocked.backend.set_current_key("k")
 
 
-def test_lists_are_rewritten_without_their_expired_elements(clocked, declared):
-    """C4."""
-    state = clocked.state(ListStateDescriptor("l", declared(Types.LONG())), DEFAULT)
-    for now_ms in (0, 40, 10, 50):
-        clocked.at(now_ms)
-        state.add(now_ms)
-    clocked.at(110)
-    clean_up_all(clocked, state)
-    assert state.get_internal() == [(40, 40), (50, 50)]
-
-
-def test_maps_are_rewritten_without_their_expired_entries(clocked, declared):
-    """C4."""
-    descriptor = MapStateDescriptor("m", declared(Types.LONG()), declared(Types.STRING()))
-    state = clocked.state(descriptor, DEFAULT)
-    for now_ms, value in ((0, "a"), (40, None), (10, None), (50, "d")):
-        clocked.at(now_ms)
-        state.put(now_ms, value)
-    clocked.at(110)
-    clean_up_all(clocked, state)
-    assert state.get_internal() == {40: (40, None), 50: (50, "d")}
-
-
 @every_context
 def test_what_lives_is_left_as_it_is(async_snapshots, declared, context):
     arena = Arena(context, declared, async_snapshots)
@@ -218,38 +185,6 @@ def test_what_was_cleaned_up_is_not_returned(clocked):
     clocked.at(100)
     clean_up_all(clocked, state)
     assert state.value() is None
-
-
-def test_restored_entries_are_cleaned_up_without_being_read(clocked, declared):
-    descriptor = with_ttl(ValueStateDescriptor("v", declared(Types.LONG())), incrementally(5, True))
-    write_many(clocked, clocked.backend.get_partitioned_state(descriptor), range(100))
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    restored.get_partitioned_state(descriptor)
-    clocked.at(100)
-    for _ in range(1000):
-        restored.set_current_key("other")
-    assert restored.num_key_value_state_entries() == 0
-
-
-def test_what_is_written_between_two_looks_is_not_lost(clocked):
-    """Entries wait between two looks, and may be written meanwhile."""
-    state = clocked.state(ValueStateDescriptor("v"), incrementally(1))
-    write_many(clocked, state, range(300))
-    clocked.at(100)
-    for step in range(2000):
-        key = step % 300
-        clocked.backend.set_current_key(key)
-        if key % 3:
-            state.update(step)
-        else:
-            state.clear()
-    write_many(clocked, state, range(1, 300, 3))
-    written = {key for key in range(300) if key % 3}
-    assert {key for key, _ in entries(clocked.backend, "v")} == written
-    clocked.at(199)
-    for key in written:
-        clocked.backend.set_current_key(key)
-        assert state.value() is not None
 
 
 def test_a_map_that_is_cleaned_up_while_it_is_iterated_over_gives_what_lives(clocked, declared):
@@ -283,66 +218,7 @@ def test_an_iterators_remove_is_not_lost_when_the_map_is_cleaned_up_meanwhile(cl
     assert sorted(state.keys()) == list(range(0, 50, 2))
 
 
-# --- incremental: while the map grows and is written ----------------------------------------------
-
-
-@pytest.fixture(params=CONTEXTS, ids=lambda context: context.name)
-def growing(request, async_snapshots):
-    """An arena with every-record clean-up and some 500 keys in 4 maps, of which one is amid its growth."""
-    arena = Arena(request.param, lambda type_info: type_info, async_snapshots, key_groups=4)
-    arena.start(incrementally(5, True))
-    update_keys(arena, range(500), request.param.first)
-    arena.keys = 500
-    if async_snapshots:
-        maps = arena.backend.registered_kv_states["state"].maps
-        while all(state_map._rehash is None for state_map in maps):
-            update_keys(arena, [arena.keys], request.param.first)
-            arena.keys += 1
-    return arena
-
-
-def update_keys(arena, keys, value):
-    for key in keys:
-        arena.under_key(key).update(value)
-
-
-def more_accesses(arena):
-    """Read and write keys beyond the others."""
-    for key in range(arena.keys, 2 * arena.keys):
-        arena.under_key(key)
-        if key % 2:
-            arena.update(arena.context.first)
-        else:
-            arena.get()
-
-
-def all_cleared(arena, keys):
-    return all(arena.under_key(key).is_cleared() for key in keys)
-
-
-def test_clean_up_goes_on_beside_a_snapshot_while_the_map_grows(growing):
-    arena, context, some = growing, growing.context, growing.keys // 8
-    arena.at(50)
-    update_keys(arena, range(some), context.second)
-    finish_snapshot = arena.begin_snapshot()
-    update_keys(arena, range(some, 2 * some), context.second)
-    arena.at(120)
-    more_accesses(arena)
-    assert all_cleared(arena, range(2 * some, arena.keys))
-    arena.at(50).restore(finish_snapshot())
-
-    for key in range(some, arena.keys):
-        assert arena.under_key(key).get() == context.read_first
-    arena.at(120)
-    for key in range(some // 2, some + some // 4):
-        arena.under_key(key).state.clear()
-    for key in range(some // 2):
-        assert arena.under_key(key).get() == context.read_second
-    more_accesses(arena)
-    assert all_cleared(arena, range(some, 2 * some))
-    arena.at(170)
-    assert all_cleared(arena, range(some // 2, arena.keys))
-    assert all_cleared(arena, range(some // 2))
+# --- incremental: beside a snapshot, and how often it looks -----------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -459,16 +335,6 @@ def test_what_expires_first_ends_the_rest():
     assert not cleaned.state.stored
 
 
-def test_what_is_written_after_the_clock_was_set_back_is_found():
-    cleaned = Cleaned()
-    cleaned.put_at(1000, "late", "x")
-    cleaned.access_at(1000)
-    cleaned.put_at(500, "early", "x")
-    assert cleaned.access_at(599) == 0
-    cleaned.access_at(600)
-    assert list(cleaned.state.stored) == ["late"]
-
-
 def test_what_was_written_again_after_it_was_fetched_stays():
     cleaned = Cleaned()
     last = CLEANUP_SIZE
@@ -481,13 +347,6 @@ def test_what_was_written_again_after_it_was_fetched_stays():
     assert cleaned.access_at(199) == 0
     cleaned.access_at(200)
     assert not cleaned.state.stored
-
-
-def test_what_was_restored_is_looked_at():
-    cleaned = Cleaned()
-    cleaned.state.stored = {"old": (0, "x"), "new": (60, "y")}
-    cleaned.access_at(100)
-    assert cleaned.state.stored == {"new": (60, "y")}
 
 
 @pytest.mark.parametrize(
@@ -520,27 +379,6 @@ def test_what_grew_since_the_last_round_is_looked_at_from_its_beginning(clocked)
     for _ in range(4000):
         state.value()
     assert clocked.backend.num_key_value_state_entries() == 0
-
-
-merging = pytest.mark.parametrize("context", [c for c in CONTEXTS if c.merging], ids=lambda c: c.name)
-
-
-@merging
-def test_what_a_merge_moves_behind_the_clean_up_is_found(context):
-    """The source may lie before the place that is cleaned up, the target behind it."""
-    arena = Arena(context, lambda type_info: type_info, True, key_groups=1)
-    arena.start(DEFAULT)
-    for number in range(100):
-        arena.under_key(number).in_namespace("source").update(context.first)
-    arena.at(50).under_key("other").in_namespace("n")
-    for _ in range(10):
-        arena.get()  # amid a round
-    for number in range(100):
-        arena.under_key(number).state.merge_namespaces("target", ["source"])
-    arena.at(100).under_key("other")
-    for _ in range(MANY):
-        arena.get()
-    assert arena.backend.num_key_value_state_entries() == 0
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.name)

@@ -1,9 +1,7 @@
 """States with time to live in snapshots: what has expired is not written, and what all states share.
 
-Rows C3, T1, T7, T8, T15, R4 and V4.
+Rows C3, T1, T5 and G13; the model draws what else full snapshots leave out.
 """
-
-from operator import itemgetter
 
 import pyarrow as pa
 import pytest
@@ -13,28 +11,21 @@ from backend_support import (
     entries,
     make_backend,
     one_of_each_kind,
-    prepare,
     state_of,
     take_snapshot,
-    write,
 )
-from ttl_contract import CONTEXTS, Arena, ClockedBackend, FromThree, ttl_config, with_ttl
+from ttl_contract import CONTEXTS, ClockedBackend, ttl_config, with_ttl
 
 from pyflinkstate import (
     AggregatingStateDescriptor,
-    HashMapStateBackend,
-    KeyedProcessFunction,
-    ListStateDescriptor,
-    MapStateDescriptor,
     ReducingStateDescriptor,
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.api import StateVisibility, UpdateType
+from pyflinkstate.api import UpdateType
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE, TtlTypeInfo
 from pyflinkstate.backends.types.table import arrow_type
 from pyflinkstate.errors import StateRegistrationError, StateValueError
-from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock, split
 
 FULL_SNAPSHOT = ttl_config(
     cleanup=lambda builder: builder.disable_cleanup_in_background().cleanup_full_snapshot()
@@ -52,79 +43,6 @@ def clocked(async_snapshots):
 
 
 every_context = pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.name)
-
-
-@every_context
-def test_what_has_expired_is_not_restored(async_snapshots, declared, context):
-    arena = Arena(context, declared, async_snapshots)
-    arena.start(FULL_SNAPSHOT)
-    arena.under_key("old").update(context.first)
-    arena.at(50).under_key("new").update(context.first)
-    arena.at(100).restore(arena.take_snapshot())
-    arena.at(60)
-    assert arena.under_key("old").is_cleared()
-    assert arena.under_key("new").get() == context.read_first
-    assert arena.backend.num_key_value_state_entries() == 1
-
-
-@every_context
-def test_without_the_strategy_everything_is_written(async_snapshots, declared, context):
-    arena = Arena(context, declared, async_snapshots)
-    arena.start(ttl_config(cleanup=lambda builder: builder))
-    arena.update(context.first)
-    arena.at(100).restore(arena.take_snapshot())
-    arena.at(99)
-    assert arena.get() == context.read_first
-
-
-def test_lists_lose_their_expired_elements(clocked, declared):
-    descriptor = ListStateDescriptor("l", declared(Types.LONG()))
-    state = clocked.state(descriptor, FULL_SNAPSHOT)
-    for now_ms in (0, 40, 10, 50):
-        clocked.at(now_ms)
-        state.add(now_ms)
-    clocked.at(110)
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    assert entries(restored, "l") == [("k", [(40, 40), (50, 50)])]
-    assert state.get_internal() == [(0, 0), (40, 40), (10, 10), (50, 50)]
-
-
-def test_maps_lose_their_expired_entries(clocked, declared):
-    descriptor = MapStateDescriptor("m", declared(Types.LONG()), declared(Types.STRING()))
-    state = clocked.state(descriptor, FULL_SNAPSHOT)
-    for now_ms, value in ((0, "a"), (40, None), (10, None), (50, "d")):
-        clocked.at(now_ms)
-        state.put(now_ms, value)
-    clocked.at(110)
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    assert entries(restored, "m") == [("k", {40: (40, None), 50: (50, "d")})]
-    assert state.get_internal() == {0: (0, "a"), 40: (40, None), 10: (10, None), 50: (50, "d")}
-
-
-def test_the_time_that_counts_is_that_of_the_synchronous_part():
-    clocked = ClockedBackend(async_snapshots=True)
-    state = clocked.state(ValueStateDescriptor("v"), FULL_SNAPSHOT)
-    state.update("lives when the snapshot is taken")
-    clocked.at(99)
-    resources = prepare(clocked.backend)
-    clocked.at(10_000)
-    assert len(entries(clocked.restored(write(clocked.backend, resources)), "v")) == 1
-
-
-def test_each_snapshot_has_a_time_of_its_own():
-    clocked = ClockedBackend(async_snapshots=True)
-    state = clocked.state(ValueStateDescriptor("v"), FULL_SNAPSHOT)
-    prepared = []
-    for number in range(4):
-        clocked.at(40 * number)
-        clocked.backend.set_current_key(number)
-        state.update(number)
-        prepared.append(prepare(clocked.backend))
-    restored = {}
-    for number in (2, 0, 3, 1):  # the order in which they are written does not count
-        handle = write(clocked.backend, prepared[number])
-        restored[number] = sorted(key for key, _ in entries(clocked.restored(handle), "v"))
-    assert restored == {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [1, 2, 3]}
 
 
 def test_only_the_state_that_says_so_is_filtered(clocked):
@@ -166,58 +84,7 @@ def test_state_migrated_from_plain_is_filtered(clocked):
     assert entries(clocked.restored(take_snapshot(restored)), "v") == []
 
 
-def test_an_operators_snapshots_are_filtered():
-    class Last(KeyedProcessFunction):
-        def open(self, runtime_context):
-            descriptor = with_ttl(ValueStateDescriptor("last"), FULL_SNAPSHOT)
-            self.last = runtime_context.get_state(descriptor)
-
-        def process_element(self, value, ctx):
-            self.last.update(value)
-
-    harness = KeyedOneInputOperatorHarness(Last(), lambda value: value)
-    harness.process_element("old")
-    harness.set_processing_time(50)
-    harness.process_element("new")
-    harness.set_processing_time(100)
-    snapshot = harness.snapshot()
-    restored = KeyedOneInputOperatorHarness(
-        Last(), lambda value: value, clock=harness.clock, restore=[snapshot]
-    )
-    assert list(restored.backend.get_keys("last")) == ["new"]
-    assert sorted(harness.backend.get_keys("last")) == ["new", "old"]
-
-
 LONG, STRING = Types.LONG(), Types.STRING()
-ON_READ = ttl_config(update_type=UpdateType.OnReadAndWrite)
-RELAXED = ttl_config(visibility=StateVisibility.ReturnExpiredIfNotCleanedUp)
-
-
-# --- values ------------------------------------------------------------------------------------------
-
-
-def test_a_change_in_place_is_seen_and_prolongs_nothing(clocked):
-    state = clocked.state(ValueStateDescriptor("v", Types.LIST(LONG)))
-    state.update([1])
-    clocked.at(60)
-    state.value().append(2)
-    assert state.value() == [1, 2]
-    clocked.at(100)
-    assert state.value() is None
-
-
-# --- reducing ----------------------------------------------------------------------------------------
-
-
-def test_adding_none_to_an_expired_reducing_state_leaves_nothing_that_lives_on(clocked):
-    descriptor = ReducingStateDescriptor("r", max, LONG)
-    state = clocked.state(descriptor, FULL_SNAPSHOT)
-    state.add(1)
-    clocked.at(100)
-    state.add(None)
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    assert restored.num_key_value_state_entries() == 0
-    assert state.get() is None
 
 
 def test_a_reduce_function_that_raises_leaves_value_and_timestamp(clocked):
@@ -230,29 +97,6 @@ def test_a_reduce_function_that_raises_leaves_value_and_timestamp(clocked):
     with pytest.raises(ZeroDivisionError):
         state.add(2)
     assert state.get_internal() == (0, 1)
-
-
-# --- aggregating -------------------------------------------------------------------------------------
-
-
-def test_an_accumulator_changed_in_place_is_not_shared_after_expiry(clocked, declared):
-    state = clocked.state(AggregatingStateDescriptor("a", Mean(), declared(Types.LIST(LONG))))
-    for value in (1, 3):
-        state.add(value)
-    assert state.get() == 2
-    clocked.at(100)
-    state.add(7)
-    assert state.get() == 7
-
-
-def test_reading_an_aggregating_state_stores_the_accumulator_not_the_result(clocked):
-    state = clocked.state(AggregatingStateDescriptor("a", FromThree(), LONG), ON_READ)
-    state.add(1)
-    clocked.at(60)
-    assert state.get() == "4"
-    assert state.get_internal() == (60, 4)
-    state.add(1)
-    assert state.get() == "5"
 
 
 # --- what all share ----------------------------------------------------------------------------------
@@ -282,20 +126,6 @@ def test_a_configuration_that_is_disabled_makes_plain_state(clocked, declared, c
     clocked.at(10**12)
     assert context.get(state) == context.read_first
     assert clocked.backend.get_partitioned_state(context.descriptor(declared)) is state
-
-
-@every_context
-@pytest.mark.parametrize("config", [ttl_config(), ON_READ, RELAXED], ids=["default", "on read", "relaxed"])
-def test_what_reading_changes_is_not_in_a_snapshot_taken_before(declared, context, config):
-    clocked = ClockedBackend(async_snapshots=True)
-    state = clocked.state(context.descriptor(declared), config)
-    context.update(state, context.first)
-    stored = entries(clocked.backend, "state")
-    clocked.at(50 if config is ON_READ else 100)
-    resources = prepare(clocked.backend)
-    assert context.get(state) == (context.read_first if config in (ON_READ, RELAXED) else context.empty)
-    assert entries(clocked.backend, "state") != stored
-    assert entries(clocked.restored(write(clocked.backend, resources)), "state") == stored
 
 
 def test_a_value_of_another_type_is_refused_and_nothing_changes(clocked):
@@ -346,50 +176,6 @@ def test_the_timestamp_is_stored_before_the_value(value_type):
     assert [stored[index].name for index in range(2)] == ["timestamp_ms", "value"]
     assert stored[0].type == pa.int64()
     assert stored[1].type == arrow_type(value_type)
-
-
-# --- in an operator ------------------------------------------------------------------------------------
-
-
-class Last(KeyedProcessFunction):
-    """Gives the value before, while it lives."""
-
-    def open(self, runtime_context):
-        self.last = runtime_context.get_state(with_ttl(ValueStateDescriptor("last", LONG)))
-
-    def process_element(self, value, ctx):
-        yield self.last.value()
-        self.last.update(value[1])
-
-
-@pytest.mark.parametrize("async_snapshots", [True, False])
-def test_an_operators_state_expires_by_the_clock_it_is_given(async_snapshots):
-    backend = HashMapStateBackend(async_snapshots=async_snapshots)
-    harness = KeyedOneInputOperatorHarness(Last(), itemgetter(0), state_backend=backend)
-    assert harness.process_element(("a", 1)) == [None]
-    harness.set_processing_time(50)
-    assert harness.process_element(("b", 2)) == [None]
-    harness.set_processing_time(100)
-    assert harness.process_element(("a", 3)) == [None]
-    assert harness.process_element(("b", 4)) == [2]
-
-
-@pytest.mark.parametrize("async_snapshots", [True, False])
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_an_operators_timestamps_survive_a_restore_at_another_parallelism(async_snapshots, parallelism):
-    clock = ManualClock()
-    options = {"state_backend": HashMapStateBackend(async_snapshots=async_snapshots), "clock": clock}
-    harness = KeyedOneInputOperatorHarness(Last(), itemgetter(0), **options)
-    for key in range(40):
-        clock.now_ms = key
-        harness.process_element((key, key))
-    clock.now_ms = 120
-    results = {}
-    for part in split(harness.snapshot(), parallelism):
-        restored = KeyedOneInputOperatorHarness(Last(), itemgetter(0), restore=part, **options)
-        for key in list(restored.backend.get_keys("last")):
-            results[key] = restored.process_element((key, -1))
-    assert results == {key: [key if key > 20 else None] for key in range(40)}
 
 
 @pytest.mark.parametrize("declared_type", [PICKLED, Types.LIST(Types.LONG())], ids=str)

@@ -46,100 +46,7 @@ def make(clocked, empty):
     return made
 
 
-def test_each_entry_expires_for_itself(clocked, make):
-    """T12."""
-    state = make()
-    seen = []
-    for now_ms in (99, 100, 130, 159, 160):
-        clocked.at(now_ms)
-        seen.append(dict(state.items()))
-    assert seen == [
-        {"a": 1, "b": 2, "none": None},
-        {"b": 2, "none": None},
-        {"none": None},
-        {"none": None},
-        {},
-    ]
-
-
-def read_by_get(state, key):
-    return state.get(key)
-
-
-def read_by_contains(state, key):
-    return state.contains(key) or None
-
-
-by_key = pytest.mark.parametrize("read", [read_by_get, read_by_contains])
-
-
-@by_key
-def test_an_expired_entry_is_returned_once_where_that_is_configured(clocked, make, read):
-    state = make(visibility=RELAXED)
-    clocked.at(130)
-    assert read(state, "b") in (2, True)
-    assert state.get_internal() == {"a": (0, 1), "none": (60, None)}
-    assert read(state, "b") is None
-
-
-@by_key
-def test_reading_by_key_prolongs_just_that_entry_where_that_is_configured(clocked, make, read):
-    state = make(update_type=ON_READ)
-    clocked.at(70)
-    assert read(state, "a") == 1
-    assert state.get_internal() == {"a": (70, 1), "b": (30, 2), "none": (60, None)}
-
-
-@pytest.mark.parametrize("update_type", UpdateType)
-@pytest.mark.parametrize("value_type", [Types.LIST(Types.LONG()), Types.PICKLED_BYTE_ARRAY()], ids=str)
-def test_the_live_object_is_returned(clocked, value_type, update_type):
-    """V5, and the same where reading prolongs, or nothing expires."""
-    descriptor = MapStateDescriptor("m", Types.STRING(), value_type)
-    state = clocked.state(descriptor, ttl_config(update_type=update_type))
-    state.put("a", [1])
-    state.get("a").append(2)
-    next(iter(state.values())).append(3)
-    assert state.get("a") == [1, 2, 3]
-
-
-def test_is_empty_looks_at_what_is_stored(clocked, make):
-    """T13."""
-    state = make()
-    clocked.at(160)
-    assert not state.is_empty()
-    list(state.keys())
-    assert state.is_empty()
-
-
 # --- iteration ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("view", "expected"),
-    [("items", [("b", 2), ("none", None)]), ("keys", ["b", "none"]), ("values", [2, None])],
-)
-def test_iteration_skips_and_removes_what_has_expired(clocked, make, view, expected):
-    """T13."""
-    state = make()
-    clocked.at(100)
-    assert list(getattr(state, view)()) == expected
-    assert state.get_internal() == {"b": (30, 2), "none": (60, None)}
-
-
-@pytest.mark.parametrize("view", ["items", "keys", "values"])
-def test_iteration_returns_what_has_expired_once_where_that_is_configured(clocked, make, view):
-    state = make(visibility=RELAXED)
-    clocked.at(130)
-    assert len(list(getattr(state, view)())) == 3
-    assert state.get_internal() == {"none": (60, None)}
-    assert len(list(getattr(state, view)())) == 1
-
-
-def test_iteration_that_is_left_early_has_touched_what_it_gave(clocked, make):
-    state = make(update_type=ON_READ)
-    clocked.at(110)
-    assert next(iter(state.keys())) == "b"
-    assert state.get_internal() == {"b": (110, 2), "none": (60, None)}
 
 
 def test_entries_are_looked_at_when_iteration_comes_to_them(clocked, make):
@@ -160,20 +67,6 @@ def test_a_view_belongs_to_the_key_at_which_it_was_asked_for(clocked, make):
     clocked.at(110)
     assert dict(view) == {"b": 2, "none": None}
     assert state.get_internal() == {"x": (60, 9)}
-
-
-def test_the_iterator_can_remove_beside_what_has_expired(clocked, empty):
-    """T14."""
-    state = empty()
-    for number in range(100):
-        clocked.at(number % 3)
-        state.put(str(number), number)
-    clocked.at(100)  # every third has expired
-    iterator = iter(state.values())
-    for number in iterator:
-        if number % 3 == 1:
-            iterator.remove()
-    assert sorted(state.values()) == list(range(2, 100, 3))
 
 
 def test_remove_twice_is_refused(clocked, make):
@@ -267,24 +160,6 @@ def make_list(clocked, declared):
     return made
 
 
-def test_each_element_expires_for_itself(clocked, make_list):
-    """T9."""
-    state = make_list()
-    seen = []
-    for now_ms in (99, 100, 130, 159, 160):
-        clocked.at(now_ms)
-        seen.append(list(state.get()))
-    assert seen == [["a", "b", "c"], ["b", "c"], ["c"], ["c"], []]
-
-
-def test_what_has_expired_stays_stored_while_others_live(clocked, make_list):
-    """T9."""
-    state = make_list()
-    clocked.at(130)
-    assert list(state.get()) == ["c"]
-    assert state.get_internal() == [(0, "a"), (30, "b"), (60, "c")]
-
-
 def test_elements_are_looked_at_when_iteration_comes_to_them(clocked, make_list):
     state = make_list()
     clocked.at(99)
@@ -323,40 +198,6 @@ def test_a_view_does_not_remove_a_list_written_meanwhile(clocked, make_list):
     state.update(["new"])
     assert list(view) == []
     assert list(state) == ["new"]
-
-
-# --- reading prolongs --------------------------------------------------------------------------------
-
-
-def test_reading_stamps_the_living_and_drops_the_others(clocked, make_list):
-    """T10."""
-    state = make_list(update_type=ON_READ)
-    clocked.at(110)
-    state.get()
-    assert state.get_internal() == [(110, "b"), (110, "c")]
-
-
-# --- what has expired is returned --------------------------------------------------------------------
-
-
-def test_what_has_expired_is_returned_while_it_is_stored(clocked, make_list):
-    """T11."""
-    state = make_list(visibility=RELAXED)
-    clocked.at(130)
-    assert list(state.get()) == ["a", "b", "c"]
-    assert list(state.get()) == ["a", "b", "c"]
-
-
-def test_expired_elements_that_reading_drops_are_returned_that_once(clocked, make_list):
-    """T10 with T11."""
-    state = make_list(update_type=ON_READ, visibility=RELAXED)
-    clocked.at(110)
-    assert list(state.get()) == ["a", "b", "c"]
-    assert state.get_internal() == [(110, "b"), (110, "c")]
-    assert list(state.get()) == ["b", "c"]
-
-
-# --- writing -----------------------------------------------------------------------------------------
 
 
 # --- beside a snapshot -------------------------------------------------------------------------------

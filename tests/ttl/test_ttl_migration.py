@@ -13,11 +13,10 @@ from backend_support import (
 )
 from slot_functions import Mean
 from tiers import cases
-from ttl_contract import ClockedBackend, ttl_config, with_ttl
+from ttl_contract import ClockedBackend, with_ttl
 
 from pyflinkstate import (
     AggregatingStateDescriptor,
-    KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -27,7 +26,7 @@ from pyflinkstate import (
 from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import StateMigrationError
-from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
+from pyflinkstate.testing import ManualClock
 
 LONG, STRING = Types.LONG(), Types.STRING()
 KINDS = ["value", "list", "map", "reducing", "aggregating"]
@@ -136,30 +135,6 @@ def test_plain_state_is_stamped_when_it_is_asked_for_not_when_it_is_restored(
     clocked.at(5000)
     from_plain.get_partitioned_state(expiring)
     assert entries(from_plain, kind) == [("k", stamped(kind, STORED[kind], 5000))]
-
-
-def test_all_keys_are_stamped_alike(clocked, kind, plain, expiring):
-    write_some(clocked.backend, plain, range(200))
-    clocked.at(1000)
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    restored.get_partitioned_state(expiring)
-    found = dict(entries(restored, kind))
-    assert found == dict.fromkeys(range(200), stamped(kind, STORED[kind], 1000))
-
-
-def test_every_namespace_is_stamped(clocked):
-    plain = ValueStateDescriptor("v", LONG)
-    for namespace in ("a", "b"):
-        clocked.backend.get_partitioned_state(plain, namespace, STRING).update(1)
-    clocked.at(1000)
-    restored = clocked.restored(take_snapshot(clocked.backend))
-    restored.get_partitioned_state(with_ttl(ValueStateDescriptor("v", LONG)), "a", STRING)
-    assert sorted(entries(restored, "v")) == [(("k", "a"), (1000, 1)), (("k", "b"), (1000, 1))]
-
-
-def test_a_plain_state_that_is_not_asked_for_stays_plain(clocked, from_plain, kind, plain):
-    again = clocked.restored(take_snapshot(from_plain))
-    assert read(again, plain) == READ[kind]
 
 
 def test_folding_goes_on_from_the_migrated_value(clocked, declared):
@@ -308,19 +283,6 @@ migrated = pytest.mark.parametrize("migrated", [0, 1], ids=["first migrated", "s
 
 
 @migrated
-def test_a_file_migrated_to_ttl_and_one_not_yet_are_restored_into_one(kind, plain, expiring, migrated):
-    clock = ManualClock(1000)
-    handles = two_subtasks(clock, plain, expiring, migrated)
-    clock.now_ms = 1050
-    backend = restored_into_one(clock, handles)
-    for key in range(40):
-        assert read(backend, expiring, key) == READ[kind]
-    clock.now_ms = 1150
-    for key in range(40):
-        assert read(backend, expiring, key) == EMPTY[kind]
-
-
-@migrated
 def test_what_one_subtask_has_stamped_keeps_its_time_beside_a_plain_file(kind, plain, expiring, migrated):
     """T17: whichever file is read first."""
     clock = ManualClock(1000)
@@ -343,40 +305,3 @@ def test_a_file_migrated_from_ttl_and_one_not_yet_are_restored_into_one(kind, pl
     backend = restored_into_one(clock, handles)
     for key in range(40):
         assert read(backend, plain, key) == READ[kind]
-
-
-# --- in an operator ------------------------------------------------------------------------------------
-
-
-class Last(KeyedProcessFunction):
-    def __init__(self, config):
-        self._config = config
-
-    def open(self, runtime_context):
-        descriptor = ValueStateDescriptor("last", LONG)
-        if self._config is not None:
-            descriptor.enable_time_to_live(self._config)
-        self.last = runtime_context.get_state(descriptor)
-
-    def process_element(self, value, ctx):
-        yield self.last.value()
-        if value is not None:
-            self.last.update(value)
-
-
-def test_an_operator_may_get_and_lose_its_time_to_live_between_runs():
-    clock = ManualClock()
-
-    def opened(config, *restore):
-        return KeyedOneInputOperatorHarness(Last(config), lambda value: "k", clock=clock, restore=restore)
-
-    first = opened(None)
-    assert first.process_element(1) == [None]
-    clock.now_ms = 1000
-    second = opened(ttl_config(), first.snapshot())
-    clock.now_ms = 1099
-    assert second.process_element(None) == [1]
-    snapshot = second.snapshot()
-    clock.now_ms = 1100
-    assert second.process_element(None) == [None]
-    assert opened(None, snapshot).process_element(None) == [1]

@@ -11,11 +11,11 @@ from itertools import chain, islice
 from backend_support import MemoryReader, entries, make_backend, prepare, write
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support_windows import Listing
 from tiers import runs_of
 from ttl_contract import TTL_MS, ttl_config, with_ttl
 
 from pyflinkstate import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -254,15 +254,8 @@ class ReducingComparison(FoldingComparison):
             self.model[place] = self.clock.now_ms, stored[1]
 
 
-class Collect(AggregateFunction):
-    """Collects in place; the result is a text."""
-
-    def create_accumulator(self):
-        return []
-
-    def add(self, value, accumulator):
-        accumulator.append(value)
-        return accumulator
+class Collect(Listing):
+    """Collects in place when it merges, too; the result is a text."""
 
     def get_result(self, accumulator):
         return str(accumulator)
@@ -403,11 +396,16 @@ class MapComparison(TtlComparison):
         self.bind(place)
         assert self.state.contains(user_key) is (self.read_entry(place, user_key) is not None)
 
-    @rule(place=places, count=st.sampled_from([0, 1, 2, 99]), removed=st.sets(user_keys, max_size=2))
-    def iterate(self, place, count, removed):
+    @rule(
+        place=places,
+        view=st.sampled_from(["items", "keys", "values"]),
+        count=st.sampled_from([0, 1, 2, 99]),
+        removed=st.sets(user_keys, max_size=2),
+    )
+    def iterate(self, place, view, count, removed):
         """Look at the first ``count`` entries, and remove some of them."""
         self.bind(place)
-        iterator = iter(self.state.items())
+        iterator = iter(getattr(self.state, view)())
         # The order is the state's own affair; what was cleaned up is seen no more.
         order = list(self.state.get_internal() or ())
         given = 0
@@ -418,7 +416,8 @@ class MapComparison(TtlComparison):
             if entry is None:
                 continue
             given += 1
-            assert next(iterator) == (user_key, entry[1])
+            given_as = {"items": (user_key, entry[1]), "keys": user_key, "values": entry[1]}
+            assert next(iterator) == given_as[view]
             if user_key in removed and not self.expired(entry):
                 iterator.remove()
                 self.discard(place, user_key)
@@ -433,12 +432,12 @@ class MapComparison(TtlComparison):
         assert empty or place in self.model
 
 
-TestValueComparison, TestValueComparisonInDepth = runs_of(ValueComparison, quick=25, full=100, steps=40)
+TestValueComparison, TestValueComparisonInDepth = runs_of(ValueComparison, quick=50, full=100, steps=40)
 TestReducingComparison, TestReducingComparisonInDepth = runs_of(
-    ReducingComparison, quick=25, full=100, steps=40
+    ReducingComparison, quick=50, full=100, steps=40
 )
 TestAggregatingComparison, TestAggregatingComparisonInDepth = runs_of(
-    AggregatingComparison, quick=25, full=100, steps=40
+    AggregatingComparison, quick=50, full=100, steps=40
 )
-TestListComparison, TestListComparisonInDepth = runs_of(ListComparison, quick=25, full=100, steps=40)
-TestMapComparison, TestMapComparisonInDepth = runs_of(MapComparison, quick=25, full=100, steps=40)
+TestListComparison, TestListComparisonInDepth = runs_of(ListComparison, quick=50, full=100, steps=40)
+TestMapComparison, TestMapComparisonInDepth = runs_of(MapComparison, quick=50, full=100, steps=40)

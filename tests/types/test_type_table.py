@@ -27,7 +27,7 @@ from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.codec import walk
 from pyflinkstate.backends.types.composites import COMPOSITES
 from pyflinkstate.backends.types.hashes import cannot_be_key
-from pyflinkstate.backends.types.internal_types import SEALED, SealedPickles, TtlTypeInfo
+from pyflinkstate.backends.types.internal_types import TtlTypeInfo
 from pyflinkstate.backends.types.table import (
     OF_NAME,
     USER_DEFINED,
@@ -193,20 +193,8 @@ def test_what_is_derived_from_a_type_has_its_row_but_not_as_its_own() -> None:
     assert find_codec(Own()) is USER_DEFINED
 
 
-def test_sealed_pickles_have_no_name_of_their_own() -> None:
-    assert codec_of(SealedPickles()) is SEALED
-    assert OF_NAME["PICKLED"] is codec_of(Types.PICKLED_BYTE_ARRAY())
-
-
-LONG, STRING, DOUBLE = Types.LONG(), Types.STRING(), Types.DOUBLE()
+DOUBLE = Types.DOUBLE()
 NAN = float("nan")
-
-
-class OwnType(TypeInformation[Any]):
-    """A type of the user's, of whose values nothing is known."""
-
-    def check(self, value: Any) -> Any:
-        return value
 
 
 def accepts(type_info: TypeInformation, value: Any) -> bool:
@@ -227,32 +215,22 @@ def test_a_type_without_parts_may_hold_nan_if_its_check_accepts_it(type_info: Ty
 
 
 @pytest.mark.parametrize(
-    "type_info",
+    ("type_info", "may"),
     [
-        OwnType(),
-        ExternalTypeInfo(DOUBLE),
-        Types.TUPLE([STRING, Types.TUPLE([LONG, DOUBLE])]),
-        Types.ROW_NAMED(["a", "b"], [LONG, Types.FLOAT()]),
+        (Own(), True),
+        (ExternalTypeInfo(DOUBLE), True),
+        (Types.TUPLE([STRING, Types.TUPLE([LONG, DOUBLE])]), True),
+        (Types.ROW_NAMED(["a", "b"], [LONG, Types.FLOAT()]), True),
+        (ExternalTypeInfo(LONG), False),
+        (TimeWindowSerializer(), False),
+        (CountWindowSerializer(), False),
+        (Types.TUPLE([STRING, Types.TUPLE([LONG, LONG])]), False),
+        (Types.ROW([LONG, STRING]), False),
     ],
     ids=str,
 )
-def test_a_type_whose_values_may_be_nan_or_have_it_as_a_part(type_info: TypeInformation) -> None:
-    assert may_hold_nan(type_info)
-
-
-@pytest.mark.parametrize(
-    "type_info",
-    [
-        ExternalTypeInfo(LONG),
-        TimeWindowSerializer(),
-        CountWindowSerializer(),
-        Types.TUPLE([STRING, Types.TUPLE([LONG, LONG])]),
-        Types.ROW([LONG, STRING]),
-    ],
-    ids=str,
-)
-def test_a_type_whose_values_never_are(type_info: TypeInformation) -> None:
-    assert not may_hold_nan(type_info)
+def test_a_type_whose_values_may_be_nan_or_have_it_as_a_part(type_info: TypeInformation, may: bool) -> None:
+    assert may_hold_nan(type_info) is may
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,15 @@ import math
 
 import pyarrow as pa
 import pytest
-from backend_support import PICKLED, entries, make_backend, prepare, restore, state_of, take_snapshot, write
+from backend_support import PICKLED, entries, make_backend, restore, state_of, take_snapshot
 from hypothesis import given, settings, strategies as st
 from type_samples import ALL_SAMPLES, GREATEST_INSTANT, KEY_SAMPLES, LEAST_INSTANT
 
 from pyflinkstate import (
-    AggregateFunction,
-    AggregatingStateDescriptor,
     Duration,
     Instant,
     ListStateDescriptor,
     MapStateDescriptor,
-    ReducingStateDescriptor,
     Row,
     RowKind,
     StateTtlConfig,
@@ -37,8 +34,6 @@ from pyflinkstate.backends.types.table import (
     arrow_type,
     decode_column,
     encode_column,
-    type_from_json,
-    type_to_json,
     value_copier,
 )
 from pyflinkstate.errors import DescriptorTypeError, StateMigrationError, StateValueError
@@ -259,27 +254,8 @@ def test_any_value_of_any_type_comes_back(data):
 # --- apart from snapshots --------------------------------------------------------------------------
 
 
-class LastRow(AggregateFunction):
-    """The last name and how many there were; the accumulator is a row changed in place."""
-
-    def create_accumulator(self):
-        return Row(last="", count=0)
-
-    def add(self, value, accumulator):
-        accumulator["last"] = value
-        accumulator["count"] += 1
-        return accumulator
-
-    def get_result(self, accumulator):
-        return accumulator.last, accumulator.count
-
-    def merge(self, acc_a, acc_b):
-        return acc_a
-
-
 class TestRowsCanChange:
     FLAT = Types.ROW_NAMED(["n", "s"], [LONG, STRING])
-    DEEP = Types.ROW_NAMED(["n", "s"], [LONG, Types.LIST(LONG)])
 
     @pytest.mark.parametrize("type_info", [FLAT, Types.ROW([LONG, FLAT]), Types.LIST(FLAT), PICKLED], ids=str)
     def test_so_they_are_copied(self, type_info):
@@ -289,44 +265,8 @@ class TestRowsCanChange:
         assert value_copier(INSTANT) is None
         assert value_copier(Types.TUPLE([INSTANT, LONG])) is None
         assert value_copier(ExternalTypeInfo(LONG)) is None
+        assert [value_copier(window_type) for window_type, _ in WINDOWS.values()] == [None] * 3
         assert value_copier(Types.BASIC_ARRAY(LONG)) is list
-
-    @pytest.mark.parametrize("type_info", [FLAT, DEEP, PICKLED], ids=str)
-    def test_a_snapshot_does_not_see_what_is_changed_in_place(self, type_info):
-        deep = type_info == self.DEEP
-        backend, descriptor = make_backend(), ValueStateDescriptor("v", type_info)
-        before = Row(n=1, s=[1] if deep else "a")
-        state_of(backend, descriptor, "k").update(Row(n=1, s=[1] if deep else "a"))
-        resources = prepare(backend)
-        row = state_of(backend, descriptor, "k").value()
-        row["n"] = 2
-        if deep:
-            row.s.append(2)
-        assert state_of(backend, descriptor, "k").value().n == 2
-        restored = restore([write(backend, resources)])
-        assert state_of(restored, descriptor, "k").value() == before
-
-    def test_an_accumulator_may_be_a_row(self):
-        accumulator = Types.ROW_NAMED(["last", "count"], [STRING, LONG])
-        descriptor = AggregatingStateDescriptor("a", LastRow(), accumulator)
-        backend = make_backend()
-        state_of(backend, descriptor, "k").add("x")
-        resources = prepare(backend)
-        state_of(backend, descriptor, "k").add("y")
-        assert state_of(backend, descriptor, "k").get() == ("y", 2)
-        restored = restore([write(backend, resources)])
-        assert state_of(restored, descriptor, "k").get() == ("x", 1)
-
-    def test_rows_can_be_reduced(self):
-        def longer(old, new):
-            old["n"] += new.n
-            return old
-
-        descriptor = ReducingStateDescriptor("r", longer, self.FLAT)
-        backend = make_backend()
-        for number in (1, 2, 3):
-            state_of(backend, descriptor, "k").add((number, None))
-        assert state_of(backend, descriptor, "k").get() == Row(n=6, s=None)
 
 
 # --- what a checkpoint looks like, and what may change -----------------------------------------------
@@ -379,18 +319,6 @@ class TestMigration:
         with pytest.raises(StateMigrationError, match="type cannot change"):
             self.moved(was, now, value)
 
-    @pytest.mark.parametrize("array_first", [True, False])
-    def test_subtasks_may_have_migrated_at_different_times(self, array_first):
-        """The one's file has an array with None, and the other's still a list: both become arrays."""
-        array, old = make_backend(), make_backend()
-        state_of(array, ValueStateDescriptor("v", Types.BASIC_ARRAY(LONG)), "new").update([1, None])
-        state_of(old, ValueStateDescriptor("v", Types.LIST(LONG)), "old").update([2])
-        handles = [take_snapshot(array), take_snapshot(old)]
-        restored = restore(handles if array_first else handles[::-1])
-        descriptor = ValueStateDescriptor("v", Types.BASIC_ARRAY(LONG))
-        assert state_of(restored, descriptor, "new").value() == [1, None]
-        assert state_of(restored, descriptor, "old").value() == [2]
-
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
@@ -404,29 +332,6 @@ WINDOWS = {
 }
 
 every_type = pytest.mark.parametrize("name", WINDOWS)
-
-
-@every_type
-def test_columns_and_back(name):
-    window_type, windows = WINDOWS[name]
-    column = encode_column(window_type, windows)
-    assert column.type == arrow_type(window_type)
-    assert decode_column(window_type, column) == windows
-    assert decode_column(window_type, column.slice(1)) == windows[1:]
-    assert decode_column(window_type, encode_column(window_type, [])) == []
-    assert decode_column(window_type, encode_column(window_type, [None, windows[0]])) == [None, windows[0]]
-
-
-@every_type
-def test_the_type_has_its_name_in_a_checkpoint(name):
-    window_type, windows = WINDOWS[name]
-    assert type_to_json(window_type) == str(window_type) == name
-    assert type_from_json(name) == window_type
-    pairs = Types.LIST(Types.TUPLE([window_type, window_type]))
-    assert type_from_json(type_to_json(pairs)) == pairs
-    both = [[(windows[0], windows[-1])], []]
-    assert decode_column(pairs, encode_column(pairs, both)) == both
-    assert value_copier(window_type) is None
 
 
 def test_anybody_can_read_a_time_window():

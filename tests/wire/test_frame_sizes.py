@@ -134,20 +134,6 @@ def test_the_parts_of_a_frame_say_no_watermark_before_the_last() -> None:
     assert [part.time and part.time.watermark for part in parts] == [NO_WATERMARK] * (len(parts) - 1) + [99]
 
 
-@pytest.mark.usefixtures("small_bounds")
-def test_the_parts_of_results_keep_side_outputs_and_where_the_epoch_began() -> None:
-    side = {"late": ([bytes([n]) * 400 for n in range(3)], [7, 8, 9])}
-    frame = ValuesFrame([bytes([n]) * 400 for n in range(5)], [1, 2, 3, 4, 5], 50, False, side, 40)
-    parts = [ValuesFrame.decode(data) for data in encoded_frames(frame, "count")]
-    assert len(parts) > 2
-    assert [part.watermark for part in parts] == [None] * (len(parts) - 1) + [50]
-    assert [part.opening for part in parts] == [40] + [None] * (len(parts) - 1)
-    for tag, stamps in ((None, [1, 2, 3, 4, 5]), ("late", [7, 8, 9])):
-        outputs = [part.output(tag) for part in parts]
-        assert [stamp for _, times in outputs for stamp in times or ()] == stamps
-        assert sum(len(values) for values, _ in outputs) == len(stamps)
-
-
 TAGS = (None, "late", "odd", "even")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
@@ -91,18 +90,6 @@ def test_every_record_arrives_once_in_the_subtask_that_owns_its_key(
     for _, frame in routed[:3]:
         codes = hasher.hashes(list(frame.keys))
         assert groups_of(frame) == [key_group_of_hash(code, max_parallelism) for code in codes]
-
-
-@pytest.mark.parametrize(("parallelism", "max_parallelism"), SPREADS)
-def test_each_key_keeps_the_order_of_its_records(parallelism: int, max_parallelism: int) -> None:
-    records = [(f"key-{n % 37}", n) for n in range(2_500 * min(parallelism, 8))]
-    routed = route(records, first, Types.STRING(), parallelism, max_parallelism)
-    numbers = defaultdict(list)
-    for _, frame in sorted(routed, key=lambda item: item[0]):
-        for key, (_, number) in zip(frame.keys, frame.values, strict=True):
-            numbers[key].append(number)
-    for key, found in numbers.items():
-        assert found == [n for k, n in records if k == key]
 
 
 def test_frame_keys_sort_back_to_the_order_of_the_input() -> None:

@@ -353,15 +353,6 @@ class TestTasks:
         running.close()
         assert list(driver.reports()) == []
 
-    def test_two_operators_of_a_chain_have_their_own(self, driver: Driver, link: TaskLink) -> None:
-        operators = tuple(ChainedOperator("map", name, Measured()) for name in ("one", "two"))
-        list(SinkTask(ChainTask(link, "numbers", operators, 1, False), "s", FrameWriter())(0, iter([1, 2])))
-        (report,) = driver.reports()
-        assert {name: value.count for name, value in report.metrics.items() if name.endswith("seen")} == {
-            "one.own.seen": 2,
-            "two.own.seen": 2,
-        }
-
 
 class TestSlots:
     """A slot tells with every epoch what its metrics stand at."""
