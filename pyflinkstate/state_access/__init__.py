@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
+from pyflinkstate.state_access.checkpoint import Checkpoint, KeyHistory, Moment, history, open_checkpoint
 from pyflinkstate.state_access.differences import StateDiff, diff
-from pyflinkstate.state_access.history import KeyHistory, Moment, history
 from pyflinkstate.state_access.tables import CheckpointOffsets, OperatorInfo, StateInfo, StateTable
 from pyflinkstate.state_access.verification import Verification, verify
 

@@ -30,8 +30,16 @@ from pyflinkstate.state_access.columns import (
     user_type,
     user_values,
 )
-from pyflinkstate.state_access.keyed_state import KeyedState, together
-from pyflinkstate.state_access.keys import Codes, Group, Typed, distinct, row_codes, values_at
+from pyflinkstate.state_access.keyed_state import (
+    Codes,
+    Group,
+    KeyedState,
+    Typed,
+    distinct,
+    row_codes,
+    together,
+    values_at,
+)
 from pyflinkstate.state_access.tables import Column, OperatorStates, Read, StateTable, schema_of, typed_column
 from pyflinkstate.state_access.views import namespace_name, timer_service
 

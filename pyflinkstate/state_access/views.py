@@ -28,8 +28,7 @@ from pyflinkstate.state_access.columns import (
     user_type,
     user_values,
 )
-from pyflinkstate.state_access.keyed_state import together
-from pyflinkstate.state_access.keys import Group, KeyFilter, KeySpace, distinct, values_at
+from pyflinkstate.state_access.keyed_state import Group, KeyFilter, KeySpace, distinct, together, values_at
 from pyflinkstate.state_access.tables import Column, Read, StateTable, schema_of, typed_column
 
 #: The kind of time of a timer, by how the name of its queue begins.

@@ -22,7 +22,14 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
 )
 from pyflinkstate.runtime.storage import CheckpointFolders, history_of
-from pyflinkstate.state_access.checkpoint import Checkpoint, jobs_at, locate, open_checkpoint, retained
+from pyflinkstate.state_access.checkpoint import (
+    Checkpoint,
+    history as key_history,
+    jobs_at,
+    locate,
+    open_checkpoint,
+    retained,
+)
 from pyflinkstate.state_access.command_line.output import (
     Printer,
     exported,
@@ -33,7 +40,6 @@ from pyflinkstate.state_access.command_line.output import (
     state_names,
 )
 from pyflinkstate.state_access.differences import diff as compare
-from pyflinkstate.state_access.history import history as key_history
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.verification import verify as check
 

@@ -43,7 +43,7 @@ from pyflinkstate.runtime.wire import (
     told_by_spark,
     user_failure,
 )
-from pyflinkstate.state_access.keys import KeySpace
+from pyflinkstate.state_access.keyed_state import KeySpace
 from pyflinkstate.state_access.writing.user_functions import StateBootstrapFunction, column_states
 from pyflinkstate.state_access.writing.user_tables import arrow_table
 

@@ -43,7 +43,7 @@ from pyflinkstate.backends.types import (
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.state_access.columns import comparable, expires, has_pickles, nested, user_type
-from pyflinkstate.state_access.keys import KeySpace
+from pyflinkstate.state_access.keyed_state import KeySpace
 from pyflinkstate.state_access.views import namespace_name
 from pyflinkstate.state_access.writing.user_tables import Cells, UserTable, python_cells, shaped, user_table
 
