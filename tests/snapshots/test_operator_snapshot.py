@@ -28,7 +28,7 @@ from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
-from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
+from pyflinkstate.runtime.operators.operators import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
 from pyflinkstate.testing.harness import MemoryCheckpoint
 

@@ -3,9 +3,28 @@
 The module ``async_operator`` is imported only for async functions, because asyncio takes time to import.
 """
 
-from pyflinkstate.runtime.operators.context import (
+from pyflinkstate.runtime.operators.function_operators import (
+    KINDS,
+    BatchReduce,
+    BroadcastOperator,
+    FieldReduce,
+    KeyedMap,
+    KeyState,
+    MapKey,
+    OneInputOperator,
+    Projection,
+    RecordChoice,
+    RollingReduce,
+    TwoInputOperator,
+    called,
+    lives_in_slot,
+)
+from pyflinkstate.runtime.operators.operators import (
     KeylessTimerService,
     OperatorContext,
+    Output,
+    StatefulOperator,
+    StreamOperatorState,
     awaits,
     close_after_error,
     close_all,
@@ -13,26 +32,6 @@ from pyflinkstate.runtime.operators.context import (
     closed_at_end,
     open_function,
 )
-from pyflinkstate.runtime.operators.function_operators import (
-    KINDS,
-    BroadcastOperator,
-    OneInputOperator,
-    TwoInputOperator,
-    called,
-    lives_in_slot,
-)
-from pyflinkstate.runtime.operators.keyed_functions import (
-    BatchReduce,
-    FieldReduce,
-    KeyedMap,
-    KeyState,
-    MapKey,
-    Projection,
-    RecordChoice,
-    RollingReduce,
-)
-from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
-from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
 from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
 
