@@ -98,7 +98,7 @@ LARGE_CLASSES = {
     "backends/heap/timer_queue.py: TimerQueue": "one structure; a call costs a record",
     "backends/types/codec.py: Codec": "a row of the table of types",
     "connectors/delta_sink.py: DeltaSink": "each step between a sink and its table",
-    "runtime/engine/epoch_graph.py: EpochGraph": "what an engine has to implement, and the graph",
+    "runtime/engine.py: EpochGraph": "what an engine has to implement, and the graph",
     "runtime/operators/subtask.py: KeyedSubtask": "a call costs a record",
     "runtime/plan/job_plan.py: JobPlan": "answers all questions to a plan",
     "runtime/program/data_stream.py: DataStream": _PYFLINK,
@@ -358,7 +358,6 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
     assert importers == {
         "runtime/spark/epoch_rdds.py",
         "runtime/spark/epoch_runner.py",
-        "runtime/spark/python_files.py",
         "runtime/spark/row_batches.py",
         "runtime/spark/row_columns.py",
         "runtime/spark/row_schema.py",

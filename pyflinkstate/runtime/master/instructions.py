@@ -6,6 +6,8 @@ engine (``TaskReport``, ``SlotLost``, ``EpochEnded``) and requests of users are 
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
@@ -56,7 +58,7 @@ class Failed:
 
 #: What comes of a message about a checkpoint, or of the time.
 Outcome = CheckpointCompleted | Failed
-Event = (
+Event: TypeAlias = (
     PhaseOver
     | ConsumerLeft
     | EpochEnded

@@ -47,7 +47,7 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
     Wait,
 )
-from pyflinkstate.runtime.master.job_log import told_to_end_by
+from pyflinkstate.runtime.master.job_reporter import told_to_end_by
 from pyflinkstate.runtime.master.machine import JobMachine, Phase, Script
 from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries

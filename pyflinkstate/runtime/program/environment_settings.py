@@ -42,7 +42,7 @@ from pyflinkstate.runtime.storage import absolute, path_text
 from pyflinkstate.runtime.wire import HeartbeatSettings
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.spark import python_files
+    from pyflinkstate.runtime.spark import workers
 
 
 _log = logging.getLogger("pyflinkstate.configuration")
@@ -263,7 +263,7 @@ class EnvironmentSettings(SettingsGroup):
         shown="on",
         meaning="whether an operator with state may do without `uid()`",
     ).field()
-    code_shipper: python_files.PythonFiles | None = None
+    code_shipper: workers.PythonFiles | None = None
     epochs_ahead: int = Setting(
         key="pyflinkstate.epochs-ahead",
         read=Reader.number,
@@ -320,7 +320,7 @@ class EnvironmentSettings(SettingsGroup):
         )
         return attrs.evolve(self.state_backend, snapshot_compression=compression)
 
-    def required_code_shipper(self) -> python_files.PythonFiles:
+    def required_code_shipper(self) -> workers.PythonFiles:
         """Return what ships Python code."""
         if self.code_shipper is None:
             raise ConfigurationError("functions run in this process, so there is nowhere to ship code to")

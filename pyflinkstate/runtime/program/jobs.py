@@ -38,10 +38,10 @@ from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingS
 from pyflinkstate.runtime.spark import (
     epoch_rdds,
     epoch_runner,
-    python_files,
     row_columns,
     row_schema,
     sessions,
+    workers,
 )
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
@@ -229,7 +229,7 @@ class Jobs:
     """
 
     def __init__(
-        self, spark: SparkSession, shipper: python_files.PythonFiles, settings: EnvironmentSettings
+        self, spark: SparkSession, shipper: workers.PythonFiles, settings: EnvironmentSettings
     ) -> None:
         self._spark = spark
         self._context = sessions.context_of(spark)
