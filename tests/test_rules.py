@@ -105,7 +105,7 @@ LARGE_CLASSES = {
     "runtime/program/environment.py: StreamExecutionEnvironment": _PYFLINK,
     "runtime/program/environment_settings.py: EnvironmentSettings": "a value for each setting",
     "runtime/program/environment_settings.py: ExecutionConfig": _PYFLINK,
-    "runtime/settings/checkpoint_config.py: CheckpointConfig": _PYFLINK,
+    "runtime/settings/checkpoint_settings.py: CheckpointConfig": _PYFLINK,
     "runtime/sinks/run_area.py: RunArea": "each step between a sink and its folder",
     "runtime/slots/slot_service.py: SlotService": "one process has one state",
     "runtime/spark/epoch_runner.py: SparkRunner": "what Spark runs for a job at once",
@@ -370,7 +370,6 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/program/jobs.py",
         "runtime/program/dataframes/options.py",
         "runtime/program/dataframes/processing.py",
-        "runtime/program/dataframes/rows.py",
         "state_access/spark.py",
     }
 

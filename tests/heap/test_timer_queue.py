@@ -12,7 +12,7 @@ from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
-from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
+from pyflinkstate.backends.types.migration import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
 
 LONG, STRING = Types.LONG(), Types.STRING()

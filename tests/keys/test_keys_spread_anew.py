@@ -22,8 +22,7 @@ from golden_tuple_keys import (
 from tiers import cases
 
 from pyflinkstate.api import Types
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KEY_HASH_VERSION, hash_has_changed, key_group_range

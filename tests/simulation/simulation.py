@@ -46,8 +46,10 @@ from pyflinkstate.runtime.master.deployment import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
 from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.checkpoint_settings import (
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+)
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,

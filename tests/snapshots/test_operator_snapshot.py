@@ -19,7 +19,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format.metadata import (
     ByteStreamStateHandle,
     FileStateHandle,
     OperatorSubtaskState,

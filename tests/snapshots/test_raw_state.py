@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from operator_support import HookedStreams, finish
 from pyarrow import fs
 
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format.metadata import (
     RAW_KEYED_STATE,
     ByteStreamStateHandle,
     FileStateHandle,

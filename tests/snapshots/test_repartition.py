@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from operator_support import NUMBERS, RULES, Handles, rescale, snapshot
 
 from pyflinkstate import ListStateDescriptor, Types
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format.metadata import (
     ByteStreamStateHandle,
     KeyGroupsStateHandle,
     OperatorSubtaskState,

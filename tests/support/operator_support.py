@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
-from pyflinkstate.backends.format.state_handles import OperatorStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.format.metadata import OperatorStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.operator_state.backend import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,

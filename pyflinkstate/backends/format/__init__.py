@@ -4,7 +4,28 @@ These are pure codecs: they open no files and read no clock.
 """
 
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
+from pyflinkstate.backends.format.metadata import (
+    RAW_KEYED_STATE,
+    SHARED_PREFIX,
+    ByteStreamStateHandle,
+    CheckpointMetadata,
+    FileStateHandle,
+    KeyGroupsStateHandle,
+    OperatorState,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
+    Section,
+    StateAssignment,
+    StreamStateHandle,
+    is_file_name,
+    is_job_id,
+    is_state_path,
+    state_file_name,
+    written_at,
+    written_by,
+)
 from pyflinkstate.backends.format.sections import (
     CheckpointStreamFactory,
     SectionChecks,
@@ -26,26 +47,6 @@ from pyflinkstate.backends.format.state_file import (
     decode_metas,
     encode_metas,
     float_type_of,
-)
-from pyflinkstate.backends.format.state_handles import (
-    RAW_KEYED_STATE,
-    SHARED_PREFIX,
-    ByteStreamStateHandle,
-    FileStateHandle,
-    KeyGroupsStateHandle,
-    OperatorStateEntry,
-    OperatorStateHandle,
-    OperatorSubtaskState,
-    RawOperatorStateHandle,
-    Section,
-    StateAssignment,
-    StreamStateHandle,
-    is_file_name,
-    is_job_id,
-    is_state_path,
-    state_file_name,
-    written_at,
-    written_by,
 )
 
 __all__ = [

@@ -20,18 +20,16 @@ from pyflinkstate.backends.types.internal_types import (
 )
 from pyflinkstate.backends.types.migration import (
     Migration,
-    common_meta,
-    common_type,
-    keys_may_become,
-    state_migration,
-    type_migration,
-)
-from pyflinkstate.backends.types.state_meta import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     RegisteredQueueMeta,
     RegisteredStateMeta,
     StateMeta,
+    common_meta,
+    common_type,
+    keys_may_become,
+    state_migration,
+    type_migration,
 )
 from pyflinkstate.backends.types.table import (
     MISFITS,

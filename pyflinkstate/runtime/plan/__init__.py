@@ -23,14 +23,19 @@ from pyflinkstate.runtime.plan.nodes import (
     OutputCheck,
     Partitioning,
     PartitionNode,
+    Sender,
     SideOutputNode,
     SinkNode,
     SourceNode,
+    Spread,
     StatefulNode,
     UnionNode,
+    first_only,
+    rebalance,
+    rescale,
+    shuffle,
     stateful_node,
 )
-from pyflinkstate.runtime.plan.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
 
 __all__ = [
     "ASYNC",

@@ -31,11 +31,11 @@ from pyflinkstate.runtime.master import (
 )
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings,
     ExecutionConfig,
     RuntimeExecutionMode,
+    apply_configuration,
 )
 from pyflinkstate.runtime.program.environment_sources import (
     collection_source,

@@ -1,16 +1,14 @@
 """The table of settings, and those of checkpoints and restarts as plain values under Flink's names."""
 
-from pyflinkstate.runtime.settings.checkpoint_config import (
-    CheckpointConfig,
-    ExternalizedCheckpointRetention,
-    deletes_checkpoints,
-)
 from pyflinkstate.runtime.settings.checkpoint_settings import (
+    CheckpointConfig,
     CheckpointingMode,
     CheckpointSettings,
+    ExternalizedCheckpointRetention,
     IdleCheckpointSettings,
     IdleExecutionSettings,
     IdleStreamSettings,
+    deletes_checkpoints,
 )
 from pyflinkstate.runtime.settings.option_names import why_without_effect
 from pyflinkstate.runtime.settings.restart import (
