@@ -35,7 +35,6 @@ from pyflinkstate.runtime.storage import (
     parent_uri,
     path_text,
 )
-from pyflinkstate.state_access.columns import expires
 from pyflinkstate.state_access.keyed_state import KeyedState, key_filter
 from pyflinkstate.state_access.tables import (
     CheckpointOffsets,
@@ -43,6 +42,7 @@ from pyflinkstate.state_access.tables import (
     OperatorStates,
     StateInfo,
     StateTable,
+    expires,
     nearest,
 )
 from pyflinkstate.state_access.views import View, timer_service

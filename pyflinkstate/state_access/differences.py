@@ -21,15 +21,6 @@ from pyflinkstate.backends.types import (
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.columns import (
-    Expiry,
-    Load,
-    Mask,
-    comparable,
-    equal_rows,
-    user_type,
-    user_values,
-)
 from pyflinkstate.state_access.keyed_state import (
     Codes,
     Group,
@@ -40,7 +31,21 @@ from pyflinkstate.state_access.keyed_state import (
     together,
     values_at,
 )
-from pyflinkstate.state_access.tables import Column, OperatorStates, Read, StateTable, schema_of, typed_column
+from pyflinkstate.state_access.tables import (
+    Column,
+    Expiry,
+    Load,
+    Mask,
+    OperatorStates,
+    Read,
+    StateTable,
+    comparable,
+    equal_rows,
+    schema_of,
+    typed_column,
+    user_type,
+    user_values,
+)
 from pyflinkstate.state_access.views import namespace_name, timer_service
 
 

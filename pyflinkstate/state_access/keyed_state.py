@@ -69,7 +69,7 @@ from pyflinkstate.errors import (
     PickledStateError,
     StateMigrationError,
 )
-from pyflinkstate.state_access.columns import Load, has_pickles, loader
+from pyflinkstate.state_access.tables import Load, has_pickles, loader
 
 #: A number for each row; equal rows have equal numbers.
 Codes = npt.NDArray[np.int64]

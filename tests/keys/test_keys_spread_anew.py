@@ -26,7 +26,7 @@ from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorSt
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KEY_HASH_VERSION, hash_has_changed, key_group_range
-from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.operator_state.backend import assign_state
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 

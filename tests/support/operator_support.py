@@ -14,8 +14,8 @@ from pyflinkstate.backends.operator_state.backend import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
+    assign_state,
 )
-from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.snapshots import (
     SnapshotStrategyRunner,
     SnapshotTask,

@@ -4,5 +4,5 @@ from pyflinkstate.backends.operator_state.backend import (
     DefaultOperatorStateBackend as DefaultOperatorStateBackend,
     OperatorStateRestoreOperation as OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy as OperatorStateSnapshotStrategy,
+    assign_state as assign_state,
 )
-from pyflinkstate.backends.operator_state.repartition import assign_state as assign_state

@@ -44,8 +44,8 @@ from pyflinkstate.runtime.wire import (
     user_failure,
 )
 from pyflinkstate.state_access.keyed_state import KeySpace
+from pyflinkstate.state_access.writing.fitted_tables import arrow_table
 from pyflinkstate.state_access.writing.user_functions import StateBootstrapFunction, column_states
-from pyflinkstate.state_access.writing.user_tables import arrow_table
 
 #: The name of a column, or a function of a row.
 KeyOf: TypeAlias = "str | Callable[[Any], Any] | None"

@@ -32,7 +32,6 @@ from pyflinkstate.errors import (
     UnknownStateError,
     UserFunctionError,
 )
-from pyflinkstate.state_access.columns import Mask, nested, offsets_of, parts_of
 from pyflinkstate.state_access.keyed_state import (
     Group,
     KeyedState,
@@ -41,7 +40,7 @@ from pyflinkstate.state_access.keyed_state import (
     state_schema,
     together,
 )
-from pyflinkstate.state_access.tables import nearest
+from pyflinkstate.state_access.tables import Mask, nearest, nested, offsets_of, parts_of
 from pyflinkstate.state_access.views import (
     entries,
     exploded,

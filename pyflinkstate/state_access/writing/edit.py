@@ -35,9 +35,8 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.columns import has_pickles
 from pyflinkstate.state_access.keyed_state import KeySpace
-from pyflinkstate.state_access.tables import nearest
+from pyflinkstate.state_access.tables import has_pickles, nearest
 from pyflinkstate.state_access.writing.bootstrapping import Bootstrap, KeyOf, TimestampOf, bootstrap_of
 from pyflinkstate.state_access.writing.drafts import (
     OperatorDraft,

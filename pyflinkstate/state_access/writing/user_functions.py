@@ -35,8 +35,8 @@ from pyflinkstate.api import (
 )
 from pyflinkstate.backends.types import RegisteredStateMeta, TtlTypeInfo, decode_column, sealed, unsealed
 from pyflinkstate.errors import ConfigurationError, StateTableError, UserFunctionError
-from pyflinkstate.state_access.columns import Mask, expires, user_type
 from pyflinkstate.state_access.keyed_state import KeySpace
+from pyflinkstate.state_access.tables import Mask, expires, user_type
 from pyflinkstate.state_access.views import element_type
 from pyflinkstate.state_access.writing.drafts import Predicate
 from pyflinkstate.state_access.writing.fitted_tables import key_check, stamped, stored_check
