@@ -23,8 +23,11 @@ from tiers import cases
 
 from pyflinkstate.api import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState, OperatorSubtaskState
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy
+from pyflinkstate.backends.heap.backend import (
+    HeapKeyedStateBackend,
+    HeapRestoreOperation,
+    HeapSnapshotStrategy,
+)
 from pyflinkstate.backends.keys import KEY_HASH_VERSION, hash_has_changed, key_group_range
 from pyflinkstate.backends.operator_state.backend import assign_state
 

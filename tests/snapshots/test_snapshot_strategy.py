@@ -13,8 +13,7 @@ import pytest
 from operator_support import NUMBERS, HookedStreams, Pause, finish, in_thread, join, prepare, restored
 
 from pyflinkstate import HashMapStateBackend, Types, ValueStateDescriptor
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, snapshot_runner
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend, HeapRestoreOperation, snapshot_runner
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import (

@@ -1,12 +1,12 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend as HeapKeyedStateBackend
-from pyflinkstate.backends.heap.record_loop import RecordLoop as RecordLoop
-from pyflinkstate.backends.heap.snapshot import (
+from pyflinkstate.backends.heap.backend import (
+    HeapKeyedStateBackend as HeapKeyedStateBackend,
     HeapRestoreOperation as HeapRestoreOperation,
     snapshot_runner as snapshot_runner,
     to_batch as to_batch,
 )
+from pyflinkstate.backends.heap.record_loop import RecordLoop as RecordLoop
 from pyflinkstate.backends.heap.state_map import ABSENT as ABSENT, StateMapSnapshot as StateMapSnapshot
 from pyflinkstate.backends.heap.state_table import StateTable as StateTable
 from pyflinkstate.backends.heap.timer_queue import (

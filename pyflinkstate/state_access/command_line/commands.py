@@ -29,6 +29,7 @@ from pyflinkstate.state_access.checkpoint import (
     locate,
     open_checkpoint,
     retained,
+    verify as check,
 )
 from pyflinkstate.state_access.command_line.output import (
     Printer,
@@ -41,7 +42,6 @@ from pyflinkstate.state_access.command_line.output import (
 )
 from pyflinkstate.state_access.differences import diff as compare
 from pyflinkstate.state_access.tables import StateTable
-from pyflinkstate.state_access.verification import verify as check
 
 if TYPE_CHECKING:
     from pyflinkstate.state_access.writing import CheckpointEdit
