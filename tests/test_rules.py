@@ -360,7 +360,6 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/spark/epoch_runner.py",
         "runtime/spark/row_batches.py",
         "runtime/spark/row_columns.py",
-        "runtime/spark/row_schema.py",
         "runtime/spark/sessions.py",
         "runtime/spark/streaming_queries.py",
         "runtime/spark/worker_tasks.py",

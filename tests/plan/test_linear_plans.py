@@ -25,7 +25,7 @@ from pyflinkstate.runtime.plan import (
     functions_of,
     make_plan,
 )
-from pyflinkstate.runtime.plan.edges import Edge, Edges, in_order
+from pyflinkstate.runtime.plan.nodes import Edge, Edges, in_order
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.wire import ShippedFunction

@@ -24,7 +24,7 @@ from pyflinkstate import Encoder, RunHistory
 from pyflinkstate.backends.format import CheckpointMetadata, FileStateHandle, written_at
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError, SinkError, SinkStorageError
 from pyflinkstate.monitor import journal as journals
-from pyflinkstate.monitor.dead_jobs import jobs_at
+from pyflinkstate.monitor.hub import jobs_at
 from pyflinkstate.monitor.journal import Journal, JournalReader, encode
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.sinks.file_sink import MARKER, FileWriter

@@ -1,10 +1,5 @@
 """The plan of a job: nodes, the edges between them, and how records are distributed over subtasks."""
 
-from pyflinkstate.runtime.plan.edges import (
-    Exchange as Exchange,
-    new_assigner as new_assigner,
-    upstream_of as upstream_of,
-)
 from pyflinkstate.runtime.plan.job_plan import (
     Branch as Branch,
     Head as Head,
@@ -21,6 +16,7 @@ from pyflinkstate.runtime.plan.nodes import (
     AlignedSource as AlignedSource,
     ChainedOperator as ChainedOperator,
     ChainNode as ChainNode,
+    Exchange as Exchange,
     Input as Input,
     KeptTimestamp as KeptTimestamp,
     Node as Node,
@@ -35,8 +31,10 @@ from pyflinkstate.runtime.plan.nodes import (
     StatefulNode as StatefulNode,
     UnionNode as UnionNode,
     first_only as first_only,
+    new_assigner as new_assigner,
     rebalance as rebalance,
     rescale as rescale,
     shuffle as shuffle,
     stateful_node as stateful_node,
+    upstream_of as upstream_of,
 )

@@ -7,21 +7,19 @@ from pyflinkstate.runtime.tasks.router import (
     opened_selector as opened_selector,
 )
 from pyflinkstate.runtime.tasks.slot_client import DriverLink as DriverLink
-from pyflinkstate.runtime.tasks.stage_tasks import (
-    RegionInput as RegionInput,
-    RegionStage as RegionStage,
-    RegionTask as RegionTask,
-    SelectTask as SelectTask,
-    StageTask as StageTask,
-)
 from pyflinkstate.runtime.tasks.tasks import (
     MOST_RECORDS as MOST_RECORDS,
     ChainTask as ChainTask,
     MergeTask as MergeTask,
+    RegionInput as RegionInput,
+    RegionStage as RegionStage,
+    RegionTask as RegionTask,
     RouteTask as RouteTask,
+    SelectTask as SelectTask,
     SinkTask as SinkTask,
     SlotTask as SlotTask,
     SourceTask as SourceTask,
+    StageTask as StageTask,
     StartSlotsTask as StartSlotsTask,
     TaskLink as TaskLink,
 )

@@ -50,7 +50,7 @@ from pyflinkstate.runtime.program.keyed_stream import WindowedStream
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.settings import RestartStrategy
 from pyflinkstate.runtime.sources import InitialRows
-from pyflinkstate.runtime.spark import row_batches, row_schema
+from pyflinkstate.runtime.spark import row_batches, row_columns
 from pyflinkstate.runtime.storage import (
     AnyPath,
     absolute,
@@ -421,7 +421,7 @@ def _as_rows(
     env: StreamExecutionEnvironment, results: DataStream, schema: SparkSchema
 ) -> tuple[DataStream, list[str] | None]:
     """Return results as rows with names, and the names."""
-    names = getattr(row_schema.schema_of(schema), "names", None)
+    names = getattr(row_columns.schema_of(schema), "names", None)
     checked = DataStream(env, env.jobs.checked_rows(results.node, schema, for_spark=False))
     return (checked, None) if names is None else (checked.map(_Named(tuple(names))), list(names))
 
