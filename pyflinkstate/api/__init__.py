@@ -31,12 +31,15 @@ from pyflinkstate.api.basic_types import (
     integer_bounds as integer_bounds,
 )
 from pyflinkstate.api.checks import (
+    MAX_REPR as MAX_REPR,
     as_int as as_int,
     at_least as at_least,
     check_dataframe as check_dataframe,
     check_list as check_list,
     check_text as check_text,
     positive as positive,
+    safe_repr as safe_repr,
+    short_repr as short_repr,
 )
 from pyflinkstate.api.composite_types import (
     ArrayTypeInfo as ArrayTypeInfo,
@@ -112,7 +115,6 @@ from pyflinkstate.api.row import (
     rearranged as rearranged,
     row_of as row_of,
 )
-from pyflinkstate.api.safe_repr import MAX_REPR as MAX_REPR, safe_repr as safe_repr, short_repr as short_repr
 from pyflinkstate.api.serialization import (
     ByteArraySchema as ByteArraySchema,
     DeserializationSchema as DeserializationSchema,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.checks import safe_repr
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.type_information import TypeInformation, misfit
 from pyflinkstate.api.values import InternalValue, Reduced, T, T_co, TypedValue

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.checks import safe_repr
 from pyflinkstate.api.values import InternalValue, T, T_co, TypedValue
 
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.checks import as_int
+from pyflinkstate.api.checks import as_int, safe_repr
 from pyflinkstate.api.interval import Interval
-from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import LengthOfTime, milliseconds_of
 from pyflinkstate.api.type_information import TypeInformation, misfit
 from pyflinkstate.api.values import Reduced, TypedValue, W

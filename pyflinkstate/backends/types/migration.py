@@ -43,7 +43,6 @@ from pyflinkstate.api import (
     Types,
 )
 from pyflinkstate.backends.types.codec import Codec, Convert, in_order, unchanged, walk
-from pyflinkstate.backends.types.composites import names_under
 from pyflinkstate.backends.types.internal_types import (
     VOID_NAMESPACE_TYPE,
     Enclosed,
@@ -53,7 +52,7 @@ from pyflinkstate.backends.types.internal_types import (
     load_pickle,
     unsealed,
 )
-from pyflinkstate.backends.types.table import USER_DEFINED, codec_of, find_codec
+from pyflinkstate.backends.types.table import USER_DEFINED, codec_of, find_codec, names_under
 from pyflinkstate.errors import ConfigurationError, StateMigrationError
 
 

@@ -1,11 +1,5 @@
 """Sources, where records come from: collections, files, RDDs, DataFrames, streaming queries."""
 
-from pyflinkstate.runtime.sources.file_sources import (
-    DirectorySource as DirectorySource,
-    FileSource as FileSource,
-    FileSourceBuilder as FileSourceBuilder,
-    StreamFormat as StreamFormat,
-)
 from pyflinkstate.runtime.sources.formats import (
     FORMATS as FORMATS,
     OnMalformed as OnMalformed,
@@ -26,8 +20,11 @@ from pyflinkstate.runtime.sources.sources import (
     CachedRecords as CachedRecords,
     CachedSource as CachedSource,
     CollectionSource as CollectionSource,
+    DirectorySource as DirectorySource,
     Epoch as Epoch,
     EpochSet as EpochSet,
+    FileSource as FileSource,
+    FileSourceBuilder as FileSourceBuilder,
     NumberSequenceSource as NumberSequenceSource,
     RateSource as RateSource,
     RddEpoch as RddEpoch,
@@ -35,6 +32,7 @@ from pyflinkstate.runtime.sources.sources import (
     ReadBatches as ReadBatches,
     Source as Source,
     SplitEpoch as SplitEpoch,
+    StreamFormat as StreamFormat,
     check_position as check_position,
     type_of_source as type_of_source,
 )
