@@ -24,11 +24,14 @@ from pyflinkstate.api.basic_types import (
     DateTypeInfo as DateTypeInfo,
     InstantTypeInfo as InstantTypeInfo,
     LocalTimeTypeInfo as LocalTimeTypeInfo,
+    OutputType as OutputType,
     PickledBytesTypeInfo as PickledBytesTypeInfo,
     SqlTimeTypeInfo as SqlTimeTypeInfo,
     TimestampTypeInfo as TimestampTypeInfo,
     TimeTypeInfo as TimeTypeInfo,
+    TypeInformation as TypeInformation,
     integer_bounds as integer_bounds,
+    misfit as misfit,
 )
 from pyflinkstate.api.checks import (
     MAX_REPR as MAX_REPR,
@@ -183,11 +186,6 @@ from pyflinkstate.api.ttl import (
     StateTtlConfigBuilder as StateTtlConfigBuilder,
     StateVisibility as StateVisibility,
     UpdateType as UpdateType,
-)
-from pyflinkstate.api.type_information import (
-    OutputType as OutputType,
-    TypeInformation as TypeInformation,
-    misfit as misfit,
 )
 from pyflinkstate.api.types import Types as Types
 from pyflinkstate.api.values import (

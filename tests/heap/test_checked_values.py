@@ -25,7 +25,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api import ExternalTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.types import encode_column, rechecker, table, text_of_type
 from pyflinkstate.backends.values import (
     NOTED_FROM,

@@ -29,7 +29,7 @@ from pyflinkstate.backends.heap.backend import (
     HeapSnapshotStrategy,
 )
 from pyflinkstate.backends.keys import KEY_HASH_VERSION, hash_has_changed, key_group_range
-from pyflinkstate.backends.operator_state.backend import assign_state
+from pyflinkstate.backends.operator_state import assign_state
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 

@@ -25,7 +25,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.format.metadata import ByteStreamStateHandle, OperatorStateHandle
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import SnapshotCancelledError
 from pyflinkstate.backends.types.migration import OperatorStateMode
 from pyflinkstate.errors import (

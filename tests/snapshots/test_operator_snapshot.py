@@ -25,7 +25,7 @@ from pyflinkstate.backends.format.metadata import (
     OperatorSubtaskState,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.operator_state.backend import assign_state
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
 from pyflinkstate.runtime.operators.operators import RawOutputs, StreamOperatorState

@@ -22,7 +22,7 @@ from pyflinkstate.backends.format.metadata import (
     RawOperatorStateHandle,
 )
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
-from pyflinkstate.backends.operator_state.backend import assign_state
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.backends.snapshots import (
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,

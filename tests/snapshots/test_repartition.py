@@ -22,7 +22,7 @@ from pyflinkstate.backends.format.metadata import (
     StateAssignment,
 )
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend, assign_state, deal_out
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend, assign_state, deal_out
 
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 PARALLELISM = st.integers(1, 7)

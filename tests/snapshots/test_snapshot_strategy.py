@@ -15,7 +15,7 @@ from operator_support import NUMBERS, HookedStreams, Pause, finish, in_thread, j
 from pyflinkstate import HashMapStateBackend, Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend, HeapRestoreOperation, snapshot_runner
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import (
     RunningSnapshots,
     SnapshotCancelledError,

@@ -10,7 +10,7 @@ import attrs
 
 from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
 from pyflinkstate.backends.format.metadata import OperatorStateHandle, OperatorSubtaskState
-from pyflinkstate.backends.operator_state.backend import (
+from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,

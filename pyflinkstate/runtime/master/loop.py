@@ -19,8 +19,7 @@ from typing import Any
 from pyflinkstate.errors import CheckpointError, DriverUnreachableError, PyFlinkStateError, StateQueryError
 from pyflinkstate.runtime.engine import EpochEnded
 from pyflinkstate.runtime.master.actions import Actions, JobParts
-from pyflinkstate.runtime.master.epochs import SavepointRequest
-from pyflinkstate.runtime.master.instructions import (
+from pyflinkstate.runtime.master.epochs import (
     AlignBarrier,
     Announce,
     AskSource,
@@ -40,6 +39,7 @@ from pyflinkstate.runtime.master.instructions import (
     PhaseOver,
     PrepareOutput,
     RunEpoch,
+    SavepointRequest,
     SetBarrier,
     ShuffleAhead,
     ShuffledAhead,
