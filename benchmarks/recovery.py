@@ -24,9 +24,9 @@ from epoch_cost import PARTITIONS, PacedJob
 from local_session import local_session, tell
 
 from pyflinkstate import HashMapStateBackend, RestartStrategies, StreamExecutionEnvironment, Types
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.heap.backend import HeapRestoreOperation
 from pyflinkstate.backends.keys import key_group_range
-from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
 from pyflinkstate.runtime.storage.streams import CheckpointFolder, open_folder
 

@@ -38,9 +38,13 @@ from heap_state import (
 )
 from pyarrow import fs
 
-from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy, snapshot_runner
+from pyflinkstate.backends.format.metadata import KeyGroupsStateHandle
+from pyflinkstate.backends.heap.backend import (
+    HeapKeyedStateBackend,
+    HeapRestoreOperation,
+    HeapSnapshotStrategy,
+    snapshot_runner,
+)
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
 

@@ -69,8 +69,7 @@ def subtask_of(function: Any) -> Any:
     from pyflinkstate import Types
     from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
     from pyflinkstate.backends.keys import key_group_range
-    from pyflinkstate.runtime.operators.context import OperatorContext
-    from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
+    from pyflinkstate.runtime.operators.operators import OperatorContext, StreamOperatorState
     from pyflinkstate.runtime.operators.subtask import KeyedSubtask
     from pyflinkstate.runtime.slots import slot
     from pyflinkstate.runtime.wire import SystemClock

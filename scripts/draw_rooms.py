@@ -3,7 +3,7 @@
     python scripts/draw_rooms.py            writes it
     python scripts/draw_rooms.py --check    ends with 1 if it is not what the code is
 
-A room is a package. The picture shows which rooms import which.
+A room is a package, or a file beside the packages. The picture shows which rooms import which.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ def parsed(path: Path) -> ast.Module:
 
 
 def rooms_below(floor: Path) -> list[Path]:
-    """Return the packages of a floor from the top down, in the order that the rule test holds."""
-    order = _orders().get(floor.name, [])
-    rooms = [path for path in floor.iterdir() if (path / "__init__.py").exists()]
-    return sorted(rooms, key=lambda path: (order.index(path.name) if path.name in order else -1, path.name))
+    """Return the rooms of a floor from the top down, in the order that the rule test holds."""
+    rooms = {path.stem: path for path in floor.iterdir()}
+    return [rooms[name] for name in _orders()[floor.name]]
 
 
 def _orders() -> dict[str, list[str]]:
@@ -60,11 +59,11 @@ def imports_of(room: Path, floor: str) -> set[str]:
     """Return the names of the rooms of ``floor`` that the files of ``room`` import."""
     prefix = f"pyflinkstate.{floor}."
     found = set()
-    for path in room.rglob("*.py"):
+    for path in room.rglob("*.py") if room.is_dir() else [room]:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
                 found.add((node.module or "").split(".")[2])
-    return {name for name in found if (PACKAGE / floor / name / "__init__.py").exists()}
+    return found
 
 
 # --- the picture ---------------------------------------------------------------------------------
@@ -82,13 +81,13 @@ def drawn() -> str:
         row += 1
         for name, room in rows:
             if name == floor:
-                places[f"{floor}.{room.name}"] = row
-                parts.append(_box(f"{room.name}/", row))
+                places[f"{floor}.{room.stem}"] = row
+                parts.append(_box(f"{room.name}/" if room.is_dir() else room.name, row))
                 row += 1
     parts += [_label("below them", row), _box("api/", row + 1), _box("errors.py", row + 2)]
     for floor, room in rows:
         for other in sorted(_nearest(room, floor)):
-            parts.append(_arc(places[f"{floor}.{room.name}"], places[f"{floor}.{other}"]))
+            parts.append(_arc(places[f"{floor}.{room.stem}"], places[f"{floor}.{other}"]))
     style = (
         "text{font:14px sans-serif;fill:#333}rect{fill:#e8f0ee;stroke:#4a7a70}path{fill:none;stroke:#4a7a70}"
         "@media (prefers-color-scheme: dark)"
@@ -102,8 +101,8 @@ def drawn() -> str:
 
 def _nearest(room: Path, floor: str) -> set[str]:
     """Return what a room imports and does not reach through another one that it imports."""
-    needs = {path.name: imports_of(path, floor) for path in rooms_below(PACKAGE / floor)}
-    direct = needs[room.name] - {room.name}
+    needs = {path.stem: imports_of(path, floor) for path in rooms_below(PACKAGE / floor)}
+    direct = needs[room.stem] - {room.stem}
     return {
         name for name in direct if not any(name in reached_from(other, needs) for other in direct - {name})
     }

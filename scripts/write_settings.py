@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pyflinkstate.runtime.program.environment_options import TABLE
+from pyflinkstate.runtime.program.environment_settings import TABLE
 from pyflinkstate.runtime.settings import CheckpointConfig, CheckpointSettings, Setting, rows_of
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -24,19 +24,25 @@ from pyflinkstate.api.basic_types import (
     DateTypeInfo as DateTypeInfo,
     InstantTypeInfo as InstantTypeInfo,
     LocalTimeTypeInfo as LocalTimeTypeInfo,
+    OutputType as OutputType,
     PickledBytesTypeInfo as PickledBytesTypeInfo,
     SqlTimeTypeInfo as SqlTimeTypeInfo,
     TimestampTypeInfo as TimestampTypeInfo,
     TimeTypeInfo as TimeTypeInfo,
+    TypeInformation as TypeInformation,
     integer_bounds as integer_bounds,
+    misfit as misfit,
 )
 from pyflinkstate.api.checks import (
+    MAX_REPR as MAX_REPR,
     as_int as as_int,
     at_least as at_least,
     check_dataframe as check_dataframe,
     check_list as check_list,
     check_text as check_text,
     positive as positive,
+    safe_repr as safe_repr,
+    short_repr as short_repr,
 )
 from pyflinkstate.api.composite_types import (
     ArrayTypeInfo as ArrayTypeInfo,
@@ -112,7 +118,6 @@ from pyflinkstate.api.row import (
     rearranged as rearranged,
     row_of as row_of,
 )
-from pyflinkstate.api.safe_repr import MAX_REPR as MAX_REPR, safe_repr as safe_repr, short_repr as short_repr
 from pyflinkstate.api.serialization import (
     ByteArraySchema as ByteArraySchema,
     DeserializationSchema as DeserializationSchema,
@@ -181,11 +186,6 @@ from pyflinkstate.api.ttl import (
     StateTtlConfigBuilder as StateTtlConfigBuilder,
     StateVisibility as StateVisibility,
     UpdateType as UpdateType,
-)
-from pyflinkstate.api.type_information import (
-    OutputType as OutputType,
-    TypeInformation as TypeInformation,
-    misfit as misfit,
 )
 from pyflinkstate.api.types import Types as Types
 from pyflinkstate.api.values import (

@@ -7,10 +7,9 @@ from typing import Any, ClassVar, Generic, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.basic_types import check_bytes
+from pyflinkstate.api.basic_types import TypeInformation, check_bytes, misfit
+from pyflinkstate.api.checks import safe_repr
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
-from pyflinkstate.api.safe_repr import safe_repr
-from pyflinkstate.api.type_information import TypeInformation, misfit
 from pyflinkstate.api.values import InternalValue, K, T, T_co, TypedValue, V
 from pyflinkstate.errors import ConfigurationError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeAlias, TypeGuard
 
+from pyflinkstate.api.basic_types import OutputType
 from pyflinkstate.api.composite_types import declared_type
-from pyflinkstate.api.type_information import OutputType
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, Reduced, T
 from pyflinkstate.errors import ConfigurationError

@@ -1,7 +1,7 @@
 """Type information: what a state, a key or a field holds, checked when a value arrives.
 
 Names are PyFlink's (``pyflink.common.typeinfo``). :class:`Types` makes types; their classes are defined in
-``type_information``, ``basic_types`` and ``composite_types``, and this module exports them too.
+``basic_types`` and ``composite_types``, and this module exports them too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from pyflinkstate.api.basic_types import (
     DateTypeInfo,
     InstantTypeInfo,
     LocalTimeTypeInfo,
+    OutputType,
     PickledBytesTypeInfo,
     SqlTimeTypeInfo,
     TimestampTypeInfo,
     TimeTypeInfo,
+    TypeInformation,
     integer_bounds,
 )
 from pyflinkstate.api.composite_types import (
@@ -36,7 +38,6 @@ from pyflinkstate.api.composite_types import (
     declared_type,
 )
 from pyflinkstate.api.time import Instant
-from pyflinkstate.api.type_information import OutputType, TypeInformation
 from pyflinkstate.api.values import K, T, V
 
 __all__ = [

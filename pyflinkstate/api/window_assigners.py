@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic
 
-from pyflinkstate.api.checks import positive
+from pyflinkstate.api.checks import positive, safe_repr
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import ValueStateDescriptor
 from pyflinkstate.api.triggers import (
     CountTrigger,

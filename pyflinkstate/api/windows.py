@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.checks import as_int
+from pyflinkstate.api.basic_types import TypeInformation, misfit
+from pyflinkstate.api.checks import as_int, safe_repr
 from pyflinkstate.api.interval import Interval
-from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import LengthOfTime, milliseconds_of
-from pyflinkstate.api.type_information import TypeInformation, misfit
 from pyflinkstate.api.values import Reduced, TypedValue, W
 
 #: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is no timestamp.

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyflinkstate.api import JsonObject, safe_repr
 from pyflinkstate.errors import PickledStateError, PyFlinkStateError
 from pyflinkstate.state_access import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.columns import load_plain
 from pyflinkstate.state_access.command_line.output import state_names
+from pyflinkstate.state_access.tables import load_plain
 
 #: Number of keys returned for each state.
 MOST_KEYS = 20

@@ -8,11 +8,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
+from pyflinkstate.state_access.checkpoint import (
+    Checkpoint,
+    KeyHistory,
+    Moment,
+    Verification,
+    history,
+    open_checkpoint,
+    verify,
+)
 from pyflinkstate.state_access.differences import StateDiff, diff
-from pyflinkstate.state_access.history import KeyHistory, Moment, history
 from pyflinkstate.state_access.tables import CheckpointOffsets, OperatorInfo, StateInfo, StateTable
-from pyflinkstate.state_access.verification import Verification, verify
 
 if TYPE_CHECKING:
     from pyflinkstate.state_access.writing import (

@@ -1,43 +1,65 @@
-"""A checkpoint as tables: the class that :func:`open_checkpoint` returns."""
+"""A checkpoint as tables, the values of one key over the checkpoints of a job, and a check of every file.
+
+The check reads every file, compares every checksum, and finds files that nobody needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import attrs
 import pyarrow as pa
+from pyarrow import fs
 
 from pyflinkstate import notebook
 from pyflinkstate.api import Key, LengthOfTime, check_list, milliseconds_of, short_repr
 from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
     CheckpointMetadata,
+    FileStateHandle,
+    KeyGroupsStateHandle,
     OperatorState,
+    OperatorSubtaskState,
+    Section,
     StateReader,
     StreamStateHandle,
     is_job_id,
+    read_section,
 )
 from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta, unsealed
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.errors import CheckpointNotFoundError, UnknownOperatorError, UnknownStateError
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    CorruptCheckpointError,
+    InvalidKeyError,
+    StateTableError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
 from pyflinkstate.runtime.storage import (
+    METADATA,
     AnyPath,
+    CheckpointFolder,
     CheckpointFolders,
     absolute,
+    child_uri,
     load_checkpoint,
     open_folder,
     parent_uri,
     path_text,
 )
-from pyflinkstate.state_access.columns import expires
-from pyflinkstate.state_access.keyed_state import KeyedState
-from pyflinkstate.state_access.keys import key_filter
+from pyflinkstate.state_access.keyed_state import KeyedState, key_filter, opened_file
 from pyflinkstate.state_access.tables import (
     CheckpointOffsets,
     OperatorInfo,
     OperatorStates,
     StateInfo,
     StateTable,
+    expires,
     nearest,
 )
 from pyflinkstate.state_access.views import View, timer_service
@@ -446,3 +468,321 @@ def retained(storage: CheckpointFolders, job_id: str) -> Iterator[Located]:
     if newest is not None:
         for metadata in (newest, *storage.load_older(newest)):
             yield metadata, storage.uri_of(job_id, metadata.checkpoint_id)
+
+
+@attrs.frozen
+class Moment:
+    """A key in one checkpoint.
+
+    Attributes:
+        checkpoint_id: the number of the checkpoint.
+        epoch: the last epoch whose records are in the state.
+        timestamp_ms: when it was triggered, in ms since 1970; values that had expired by then are left out.
+        table: the key's row, as :meth:`Checkpoint.keyed` gives it; no row if the key had no state, and None
+            if the operator, or all of the states, were not there.
+    """
+
+    checkpoint_id: int
+    epoch: int
+    timestamp_ms: int
+    table: StateTable | None
+
+    def to_arrow(self) -> pa.Table | None:
+        """Return the rows with ``checkpoint_id``, ``epoch`` and ``timestamp_ms`` before them."""
+        if self.table is None:
+            return None
+        rows = self.table.to_arrow()
+        for name in ("timestamp_ms", "epoch", "checkpoint_id"):
+            column = pa.repeat(pa.scalar(getattr(self, name), pa.int64()), rows.num_rows)
+            rows = rows.add_column(0, name, column)
+        return rows
+
+
+@attrs.frozen
+class KeyHistory:
+    """The values of a key, the oldest first. :func:`history` makes it."""
+
+    moments: tuple[Moment, ...] = attrs.field(repr=short_repr)
+
+    def __iter__(self) -> Iterator[Moment]:
+        """Iterate over the checkpoints."""
+        return iter(self.moments)
+
+    def __len__(self) -> int:
+        """Return the number of checkpoints."""
+        return len(self.moments)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows of all checkpoints as one table.
+
+        Raises:
+            StateTableError: a state has changed to a type that has nothing in common with the old one.
+        """
+        tables = [moment.to_arrow() for moment in self.moments]
+        found = [table for table in tables if table is not None]
+        try:
+            return pa.concat_tables(found, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise StateTableError(
+                f"a state has other types in other checkpoints ({error}): read the moments one by one"
+            ) from error
+
+
+def history(
+    path: AnyPath,
+    uid: str,
+    key: Key,
+    states: Iterable[str] | None = None,
+    *,
+    allow_pickle: bool = False,
+) -> KeyHistory:
+    """Return the values of a key in each checkpoint that a job has kept.
+
+    Checkpoints that do not belong to the history of the newest one are left out, as in a restore. A
+    checkpoint that does not have a state yet, or no longer, is shown without it.
+
+    Args:
+        path: the job's folder, or a checkpoint directory with one job in it.
+        uid: the operator.
+        key: the key, of the operator's key type.
+        states: the names of states; see :meth:`Checkpoint.keyed`.
+        allow_pickle: load pickled values and keys, which runs code.
+
+    Raises:
+        CheckpointNotFoundError: the folder has no completed checkpoint.
+        UnknownOperatorError: no checkpoint has the operator.
+        UnknownStateError: no checkpoint has a state of that name, or the operator never had keyed state.
+        InvalidKeyError: the key does not fit the newest checkpoint that has the operator. One that does not
+            fit an older one, whose keys were narrower, has no row there.
+        ConfigurationError: a single state is given instead of a list, or ``path`` is not a path.
+    """
+    path = path_text(path)
+    if states is not None:
+        check_list("states", states)
+    storage, job_ids = jobs_at(path)
+    kept = list(retained(storage, job_ids[0])) if len(job_ids) == 1 else []
+    if not kept:
+        raise CheckpointNotFoundError(
+            f"{path} is not the folder of a job with completed checkpoints: it has {len(job_ids)} jobs",
+            path=path,
+        )
+    opened = [_opened(metadata, uri) for metadata, uri in reversed(kept)]
+    if all(checkpoint.metadata.operator(uid) is None for checkpoint in opened):
+        raise UnknownOperatorError(f"no checkpoint in {path} has an operator {uid!r}", uid=uid)
+    wanted = None if states is None else list(states)
+    with_states = [checkpoint for checkpoint in opened if _state_names(checkpoint, uid)]
+    known = list(dict.fromkeys(name for checkpoint in with_states for name in _state_names(checkpoint, uid)))
+    if wanted is None and not known:
+        raise UnknownStateError(f"operator {uid!r} has no keyed state in any checkpoint in {path}", uid=uid)
+    unknown = next((name for name in wanted or () if name not in known), None)
+    if unknown is not None:
+        raise UnknownStateError(
+            f"operator {uid!r} has no keyed state {unknown!r} in any checkpoint in {path}; it has "
+            f"{nearest(unknown, known)}",
+            uid=uid,
+            state=unknown,
+        )
+    if with_states:
+        with_states[-1].keyed_state(uid).keys.checked([key])
+    return KeyHistory(tuple(_moment(checkpoint, uid, key, wanted, allow_pickle) for checkpoint in opened))
+
+
+def _opened(metadata: CheckpointMetadata, uri: str) -> Checkpoint:
+    """Return a checkpoint with a clock that stands still at the moment when it was triggered."""
+    return Checkpoint(metadata, uri, CountingReader(open_folder(uri)), lambda: metadata.timestamp_ms)
+
+
+def _state_names(checkpoint: Checkpoint, uid: str) -> list[str]:
+    """Return the names of an operator's keyed states in a checkpoint."""
+    if checkpoint.metadata.operator(uid) is None:
+        return []
+    metas = checkpoint.keyed_state(uid).metas.values()
+    return [meta.name for meta in metas if isinstance(meta, RegisteredStateMeta)]
+
+
+def _moment(
+    checkpoint: Checkpoint, uid: str, key: Key, wanted: list[str] | None, allow_pickle: bool
+) -> Moment:
+    known = _state_names(checkpoint, uid)
+    names = None if wanted is None else [name for name in wanted if name in known]
+    is_there = bool(known) and bool(names or not wanted)
+    keys = [key] if is_there and _fits(checkpoint, uid, key) else []
+    table = checkpoint.keyed(uid, keys, names, allow_pickle=allow_pickle) if is_there else None
+    of = checkpoint.metadata
+    return Moment(of.checkpoint_id, of.epoch, of.timestamp_ms, table)
+
+
+def _fits(checkpoint: Checkpoint, uid: str, key: Key) -> bool:
+    """Return whether a key fits a checkpoint; the operator's keys may have become wider since."""
+    try:
+        checkpoint.keyed_state(uid).keys.checked([key])
+    except InvalidKeyError:
+        return False
+    return True
+
+
+@attrs.define
+class Verification:
+    """The result of :func:`verify`.
+
+    Attributes:
+        checkpoints: the folders that were checked.
+        files: the number of files, without ``_metadata``.
+        bytes_read: the number of bytes of state that were read.
+        problems: what is damaged, missing or of another version, in words; the state cannot be restored from
+            there.
+        unneeded: files and folders that no completed checkpoint needs, such as those of one that is being
+            written.
+    """
+
+    checkpoints: list[str] = attrs.field(factory=list, repr=short_repr)
+    files: int = 0
+    bytes_read: int = 0
+    problems: list[str] = attrs.field(factory=list, repr=short_repr)
+    unneeded: list[str] = attrs.field(factory=list, repr=short_repr)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+
+def verify(path: AnyPath, on_read: OnRead | None = None) -> Verification:
+    """Read every byte of a checkpoint, or of all checkpoints in a job's folder, and check it.
+
+    Args:
+        path: the folder of a checkpoint, a savepoint or a job, or a checkpoint directory.
+        on_read: called with the number of bytes of each read.
+
+    Raises:
+        CheckpointNotFoundError: there is no completed checkpoint.
+        ConfigurationError: ``path`` is not a path.
+    """
+    path, result = path_text(path), Verification()
+    try:
+        storage, job_ids = jobs_at(path)
+    except CheckpointError:
+        job_ids = []
+    if not job_ids:
+        with _noted(result.problems):
+            _check(locate(path), result, on_read)
+        return result
+    for job_id in job_ids:
+        _verify_job(storage, job_id, result, on_read)
+    if not result.checkpoints and not result.problems:
+        raise CheckpointNotFoundError(f"{path} has no completed checkpoint", path=path)
+    return result
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """Add the error of a block to the problems, unless it means that there is no checkpoint."""
+    try:
+        yield
+    except CheckpointNotFoundError:
+        raise
+    except CheckpointError as error:
+        if error.message not in problems:
+            problems.append(error.message)
+
+
+def _verify_job(
+    storage: CheckpointFolders, job_id: str, result: Verification, on_read: OnRead | None
+) -> None:
+    needed: set[str] = set()
+    completed, before = storage.completed(job_id), len(result.problems)
+    uris = [storage.uri_of(job_id, checkpoint_id) for checkpoint_id in completed]
+    for uri in (*uris, *storage.superseded(job_id)):
+        needed |= _checked(storage, uri, result, on_read)
+    if len(result.problems) == before:  # a damaged checkpoint does not say what it needs
+        shared = [name.removeprefix(SHARED_PREFIX) for name in sorted(storage.shared_paths(job_id) - needed)]
+        result.unneeded += [child_uri(storage.uri, job_id, "shared", name) for name in shared]
+    for checkpoint_id in storage.checkpoint_ids(job_id):
+        if checkpoint_id not in completed:
+            result.unneeded.append(storage.uri_of(job_id, checkpoint_id))
+
+
+def _checked(storage: CheckpointFolders, uri: str, result: Verification, on_read: OnRead | None) -> set[str]:
+    """Check a checkpoint of a job; return the paths of its files."""
+    try:
+        with _noted(result.problems):
+            return _check((storage.load(uri), uri), result, on_read)
+    except CheckpointNotFoundError:
+        result.unneeded.append(uri)  # one that was set aside before it was complete
+    return set()
+
+
+def _check(located: Located, result: Verification, on_read: OnRead | None) -> set[str]:
+    metadata, uri = located
+    folder = open_folder(uri)
+    reader = CountingReader(folder, on_read=on_read)
+    result.checkpoints.append(uri)
+    files: dict[str, FileStateHandle] = {}
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            _check_subtask(operator, subtask, reader, result.problems)
+        files |= {file.path: file for subtask in operator.subtasks for file in subtask.files()}
+    result.files += len(files)
+    result.problems += filter(None, (_wrong_size(folder, handle) for handle in files.values()))
+    result.bytes_read += reader.bytes_read
+    result.unneeded += _strangers(folder, files)
+    return set(files)
+
+
+def _check_subtask(
+    operator: OperatorState, subtask: OperatorSubtaskState, reader: StateReader, problems: list[str]
+) -> None:
+    """Read all files of a subtask, and note what is wrong with them."""
+    keyed, lists = subtask.managed_keyed, subtask.managed_operator
+    for handle in () if keyed is None else (keyed, *keyed.increments):
+        with _noted(problems):
+            _check_keyed(operator, handle, reader, problems)
+    if lists is not None:
+        with _noted(problems):
+            alone = OperatorSubtaskState(managed_operator=lists)
+            states = OperatorStates(attrs.evolve(operator, subtasks=(alone,)), reader)
+            for name in states.written:
+                deque(states.table(name).to_batches(), maxlen=0)
+    for stream, sections in _raw(subtask):
+        for section in sections:
+            with _noted(problems):
+                read_section(reader, stream, section, f"{reader.describe(stream)}, raw state,")
+
+
+def _check_keyed(
+    operator: OperatorState, handle: KeyGroupsStateHandle, reader: StateReader, problems: list[str]
+) -> None:
+    file = opened_file(operator, handle, reader)
+    for name, sections in handle.sections.items():
+        with _noted(problems):
+            meta = file.meta_of(name)
+            if meta is None:
+                raise CorruptCheckpointError(f"{file.what} is damaged: it lacks state {name!r}")
+            codec = file.head.codec(meta)
+            for key_group, section in sections.items():
+                with _noted(problems):
+                    data = reader.read(handle.stream, section.offset, section.length)
+                    codec.read(data, section.checksum, f"{file.what}, state {name!r}, key group {key_group}")
+
+
+def _raw(subtask: OperatorSubtaskState) -> Iterator[tuple[StreamStateHandle, list[Section]]]:
+    if subtask.raw_keyed is not None:
+        groups = subtask.raw_keyed.sections.values()
+        yield subtask.raw_keyed.stream, [section for group in groups for section in group.values()]
+    if subtask.raw_operator is not None:
+        yield subtask.raw_operator.stream, list(subtask.raw_operator.partitions)
+
+
+def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None:
+    """Return the problem with the size of a file. Missing files were found before."""
+    what = folder.describe(handle)
+    info = folder.file_system.get_file_info(what)
+    if info.type == fs.FileType.NotFound or info.size == handle.size_bytes:
+        return None
+    return f"{what} has {info.size} bytes, and the checkpoint says {handle.size_bytes}"
+
+
+def _strangers(folder: CheckpointFolder, files: Container[str]) -> list[str]:
+    """Return the files in a checkpoint's folder that are not its own."""
+    infos = folder.file_system.get_file_info(fs.FileSelector(folder.folder))
+    return sorted(info.path for info in infos if info.base_name not in files and info.base_name != METADATA)

@@ -21,18 +21,31 @@ from pyflinkstate.backends.types import (
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.columns import (
+from pyflinkstate.state_access.keyed_state import (
+    Codes,
+    Group,
+    KeyedState,
+    Typed,
+    distinct,
+    row_codes,
+    together,
+    values_at,
+)
+from pyflinkstate.state_access.tables import (
+    Column,
     Expiry,
     Load,
     Mask,
+    OperatorStates,
+    Read,
+    StateTable,
     comparable,
     equal_rows,
+    schema_of,
+    typed_column,
     user_type,
     user_values,
 )
-from pyflinkstate.state_access.keyed_state import KeyedState, together
-from pyflinkstate.state_access.keys import Codes, Group, Typed, distinct, row_codes, values_at
-from pyflinkstate.state_access.tables import Column, OperatorStates, Read, StateTable, schema_of, typed_column
 from pyflinkstate.state_access.views import namespace_name, timer_service
 
 

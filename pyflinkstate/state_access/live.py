@@ -12,7 +12,7 @@ from pyflinkstate.api import ArrowObject, Key, Namespace, check_list
 from pyflinkstate.backends.types import sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
 from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion
-from pyflinkstate.state_access.keys import KeySpace
+from pyflinkstate.state_access.keyed_state import KeySpace
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.views import View
 

@@ -24,11 +24,9 @@ from pyspark.sql.types import StructField, StructType
 from pyflinkstate.api import Key, PickledBytesTypeInfo, TypedValue
 from pyflinkstate.backends.types import arrow_type, decode_column
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, StateTableError
-from pyflinkstate.state_access.columns import common_schema, has_pickles
-from pyflinkstate.state_access.keyed_state import KeyedState
-from pyflinkstate.state_access.keys import key_filter
+from pyflinkstate.state_access.keyed_state import KeyedState, key_filter
 from pyflinkstate.state_access.spark_query import Query, query_of
-from pyflinkstate.state_access.tables import StateTable, nearest
+from pyflinkstate.state_access.tables import StateTable, common_schema, has_pickles, nearest
 
 __all__ = ["CheckpointDataSource", "register"]
 

@@ -20,17 +20,20 @@ from pyflinkstate.backends.types import (
     TtlTypeInfo,
 )
 from pyflinkstate.errors import StateTableError
-from pyflinkstate.state_access.columns import (
+from pyflinkstate.state_access.keyed_state import Group, KeyFilter, KeySpace, distinct, together, values_at
+from pyflinkstate.state_access.tables import (
+    Column,
     Expiry,
+    Read,
+    StateTable,
     expires,
     offsets_of,
     parts_of,
+    schema_of,
+    typed_column,
     user_type,
     user_values,
 )
-from pyflinkstate.state_access.keyed_state import together
-from pyflinkstate.state_access.keys import Group, KeyFilter, KeySpace, distinct, values_at
-from pyflinkstate.state_access.tables import Column, Read, StateTable, schema_of, typed_column
 
 #: The kind of time of a timer, by how the name of its queue begins.
 _TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}

@@ -6,7 +6,15 @@ checks the results, and can restore a snapshot at any parallelism. Names follow 
 """
 
 from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.testing.harness import ManualClock, StreamRecord, Watermark
+from pyflinkstate.testing.harness import (
+    ManualClock,
+    OperatorHarness,
+    OperatorSnapshot,
+    SnapshotPart,
+    StreamRecord,
+    Watermark,
+    split,
+)
 from pyflinkstate.testing.harnesses import (
     BroadcastOperatorHarness,
     CheckpointedOperatorHarness,
@@ -16,7 +24,6 @@ from pyflinkstate.testing.harnesses import (
     TwoInputOperatorHarness,
     harness_of,
 )
-from pyflinkstate.testing.operator_harness import OperatorHarness, OperatorSnapshot, SnapshotPart, split
 from pyflinkstate.testing.sinks import SinkContractError, check_sink
 
 __all__ = [

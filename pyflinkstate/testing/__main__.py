@@ -19,8 +19,8 @@ from pyflinkstate.api import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.testing.harness import split
 from pyflinkstate.testing.harnesses import KeyedOneInputOperatorHarness
-from pyflinkstate.testing.operator_harness import split
 
 REPEATED = OutputTag("repeated", Types.STRING())
 HOUR_MS = 3_600_000

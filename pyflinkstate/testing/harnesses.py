@@ -57,8 +57,7 @@ from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, Execut
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
-from pyflinkstate.testing.harness import Harness, JumpingEventLoop, ManualClock, Watermark
-from pyflinkstate.testing.operator_harness import OperatorHarness
+from pyflinkstate.testing.harness import Harness, JumpingEventLoop, ManualClock, OperatorHarness, Watermark
 
 
 class OneInputOperatorHarness(Harness):

@@ -21,7 +21,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
     WindowedStream,
 )
-from pyflinkstate.api import ListTypeInfo, Types, functions, state, type_information
+from pyflinkstate.api import ListTypeInfo, Types, basic_types, functions, state
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 #: Each with its number of parameters.
@@ -38,7 +38,7 @@ GENERIC: list[tuple[type, int]] = [
     (MapStateDescriptor, 2),
     (ReducingStateDescriptor, 1),
     (AggregatingStateDescriptor, 3),
-    (type_information.TypeInformation, 1),
+    (basic_types.TypeInformation, 1),
     (OutputTag, 1),
     (functions.MapFunction, 2),
     (functions.FlatMapFunction, 2),

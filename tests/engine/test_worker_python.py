@@ -15,8 +15,7 @@ from pyspark import SparkFiles
 from pyflinkstate.errors import UnsupportedSessionError
 from pyflinkstate.runtime.slots import path_without_brought, put_on_path
 from pyflinkstate.runtime.spark import workers
-from pyflinkstate.runtime.spark.python_files import PythonFiles
-from pyflinkstate.runtime.spark.workers import check_workers
+from pyflinkstate.runtime.spark.workers import PythonFiles, check_workers
 
 
 @pytest.fixture(autouse=True)

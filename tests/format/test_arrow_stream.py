@@ -19,9 +19,9 @@ from pyflinkstate.backends.format.arrow_stream import (
     schema_message,
     uncompressed_bytes,
 )
+from pyflinkstate.backends.format.metadata import Section
 from pyflinkstate.backends.format.sections import SectionChecks
-from pyflinkstate.backends.format.state_handles import Section
-from pyflinkstate.backends.heap.snapshot import MIN_ENTRIES_TO_HAND_OVER
+from pyflinkstate.backends.heap.backend import MIN_ENTRIES_TO_HAND_OVER
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import CorruptCheckpointError

@@ -47,7 +47,7 @@ from pyflinkstate.backends.format import framing
 from pyflinkstate.backends.format.state_file import STATE_FILE_VERSIONS, VERSION, StateFileHead
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.internal_types import TtlTypeInfo
-from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta, RegisteredStateMeta
+from pyflinkstate.backends.types.migration import RegisteredQueueMeta, RegisteredStateMeta
 from pyflinkstate.backends.types.table import arrow_type, type_from_json, type_to_json
 from pyflinkstate.errors import (
     ConfigurationError,

@@ -15,7 +15,7 @@ from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable
 from pyflinkstate.backends.heap.timer_queue import MIN_STALE_TIMESTAMPS, Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta, RegisteredStateMeta
+from pyflinkstate.backends.types.migration import RegisteredQueueMeta, RegisteredStateMeta
 
 PICKLED, STRING = Types.PICKLED_BYTE_ARRAY(), Types.STRING()
 RANGE = KeyGroupRange(3, 4)

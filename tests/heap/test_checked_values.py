@@ -26,8 +26,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api import ExternalTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.types import composites, encode_column, rechecker, text_of_type
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
+from pyflinkstate.backends.types import encode_column, rechecker, table, text_of_type
 from pyflinkstate.backends.values import (
     NOTED_FROM,
     CheckedDict,
@@ -781,7 +781,7 @@ def test_a_recheck_finds_what_a_check_finds(
 ) -> None:
     """None among the steps is a check; after one that succeeds, nothing is shared that was given."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(composites, "NOTED_FROM", noted_from)
+        patch.setattr(table, "NOTED_FROM", noted_from)
         recheck = rechecker(type_info)
         assert recheck is not None
         first = type_info.check([[0], [1], [2]] if type_info.name.startswith("LIST") else {0: [0], 1: [1]})

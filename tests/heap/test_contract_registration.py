@@ -31,7 +31,7 @@ from pyflinkstate.errors import (
     StateMigrationError,
     StateRegistrationError,
 )
-from pyflinkstate.runtime.operators.context import OperatorContext
+from pyflinkstate.runtime.operators.operators import OperatorContext
 
 FACES = {
     "value": ValueState,

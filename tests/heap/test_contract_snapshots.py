@@ -15,7 +15,7 @@ from contract_backends import KINDS, LONG, STRING
 from tiers import cases
 
 from pyflinkstate.api import ValueStateDescriptor
-from pyflinkstate.backends.heap.snapshot import snapshot_runner
+from pyflinkstate.backends.heap.backend import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range, operator_index
 

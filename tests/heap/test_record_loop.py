@@ -12,7 +12,7 @@ from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE
-from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
+from pyflinkstate.backends.types.migration import RegisteredQueueMeta
 
 
 def test_each_record_is_processed_under_its_key() -> None:

@@ -18,7 +18,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 
 LONGS = Types.LIST(Types.LONG())
 

@@ -7,7 +7,7 @@ import pytest
 from pyflinkstate.api import StateKind, Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.types.migration import RegisteredStateMeta
 from pyflinkstate.errors import StateMigrationError
 
 RANGE = KeyGroupRange(5, 14)

@@ -12,7 +12,7 @@ from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, Nested
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.codec import unchanged
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.types.migration import RegisteredStateMeta
 
 RANGE = KeyGroupRange(3, 4)
 MAX_OPEN_SNAPSHOTS = 4

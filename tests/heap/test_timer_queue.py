@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
+from pyflinkstate.backends.types.migration import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
 
 LONG, STRING = Types.LONG(), Types.STRING()

@@ -22,12 +22,14 @@ from golden_tuple_keys import (
 from tiers import cases
 
 from pyflinkstate.api import Types
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, HeapSnapshotStrategy
+from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from pyflinkstate.backends.heap.backend import (
+    HeapKeyedStateBackend,
+    HeapRestoreOperation,
+    HeapSnapshotStrategy,
+)
 from pyflinkstate.backends.keys import KEY_HASH_VERSION, hash_has_changed, key_group_range
-from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.operator_state import assign_state
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 

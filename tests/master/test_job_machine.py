@@ -27,9 +27,8 @@ from pyflinkstate.errors import (
     UserFunctionError,
 )
 from pyflinkstate.runtime.engine import EpochEnded
-from pyflinkstate.runtime.master import SavepointRequest, instructions, loop, machine
-from pyflinkstate.runtime.master.epochs import Epoch, EpochsInFlight, Stage
-from pyflinkstate.runtime.master.instructions import (
+from pyflinkstate.runtime.master import SavepointRequest, epochs, loop, machine
+from pyflinkstate.runtime.master.epochs import (
     AlignBarrier,
     Announce,
     AskSource,
@@ -45,6 +44,8 @@ from pyflinkstate.runtime.master.instructions import (
     ConsumerLeft,
     CountReport,
     EndAttempt,
+    Epoch,
+    EpochsInFlight,
     Failed,
     Found,
     GoBack,
@@ -56,6 +57,7 @@ from pyflinkstate.runtime.master.instructions import (
     SetBarrier,
     ShuffleAhead,
     ShuffledAhead,
+    Stage,
     StartSlots,
     TakeOver,
     Wait,
@@ -760,12 +762,12 @@ class TestOneEpochAhead:
 class TestTheTable:
     def test_every_event_can_happen(self) -> None:
         told = {event for row in TABLE.values() for event in row} | machine.ANYTIME
-        assert told == set(get_args(instructions.Event))
+        assert told == set(get_args(epochs.Event))
 
     def test_every_instruction_is_carried_out(self) -> None:
         any_actions: Any = Anything()
         carried_out = set(loop.executors(any_actions, any_actions))
-        assert carried_out | {Announce} == set(get_args(instructions.Instruction))
+        assert carried_out | {Announce} == set(get_args(epochs.Instruction))
 
     def test_every_phase_has_its_row_and_can_be_reached(self) -> None:
         assert set(TABLE) == set(Phase)
@@ -1027,6 +1029,6 @@ def test_random_lives_hold_what_the_theory_says(block: int) -> None:
         seen += life.seen
         seen[job.status.name] += 1
     assert {"FINISHED", "CANCELED", "FAILED"} <= set(seen)
-    assert {kind.__name__ for kind in get_args(instructions.Instruction)} <= set(seen)
+    assert {kind.__name__ for kind in get_args(epochs.Instruction)} <= set(seen)
     own = {SlotLost, ConsumerLeft}
-    assert {kind.__name__ for kind in set(get_args(instructions.Event)) - own} <= set(seen)
+    assert {kind.__name__ for kind in set(get_args(epochs.Event)) - own} <= set(seen)

@@ -27,9 +27,9 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
+from pyflinkstate.runtime import queries
 from pyflinkstate.runtime.master import Job
 from pyflinkstate.runtime.plan import SourceNode, StatefulNode
-from pyflinkstate.runtime.queries import asking
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.state_access import open_checkpoint
@@ -222,7 +222,7 @@ def test_a_wrong_question_is_refused(
 
 
 def test_so_many_may_ask_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(queries, "MOST_AT_ONCE", 2)
 
     def crowd(job: Job) -> str:
         first, second = ask(job, "value"), ask(job, "value")

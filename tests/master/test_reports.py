@@ -39,8 +39,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.master import CheckpointPart, ProgressLine
 from pyflinkstate.runtime.master.epochs import Epoch
-from pyflinkstate.runtime.master.job_log import CheckpointLog, JobLog
-from pyflinkstate.runtime.master.job_reporter import Accumulators, EpochTimeline
+from pyflinkstate.runtime.master.job_reporter import Accumulators, CheckpointLog, EpochTimeline, JobLog
 from pyflinkstate.runtime.master.observe import MOST_NAMES, describe, log_output, outline
 from pyflinkstate.runtime.plan import (
     ChainNode,

@@ -22,9 +22,8 @@ from support_runtime import PATIENCE_S, raising
 from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with, read_journal, stories_at
 
 from pyflinkstate.errors import CheckpointError, UserFunctionError
-from pyflinkstate.monitor import api, dead_jobs, jobs as recording
-from pyflinkstate.monitor.dead_jobs import Follower
-from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor import api, hub, jobs as recording
+from pyflinkstate.monitor.hub import Follower, Monitor
 from pyflinkstate.monitor.jobs import Jobs, Recorder
 from pyflinkstate.monitor.journal import Journal, JournalReader, decode, decode_all, encode
 from pyflinkstate.runtime.master.loop import Job
@@ -517,7 +516,7 @@ def test_a_folder_that_cannot_be_read_is_read_later(
     ran(run)
     follower = Follower(storage.uri, Jobs(), lambda: None)
     with monkeypatch.context() as patch:
-        patch.setattr(dead_jobs, "job_ids_at", raising(OSError("the disk is away")))
+        patch.setattr(hub, "job_ids_at", raising(OSError("the disk is away")))
         follower.look()
     assert "the disk is away" in caplog.text
     follower.look()
@@ -563,7 +562,7 @@ def test_what_could_not_be_made_of_a_folder_is_made_later(
     follower, jobs, _ = followed(storage)
     away.rename(journal)
     with monkeypatch.context() as patch:
-        patch.setattr(dead_jobs, "_story", raising(OSError("the disk is away")))
+        patch.setattr(hub, "_story", raising(OSError("the disk is away")))
         follower.look()
     follower.look()
     assert epochs(jobs) == [4]

@@ -31,7 +31,7 @@ from pyflinkstate.monitor.web import pages
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
-from pyflinkstate.runtime.queries.asking import MOST_AT_ONCE
+from pyflinkstate.runtime.queries import MOST_AT_ONCE
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 
 pytestmark = pytest.mark.timeout(120)

@@ -24,10 +24,10 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, OperatorStateHandle
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.format.metadata import ByteStreamStateHandle, OperatorStateHandle
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import SnapshotCancelledError
-from pyflinkstate.backends.types.state_meta import OperatorStateMode
+from pyflinkstate.backends.types.migration import OperatorStateMode
 from pyflinkstate.errors import (
     ConcurrentModificationError,
     CorruptCheckpointError,

@@ -17,7 +17,7 @@ from pyflinkstate import (
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError, FunctionResultError, UserFunctionError
 from pyflinkstate.runtime.operators import KeyedMap, KeyState
-from pyflinkstate.runtime.program.dataframes.rows import check_method
+from pyflinkstate.runtime.program.dataframes.options import check_method
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pyflinkstate import Row, Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.operators.keyed_functions import (
+from pyflinkstate.runtime.operators.function_operators import (
     BatchReduce,
     FieldReduce,
     RecordChoice,

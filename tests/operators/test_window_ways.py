@@ -34,7 +34,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
+from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows

@@ -8,7 +8,7 @@ import pytest
 
 from pyflinkstate import KeySelector, Partitioner, RuntimeContext
 from pyflinkstate.runtime.operators import OperatorContext
-from pyflinkstate.runtime.plan.partitioners import CustomPartition
+from pyflinkstate.runtime.plan.nodes import CustomPartition
 
 CONTEXT = OperatorContext("partition", 0, 1, 128, 0)
 

@@ -11,7 +11,8 @@ import pytest
 from pass_through import Map, same
 from support_job import JobRun
 
-from pyflinkstate.runtime.engine import CodeBook, epochs
+from pyflinkstate.runtime import engine
+from pyflinkstate.runtime.engine import CodeBook
 from pyflinkstate.runtime.plan import (
     ChainNode,
     JobPlan,
@@ -24,7 +25,7 @@ from pyflinkstate.runtime.plan import (
     functions_of,
     make_plan,
 )
-from pyflinkstate.runtime.plan.edges import Edge, Edges, in_order
+from pyflinkstate.runtime.plan.nodes import Edge, Edges, in_order
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.wire import ShippedFunction
@@ -142,7 +143,7 @@ def test_each_function_is_shipped_once_however_many_ways_lead_to_it(monkeypatch:
         pickled.append(name)
         return name.encode()
 
-    monkeypatch.setattr(epochs, "pickled", counting)
+    monkeypatch.setattr(engine, "pickled", counting)
     plan = planned(alternating(source(), 60))
     book = CodeBook(plan)
     assert sorted(name for name in pickled if name.startswith("map")) == sorted(f"map {n}" for n in range(60))

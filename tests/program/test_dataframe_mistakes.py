@@ -22,14 +22,14 @@ from pyflinkstate import (
     keyed_process,
 )
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.program.dataframes.processing import _initial_column
-from pyflinkstate.runtime.program.dataframes.rows import (
+from pyflinkstate.runtime.program.dataframes.options import (
     check_frame,
     columns_of,
     length_ms,
     selector,
     strategy_of,
 )
+from pyflinkstate.runtime.program.dataframes.processing import _initial_column
 
 SCHEMA = "user string, n long"
 LATE = OutputTag("late")

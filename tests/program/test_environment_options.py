@@ -21,7 +21,7 @@ from pyflinkstate.runtime.program import (
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
-from pyflinkstate.runtime.program.environment_options import TABLE, apply_configuration
+from pyflinkstate.runtime.program.environment_settings import TABLE, apply_configuration
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,

@@ -58,7 +58,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.program.dataframes.options import JobOptions
 from pyflinkstate.runtime.wire import pickled
-from pyflinkstate.state_access.writing.edit import new_savepoint
+from pyflinkstate.state_access.writing.savepoints import new_savepoint
 from pyflinkstate.testing import (
     MAX_WATERMARK,
     BroadcastOperatorHarness,

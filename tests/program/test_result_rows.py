@@ -17,8 +17,7 @@ from pyspark.sql import Row, types as sql
 
 from pyflinkstate.api import Row as OwnRow
 from pyflinkstate.errors import RowError
-from pyflinkstate.runtime.spark.row_columns import RowColumns
-from pyflinkstate.runtime.spark.row_schema import RowCheck
+from pyflinkstate.runtime.spark.row_columns import RowCheck, RowColumns
 
 pandas = pytest.importorskip("pandas")
 

@@ -16,8 +16,9 @@ from pyflinkstate.api import StateKind
 from pyflinkstate.backends.format import KeyGroupEntries, StateCodec
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import StateQueryError, StateQueryTimeoutError, StateValueError
+from pyflinkstate.runtime import queries
 from pyflinkstate.runtime.plan import SettledOperator
-from pyflinkstate.runtime.queries import LiveEntries, LiveSlots, StateQueries, StateQuestion, asking
+from pyflinkstate.runtime.queries import LiveEntries, LiveSlots, StateQueries, StateQuestion
 from pyflinkstate.runtime.wire import (
     Address,
     AnswerEnded,
@@ -141,12 +142,12 @@ def test_the_time_to_connect_is_what_is_left_of_the_timeout(monkeypatch: pytest.
         now.append(now[-1] + given.timeout_s)
         raise ConnectionError("the handshake took too long")
 
-    monkeypatch.setattr(asking, "connect", never)
+    monkeypatch.setattr(queries, "connect", never)
     now = [100.0]
     slots = LiveSlots(0, 1, {SlotId("sums", 0): Address("127.0.0.1", 1)}, new_secret(False))
     node: Any = None
     operator = SettledOperator("sums", "sums", node, 1, 128, False)
-    queries = StateQueries([operator], lambda: slots, lambda: 0, lambda: now[-1])
+    asked = StateQueries([operator], lambda: slots, lambda: 0, lambda: now[-1])
     with pytest.raises(StateQueryTimeoutError, match=r"has not answered within 0\.5 s"):
-        queries.ask(StateQuestion("sums", "n"), 0.5)
+        asked.ask(StateQuestion("sums", "n"), 0.5)
     assert [one.timeout_s for one in limits] == [0.5]

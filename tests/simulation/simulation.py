@@ -33,7 +33,7 @@ from simulation_storage import Killed, Process
 
 from pyflinkstate.api import Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.heap import snapshot
+from pyflinkstate.backends.heap import backend
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     JobCancelledError,
@@ -46,8 +46,10 @@ from pyflinkstate.runtime.master.deployment import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
 from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.checkpoint_settings import (
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+)
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
@@ -175,7 +177,7 @@ class Simulation:
         with (
             patch("uuid.uuid4", lambda: uuid.UUID(int=self.draw("uuid").getrandbits(128), version=4)),
             patch.object(tasks, "run_epoch", self.cluster.run_epoch),
-            patch.object(snapshot, "ThreadPoolExecutor", NoThreads),
+            patch.object(backend, "ThreadPoolExecutor", NoThreads),
         ):
             starts = 1
             while not self._run_program() or self._regrets():

@@ -30,8 +30,7 @@ from simulation_storage import Operation, Process
 from pyflinkstate.api import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
 from pyflinkstate.runtime.master.loop import Job

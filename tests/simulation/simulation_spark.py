@@ -20,7 +20,7 @@ from simulation_slots import SimulatedControl
 from simulation_storage import Killed, Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
-from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
+from pyflinkstate.runtime.engine import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.plan.job_plan import SettledOperator
 from pyflinkstate.runtime.plan.nodes import StatefulNode
 from pyflinkstate.runtime.sinks.sinks import KeptRddSink

@@ -29,7 +29,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.sinks import check_sinks, parquet_sink
 from pyflinkstate.runtime.sinks.staging import StagingArea
 from pyflinkstate.runtime.storage import child_uri
-from pyflinkstate.runtime.storage.own_folders import OwnFolders
+from pyflinkstate.runtime.storage.file_systems import OwnFolders
 from pyflinkstate.testing import check_sink
 
 SCHEMA = pa.schema([("day", pa.string()), ("amount", pa.int64())])

@@ -18,7 +18,7 @@ from pyflinkstate import FileSink
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
 from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.storage import CheckpointFolders, own_folders
+from pyflinkstate.runtime.storage import CheckpointFolders, file_systems
 
 SMALL_BYTES = 512 * 1024
 #: A record is a line of so many bytes, so that an epoch needs more room than is left on a disk that is full.
@@ -168,11 +168,11 @@ class TestWhatIsFlushed:
             if os.fstat(descriptor).st_ino == out.stat().st_ino:
                 raise OSError(errno.EIO, "input/output error")
 
-        monkeypatch.setattr(own_folders.os, "fsync", refuse)
+        monkeypatch.setattr(file_systems.os, "fsync", refuse)
         with pytest.raises(SinkStorageError):
             sink.commit(2)
         assert len(visible_files(out)) == 1, "a power cut could take back epoch 1 and leave epoch 2"
-        monkeypatch.setattr(own_folders.os, "fsync", flushed.fsync)
+        monkeypatch.setattr(file_systems.os, "fsync", flushed.fsync)
         sink.commit(2)
         assert len(visible_files(out)) == 2
 

@@ -17,8 +17,8 @@ from backend_support import (
 from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
-from pyflinkstate.backends.format.state_handles import FileStateHandle, KeyGroupsStateHandle
-from pyflinkstate.backends.heap.snapshot import snapshot_runner
+from pyflinkstate.backends.format.metadata import FileStateHandle, KeyGroupsStateHandle
+from pyflinkstate.backends.heap.backend import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory

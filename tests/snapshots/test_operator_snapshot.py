@@ -19,14 +19,14 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format.metadata import (
     OperatorSubtaskState,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
-from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
+from pyflinkstate.runtime.operators.operators import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
 
 KINDS = ("managed_keyed", "raw_keyed", "managed_operator", "raw_operator")

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from operator_support import HookedStreams, finish
 from pyarrow import fs
 
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format.metadata import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
@@ -21,7 +21,7 @@ from pyflinkstate.backends.format.state_handles import (
     RawOperatorStateHandle,
 )
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
-from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.backends.snapshots import (
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,

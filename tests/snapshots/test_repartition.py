@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from operator_support import NUMBERS, RULES, Handles, rescale, snapshot
 
 from pyflinkstate import ListStateDescriptor, Types
-from pyflinkstate.backends.format.state_handles import (
+from pyflinkstate.backends.format.metadata import (
     ByteStreamStateHandle,
     KeyGroupsStateHandle,
     OperatorSubtaskState,
@@ -22,8 +22,7 @@ from pyflinkstate.backends.format.state_handles import (
     StateAssignment,
 )
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.repartition import assign_state, deal_out
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend, assign_state, deal_out
 
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 PARALLELISM = st.integers(1, 7)

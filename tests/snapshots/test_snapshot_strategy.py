@@ -12,7 +12,7 @@ import attrs
 import pytest
 from operator_support import NUMBERS, HookedStreams, Pause, finish, in_thread, join, prepare, restored
 
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import (
     RunningSnapshots,
     SnapshotCancelledError,

@@ -47,7 +47,7 @@ FILES = [
     "runtime/sinks/two_phase_files.py",
     "runtime/sinks/text_file_sink.py",
     "runtime/storage/checkpoints.py",
-    "runtime/storage/own_folders.py",
+    "runtime/storage/file_systems.py",
     "backends/heap/copy_on_write_state_map.py",
     "backends/ttl/rules.py",
     "backends/ttl/states.py",

@@ -135,7 +135,7 @@ MUTATIONS = (
     ),
     Mutation(
         "files are renamed before they are flushed",
-        "runtime/storage/own_folders.py",
+        "runtime/storage/file_systems.py",
         """        flush_file(file_system, unfinished)
         file_system.move(unfinished, path)""",
         "        file_system.move(unfinished, path)",

@@ -14,7 +14,7 @@ from test_sources import as_kept, epochs, numbers, records
 
 from pyflinkstate import Duration, Types
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
-from pyflinkstate.runtime.sources import Available, DirectorySource, FileSource, StreamFormat, file_sources
+from pyflinkstate.runtime.sources import Available, DirectorySource, FileSource, StreamFormat, sources
 from pyflinkstate.runtime.sources.formats import JsonFormat
 
 
@@ -205,7 +205,7 @@ def test_a_file_that_comes_back_is_not_read_again(folder: Path) -> None:
 def test_of_files_that_are_gone_only_the_newest_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_sources, "MAX_GONE", 3)
+    monkeypatch.setattr(sources, "MAX_GONE", 3)
     source = source_of(tmp_path)
     end, sizes = source.initial_offset(), []
     for number in range(10):
@@ -221,7 +221,7 @@ def test_of_files_that_are_gone_only_the_newest_are_remembered(
 
 
 def test_of_files_that_are_there_all_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_sources, "MAX_GONE", 3)
+    monkeypatch.setattr(sources, "MAX_GONE", 3)
     add(tmp_path, *range(20))
     end = list(epochs(source_of(tmp_path)))[-1].end
     add(tmp_path, 20)

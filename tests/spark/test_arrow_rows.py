@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Row, types as sql
 
 from pyflinkstate import KeyedProcessFunction, errors, keyed_process
-from pyflinkstate.runtime.spark import row_batches, row_columns, row_schema
+from pyflinkstate.runtime.spark import row_batches, row_columns
 from pyflinkstate.runtime.spark.row_batches import ColumnKey, RowBatch, row_batch, with_offsets
 from pyflinkstate.runtime.spark.row_columns import arrow_schema
 
@@ -107,10 +107,10 @@ class TestEveryType:
         assert list(map(told, taken)) == list(map(told, [rows[place] for place in order[1:]]))
 
     def test_results_are_those_of_create_dataframe(self, spark: Any, kind: str) -> None:
-        schema = row_schema.schema_of(f"n int, value {kind}")
+        schema = row_columns.schema_of(f"n int, value {kind}")
         rows = [(number, value) for number, value in enumerate(VALUES[kind])]
         made = written(spark, schema, rows)
-        check = row_schema.RowCheck(schema)
+        check = row_columns.RowCheck(schema)
         expected = spark.createDataFrame([check(row) for row in rows], schema, verifySchema=False)
         assert made.schema == expected.schema
         assert list(map(told, made.collect())) == list(map(told, expected.collect()))
@@ -225,7 +225,7 @@ class TestRowsThatDoNotFit:
         ],
     )
     def test_the_error_names_operator_row_and_column(self, schema: str, row: Any, message: str) -> None:
-        columns = row_columns.RowColumns.of(row_schema.schema_of(schema), "summing")
+        columns = row_columns.RowColumns.of(row_columns.schema_of(schema), "summing")
         good = ("bob", None) if "not null" not in schema else ("bob", 1)
         with pytest.raises(errors.RowError, match=message) as caught:
             columns.batch([good, row, good])
@@ -242,14 +242,14 @@ class TestRowsThatDoNotFit:
         ids=["dicts", "rows", "lists and numpy"],
     )
     def test_what_fits_otherwise_becomes_what_the_column_takes(self, rows: list[Any]) -> None:
-        schema = row_schema.schema_of("user string, n long")
-        check = row_schema.RowCheck(schema)
+        schema = row_columns.schema_of("user string, n long")
+        check = row_columns.RowCheck(schema)
         batch = row_columns.RowColumns.of(schema, "summing").batch(rows)
         assert [tuple(row.values()) for row in batch.to_pylist()] == [check(row) for row in rows]
 
     @pytest.mark.parametrize(("kind", "largest"), [("float", 2**24), ("double", 2**53)])
     def test_a_whole_number_that_is_kept_without_loss(self, kind: str, largest: int) -> None:
-        schema = row_schema.schema_of(f"n {kind}, ns array<{kind}>")
+        schema = row_columns.schema_of(f"n {kind}, ns array<{kind}>")
         batch = row_columns.RowColumns.of(schema, "summing").batch([(largest, [-largest, 3])])
         assert batch.to_pylist() == [{"n": float(largest), "ns": [float(-largest), 3.0]}]
 

@@ -46,7 +46,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory
 from pyflinkstate.state_access import diff, history, open_checkpoint, verify
-from pyflinkstate.state_access.columns import equal_rows
+from pyflinkstate.state_access.tables import equal_rows
 from pyflinkstate.state_access.writing import dry_run, edit
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, harness_of
 

@@ -15,7 +15,7 @@ from slot_functions import RULES, WINDOW_END_MS, Everything, Ruled
 
 from pyflinkstate.api import TimestampAssigner, Types, ValueStateDescriptor, WatermarkStrategy
 from pyflinkstate.state_access import StateBootstrapFunction, edit, new_savepoint
-from pyflinkstate.state_access.writing.edit import CheckpointEdit
+from pyflinkstate.state_access.writing.savepoints import CheckpointEdit
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("forked_slots")]
 

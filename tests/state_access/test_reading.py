@@ -77,7 +77,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.master.observe import CheckpointStats, JobExecutionResult
 from pyflinkstate.state_access import Checkpoint, KeyHistory, Moment, Verification, diff, edit
-from pyflinkstate.state_access.columns import loaded
+from pyflinkstate.state_access.tables import loaded
 from pyflinkstate.state_access.writing import DryRun, Mismatch
 from pyflinkstate.testing import BroadcastOperatorHarness, KeyedOneInputOperatorHarness, harness_of
 

@@ -24,7 +24,7 @@ from pyflinkstate import Encoder, RunHistory
 from pyflinkstate.backends.format import CheckpointMetadata, FileStateHandle, written_at
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError, SinkError, SinkStorageError
 from pyflinkstate.monitor import journal as journals
-from pyflinkstate.monitor.dead_jobs import jobs_at
+from pyflinkstate.monitor.hub import jobs_at
 from pyflinkstate.monitor.journal import Journal, JournalReader, encode
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.sinks.file_sink import MARKER, FileWriter
@@ -34,12 +34,12 @@ from pyflinkstate.runtime.storage import (
     CheckpointFolder,
     CheckpointFolders,
     checkpoints,
+    file_systems,
     open_folder,
-    own_folders,
     reason_of,
     temporary_folder,
 )
-from pyflinkstate.runtime.storage.own_folders import OwnFolders
+from pyflinkstate.runtime.storage.file_systems import OwnFolders
 from pyflinkstate.state_access import verify
 from pyflinkstate.state_access.command_line import main
 
@@ -203,7 +203,7 @@ def test_the_history_is_that_of_before_or_the_new_one_after_a_power_cut() -> Non
 
     def before(storage: CheckpointFolders) -> None:
         write(1)(storage)
-        own_folders.flush_folder(storage._fs, f"/checkpoints/{JOB}")
+        file_systems.flush_folder(storage._fs, f"/checkpoints/{JOB}")
 
     for storage, _ in cut_after_each_operation(write(2), before):
         with storage._fs.open_input_stream(f"/checkpoints/{JOB}/checkpoints.json") as stream:
@@ -237,13 +237,13 @@ def test_a_file_that_was_renamed_is_under_one_of_its_names() -> None:
         disk = Disk(Process("job"))
         file_system = disk.file_system
         for folder in ("/a", "/b"):
-            own_folders.make_folder(file_system, folder)
+            file_systems.make_folder(file_system, folder)
         for name, data in (("/a/x", b"new"), ("/b/x", b"old")):
-            own_folders.write_whole(file_system, name, data)
-            own_folders.flush_folder(file_system, name[:2])
+            file_systems.write_whole(file_system, name, data)
+            file_systems.flush_folder(file_system, name[:2])
         file_system.move("/a/x", "/b/x")
         if seed % 3:
-            own_folders.flush_folder(file_system, ("/a", "/b")[seed % 2])
+            file_systems.flush_folder(file_system, ("/a", "/b")[seed % 2])
         disk.power_cut(random.Random(seed))
         found = {path: bytes(data) for path, data in disk.files.items()}
         done, undone = {"/b/x": b"new"}, {"/a/x": b"new", "/b/x": b"old"}
@@ -264,12 +264,12 @@ def test_a_folder_that_could_not_be_flushed_is_made_anew(
         if len(flushed) == 1:
             raise OSError(5, "input/output error")
 
-    monkeypatch.setattr(own_folders, "fsync_path", flush)
+    monkeypatch.setattr(file_systems, "fsync_path", flush)
     folder, local = tmp_path / "jobs" / "a", fs.LocalFileSystem()
     with pytest.raises(OSError, match="input/output error"):
-        own_folders.make_folder(local, str(folder))
+        file_systems.make_folder(local, str(folder))
     assert list(tmp_path.iterdir()) == []
-    own_folders.make_folder(local, str(folder))
+    file_systems.make_folder(local, str(folder))
     assert flushed == [str(tmp_path), str(tmp_path), str(tmp_path / "jobs")]
     assert folder.is_dir()
 
@@ -299,7 +299,7 @@ def test_nothing_is_renamed_before_its_bytes_are_flushed(
 def test_a_file_that_cannot_be_renamed_is_not_left(tmp_path: Path) -> None:
     (tmp_path / "note").mkdir()
     with pytest.raises(OSError, match="note"):
-        own_folders.write_whole(fs.LocalFileSystem(), f"{tmp_path}/note", b"new")
+        file_systems.write_whole(fs.LocalFileSystem(), f"{tmp_path}/note", b"new")
     assert [found.name for found in tmp_path.iterdir()] == ["note"]
 
 
@@ -308,9 +308,9 @@ def test_on_an_object_store_a_file_is_written_under_its_own_name(
 ) -> None:
     """It appears there as a whole; a rename would be a copy."""
     store = fs.LocalFileSystem()
-    monkeypatch.setattr(own_folders, "OBJECT_STORES", {store.type_name})
-    monkeypatch.setattr(own_folders, "flush_file", None)
-    own_folders.write_whole(store, f"{tmp_path}/note", b"new")
+    monkeypatch.setattr(file_systems, "OBJECT_STORES", {store.type_name})
+    monkeypatch.setattr(file_systems, "flush_file", None)
+    file_systems.write_whole(store, f"{tmp_path}/note", b"new")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"note": b"new"}
 
 
@@ -600,10 +600,10 @@ def test_metadata_that_could_not_be_read_is_not_written(
 
 def test_a_note_is_read_up_to_its_bound(tmp_path: Path) -> None:
     (tmp_path / "note").write_bytes(b"123")
-    file_system = own_folders.below(own_folders.fs.LocalFileSystem(), str(tmp_path))
-    assert own_folders.read_note(file_system, f"{tmp_path}/note", 3) == b"123"
-    with pytest.raises(own_folders.ForeignFileError, match="has 3 bytes, more than the 2"):
-        own_folders.read_note(file_system, f"{tmp_path}/note", 2)
+    file_system = file_systems.below(file_systems.fs.LocalFileSystem(), str(tmp_path))
+    assert file_systems.read_note(file_system, f"{tmp_path}/note", 3) == b"123"
+    with pytest.raises(file_systems.ForeignFileError, match="has 3 bytes, more than the 2"):
+        file_systems.read_note(file_system, f"{tmp_path}/note", 2)
 
 
 @pytest.mark.parametrize("deep", [b"[" * 100_000, b'{"a":' * 100_000])

@@ -38,7 +38,7 @@ from pyflinkstate.runtime.storage import (
     open_folder,
     path_in_spark,
 )
-from pyflinkstate.runtime.storage.uris import KNOWN_SCHEMES, scheme_of
+from pyflinkstate.runtime.storage.file_systems import KNOWN_SCHEMES, scheme_of
 
 URIS = [
     ("dbfs:/foo/ck", "dbfs"),

@@ -30,7 +30,7 @@ from pyflinkstate.backends.format import (
     StateFileHead,
 )
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, Timer
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources, HeapSnapshotStrategy
+from pyflinkstate.backends.heap.backend import HeapSnapshotResources, HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.types import VOID_NAMESPACE, type_from_json, type_to_json
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError

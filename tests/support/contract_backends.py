@@ -37,7 +37,7 @@ from pyflinkstate.api import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources
+from pyflinkstate.backends.heap.backend import HeapSnapshotResources
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock

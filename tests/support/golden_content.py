@@ -42,7 +42,7 @@ from pyflinkstate import (
 from pyflinkstate.backends.format import ByteStreamStateHandle, KeyGroupsStateHandle, Section
 from pyflinkstate.backends.format.state_file import VERSION
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
+from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory, Changes
 from pyflinkstate.testing import ManualClock

@@ -20,8 +20,7 @@ from pyflinkstate import DataStream
 from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode, UnionNode
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing import MAX_WATERMARK, ManualClock, OneInputOperatorHarness
-from pyflinkstate.testing.harness import StreamRecord, Watermark
-from pyflinkstate.testing.operator_harness import OperatorHarness
+from pyflinkstate.testing.harness import OperatorHarness, StreamRecord, Watermark
 
 Item = StreamRecord | Watermark
 END_OF_INPUT = Watermark(MAX_WATERMARK)

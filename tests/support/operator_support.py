@@ -9,13 +9,13 @@ from typing import Any
 import attrs
 
 from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
-from pyflinkstate.backends.format.state_handles import OperatorStateHandle, OperatorSubtaskState
-from pyflinkstate.backends.operator_state.backend import (
+from pyflinkstate.backends.format.metadata import OperatorStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
+    assign_state,
 )
-from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.snapshots import (
     SnapshotStrategyRunner,
     SnapshotTask,

@@ -15,7 +15,7 @@ from support_slots import Driver
 from tiers import cases
 
 from pyflinkstate import Types
-from pyflinkstate.runtime.storage import CheckpointFolders, own_folders
+from pyflinkstate.runtime.storage import CheckpointFolders, file_systems
 from pyflinkstate.runtime.tasks import TaskLink, slot_client
 
 # No deadline: a test never depends on how fast the machine is.
@@ -57,7 +57,7 @@ def bare(request):
 def flushed(monkeypatch) -> Flushed:
     """What is flushed to the disk from now on."""
     made = Flushed()
-    monkeypatch.setattr(own_folders.os, "fsync", made.fsync)
+    monkeypatch.setattr(file_systems.os, "fsync", made.fsync)
     return made
 
 

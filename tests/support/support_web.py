@@ -14,8 +14,7 @@ import attrs
 from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.api import JsonObject
-from pyflinkstate.monitor.dead_jobs import jobs_at
-from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.hub import Monitor, jobs_at
 from pyflinkstate.monitor.jobs import Shown
 from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory

@@ -12,7 +12,7 @@ from slot_functions import Mean as Mean
 from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
 from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, SubtaskTime
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
+from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.runtime.operators import OperatorContext, window_operator

@@ -23,7 +23,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.heap.backend import HeapRestoreOperation
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.errors import StateMigrationError
 from pyflinkstate.testing import ManualClock

@@ -24,7 +24,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api import StateVisibility, UpdateType
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation
+from pyflinkstate.backends.heap.backend import HeapRestoreOperation
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.testing import ManualClock
 

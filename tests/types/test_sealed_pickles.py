@@ -15,7 +15,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.operator_state.backend import (
+from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,

@@ -25,10 +25,10 @@ from pyflinkstate.api import (
 from pyflinkstate.backends.types import may_hold_nan
 from pyflinkstate.backends.types.atoms import ATOMS
 from pyflinkstate.backends.types.codec import walk
-from pyflinkstate.backends.types.composites import COMPOSITES
 from pyflinkstate.backends.types.hashes import cannot_be_key
 from pyflinkstate.backends.types.internal_types import TtlTypeInfo
 from pyflinkstate.backends.types.table import (
+    COMPOSITES,
     OF_NAME,
     USER_DEFINED,
     arrow_type,

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import attrs
 
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, check_section, head_size
-from pyflinkstate.backends.format.state_handles import Section, StreamStateHandle
+from pyflinkstate.backends.format.metadata import Section, StreamStateHandle
 from pyflinkstate.errors import CorruptCheckpointError, SnapshotCancelledError
 
 

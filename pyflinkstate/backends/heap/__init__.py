@@ -1,32 +1,22 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.record_loop import RecordLoop
-from pyflinkstate.backends.heap.snapshot import HeapRestoreOperation, snapshot_runner, to_batch
-from pyflinkstate.backends.heap.state_map import ABSENT, StateMapSnapshot
-from pyflinkstate.backends.heap.state_table import StateTable
-from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue
-from pyflinkstate.backends.heap.timer_service import (
-    InternalTimerService,
-    KindOfTimers,
-    SubtaskTime,
-    UserTimerService,
+from pyflinkstate.backends.heap.backend import (
+    HeapKeyedStateBackend as HeapKeyedStateBackend,
+    HeapRestoreOperation as HeapRestoreOperation,
+    snapshot_runner as snapshot_runner,
+    to_batch as to_batch,
 )
-
-__all__ = [
-    "ABSENT",
-    "TIMER_STATE_PREFIX",
-    "HeapKeyedStateBackend",
-    "HeapRestoreOperation",
-    "InternalTimerService",
-    "KindOfTimers",
-    "RecordLoop",
-    "StateMapSnapshot",
-    "StateTable",
-    "SubtaskTime",
-    "Timer",
-    "TimerQueue",
-    "UserTimerService",
-    "snapshot_runner",
-    "to_batch",
-]
+from pyflinkstate.backends.heap.record_loop import RecordLoop as RecordLoop
+from pyflinkstate.backends.heap.state_map import ABSENT as ABSENT, StateMapSnapshot as StateMapSnapshot
+from pyflinkstate.backends.heap.state_table import StateTable as StateTable
+from pyflinkstate.backends.heap.timer_queue import (
+    TIMER_STATE_PREFIX as TIMER_STATE_PREFIX,
+    Timer as Timer,
+    TimerQueue as TimerQueue,
+)
+from pyflinkstate.backends.heap.timer_service import (
+    InternalTimerService as InternalTimerService,
+    KindOfTimers as KindOfTimers,
+    SubtaskTime as SubtaskTime,
+    UserTimerService as UserTimerService,
+)

@@ -1,37 +1,408 @@
-"""The heap keyed state backend: the state tables and timer queues of one subtask, by name."""
+"""The heap keyed state backend: the state tables and timer queues of one subtask, their snapshot and restore.
+
+A snapshot is a short synchronous prepare and a detached asynchronous write. A restore reads the backend's own
+key groups from any number of state handles.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+import attrs
+import pyarrow as pa
 
 from pyflinkstate.api import AnyState, Key, StateDescriptor, TypeInformation, safe_repr
 from pyflinkstate.backends.bound_state import KeyContext, KeySelectionListener
+from pyflinkstate.backends.format import (
+    END_OF_STREAM,
+    STATE_FILE_MAGIC,
+    CheckpointStreamFactory,
+    KeyedStateSnapshot,
+    KeyGroupEntries,
+    KeyGroupsStateHandle,
+    Section,
+    SectionWriter,
+    StateCodec,
+    StateFileHead,
+    StateReader,
+    read_head,
+    read_sections,
+    write_file,
+)
+from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
-from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, TimerQueue
+from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue
 from pyflinkstate.backends.keys import (
     KeyGroupRange,
     KeyHasher,
+    hash_has_changed,
     key_group_of_hash,
 )
-from pyflinkstate.backends.snapshots import RunningSnapshots
+from pyflinkstate.backends.snapshots import Changes, RunningSnapshots, SnapshotStrategyRunner
 from pyflinkstate.backends.ttl import create_ttl_state, rules_of, with_timestamps
 from pyflinkstate.backends.types import (
+    MISFITS,
     VOID_NAMESPACE,
     VOID_NAMESPACE_TYPE,
+    Convert,
     RegisteredQueueMeta,
     RegisteredStateMeta,
+    StateMeta,
+    common_meta,
+    keys_may_become,
+    sealed,
     state_migration,
+    unchanged,
 )
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import (
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
     KeyGroupRangeError,
     NoCurrentKeyError,
     StateMigrationError,
     StateRegistrationError,
+    StateValueError,
 )
+
+#: Number of key groups that may wait for the compressor.
+MAX_COMPRESSING = 2
+#: A key group with fewer entries is compressed where it is: the way to another thread and back costs more.
+MIN_ENTRIES_TO_HAND_OVER = 2_000
+
+
+@attrs.frozen
+class HeapSnapshotResources:
+    """The resources of the asynchronous part (Flink: ``HeapSnapshotResources``)."""
+
+    head: StateFileHead
+    states: tuple[KeyedStateSnapshot, ...]
+
+    def release(self) -> None:
+        """Make the backend forget the snapshot. Idempotent."""
+        for state in self.states:
+            state.release()
+
+
+@attrs.frozen
+class HeapSnapshotStrategy:
+    """Takes and writes snapshots of tables and timer queues (Flink: ``HeapSnapshotStrategy``).
+
+    ``compression`` is the codec of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None. With ``changes`` only
+    those are written.
+    """
+
+    backend: HeapKeyedStateBackend
+    compression: str | None = "zstd"
+    changes: Changes | None = None
+
+    def sync_prepare_resources(self) -> HeapSnapshotResources:
+        """Run the synchronous part: freeze every state. Nothing is serialized or copied deep."""
+        backend = self.backend
+        states: list[KeyedStateSnapshot] = []
+        try:
+            for registered in (backend.registered_kv_states, backend.registered_queues):
+                states.extend(map(self._frozen, registered.values()))
+        except BaseException:
+            for state in states:
+                state.release()
+            raise
+        metas = tuple(state.meta for state in states)
+        head = StateFileHead(
+            backend.key_type,
+            backend.key_group_range,
+            backend.max_parallelism,
+            metas,
+            is_increment=self.changes is not None,
+        )
+        return HeapSnapshotResources(head, tuple(states))
+
+    def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
+        return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
+
+    def async_snapshot(
+        self,
+        resources: HeapSnapshotResources,
+        streams: CheckpointStreamFactory,
+        cancelled: threading.Event,
+    ) -> KeyGroupsStateHandle | None:
+        """Run the asynchronous part: write and release one key group after another.
+
+        Returns:
+            the handle, or None if no state is registered or none has changed; then no file is written.
+
+        Raises:
+            SnapshotCancelledError: ``cancelled`` was set.
+            CheckpointStorageError: the storage failed.
+        """
+        try:
+            nothing_changed = self.changes is not None and not any(map(any, self.changes.values()))
+            if not resources.states or nothing_changed:
+                return None
+            return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
+        finally:
+            resources.release()
+
+    def _write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
+        head = resources.head
+        writer.append(head.encode())
+        # Arrow releases the interpreter lock while it compresses, so the next columns are gathered meanwhile.
+        with ThreadPoolExecutor(max_workers=1) as compressor:
+            sections = {
+                state.meta.name: self._write_state(writer, head, state, compressor)
+                for state in resources.states
+            }
+        return KeyGroupsStateHandle(head.key_group_range, writer.close(), sections)
+
+    def _write_state(
+        self,
+        writer: SectionWriter,
+        head: StateFileHead,
+        state: KeyedStateSnapshot,
+        compressor: ThreadPoolExecutor,
+    ) -> dict[int, Section]:
+        codec = StateCodec(head.key_type, state.meta, self.compression, head.is_increment)
+        writer.append(codec.schema_message)
+        sections: dict[int, Section] = {}
+        compressing: deque[tuple[int, Future[bytes]]] = deque()
+        for entries in state.key_groups():
+            writer.check_cancelled()
+            if len(entries):
+                message = _compressed(compressor, codec, to_batch(codec, entries))
+                compressing.append((entries.key_group, message))
+            if len(compressing) > MAX_COMPRESSING:
+                key_group, message = compressing.popleft()
+                sections[key_group] = writer.append_section(message.result())
+        for key_group, message in compressing:
+            sections[key_group] = writer.append_section(message.result())
+        writer.append(END_OF_STREAM)
+        return sections
+
+
+def _compressed(compressor: ThreadPoolExecutor, codec: StateCodec, batch: pa.RecordBatch) -> Future[bytes]:
+    if batch.num_rows >= MIN_ENTRIES_TO_HAND_OVER:
+        return compressor.submit(codec.message, batch)
+    message: Future[bytes] = Future()
+    message.set_result(codec.message(batch))
+    return message
+
+
+def to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
+    """Return the entries as Arrow columns; raise ``StateValueError`` if a value does not fit its type."""
+    name = codec.meta.name
+    try:
+        return codec.to_batch(entries)
+    except StateValueError as error:
+        raise StateValueError(f"state {name!r}: {error}", state=name) from error
+    except MISFITS as error:
+        raise _misfit(codec.meta, entries) or error from error
+
+
+def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None:
+    """Return the error of the first value that does not fit, or None if all do.
+
+    A state checks each value that it is given, but a value can be changed in place afterwards.
+    """
+    for key, value in zip(entries.keys, entries.values, strict=True):
+        try:
+            if value is not None:
+                meta.stored_type.check(value)
+        except ValueError as error:
+            return StateValueError(
+                f"state {meta.name!r}, key {safe_repr(key)}: {error}; it was changed in place after it was "
+                f"checked: call update(), or put(), after changing a value",
+                state=meta.name,
+                key=safe_repr(key),
+            )
+    return None
+
+
+def snapshot_runner(
+    backend: HeapKeyedStateBackend, compression: str | None = "zstd", changes: Changes | None = None
+) -> SnapshotStrategyRunner[KeyGroupsStateHandle, HeapSnapshotResources]:
+    """Return the runner for snapshots of ``backend``, which is asynchronous if its tables allow it."""
+    return SnapshotStrategyRunner(
+        HeapSnapshotStrategy(backend, compression, changes),
+        backend.snapshots,
+        backend.async_snapshots,
+    )
+
+
+@attrs.frozen
+class HeapRestoreOperation:
+    """Fills a new backend with state (Flink: ``HeapRestoreOperation``).
+
+    Attributes:
+        backend: is filled.
+        reader: reads the files.
+    """
+
+    backend: HeapKeyedStateBackend
+    reader: StateReader
+
+    def restore(self, handles: Iterable[KeyGroupsStateHandle | None]) -> None:
+        """Load the backend's own key groups from ``handles``, which may have any ranges.
+
+        A handle that is None stands for the snapshot of a subtask without state.
+
+        Raises:
+            CorruptCheckpointError: a file is missing, truncated or altered.
+            IncompatibleCheckpointError: key type, max parallelism or a state's type differ.
+        """
+        for handle in handles:
+            if handle is not None and self._is_needed(handle):
+                for written in (handle, *handle.increments):
+                    self._restore_handle(written)
+
+    def _is_needed(self, handle: KeyGroupsStateHandle) -> bool:
+        owned = handle.key_group_range.intersection(self.backend.key_group_range)
+        return len(owned) > 0 or self._is_spread_anew(handle)
+
+    def _is_spread_anew(self, handle: KeyGroupsStateHandle) -> bool:
+        """Return whether keys may have been in other key groups when the handle was written."""
+        return hash_has_changed(self.backend.key_type, handle.key_hash_version)
+
+    def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
+        what = self.reader.describe(handle.stream)
+        head = StateFileHead.decode(read_head(self.reader, handle.stream, STATE_FILE_MAGIC), what)
+        self._check_head(head, what)
+        spread_anew = self._is_spread_anew(handle)
+        for meta in (self._sealed(meta, what) for meta in head.states):
+            if meta.name not in handle.sections:
+                raise CorruptCheckpointError(
+                    f"{what} is damaged: it does not say where its state {meta.name!r} is", file=what
+                )
+            codec = head.codec(meta)
+            owned = {
+                key_group: section
+                for key_group, section in handle.sections[meta.name].items()
+                if spread_anew or key_group in self.backend.key_group_range
+            }
+            entries = self._entries(handle, codec, owned, f"{what}, state {meta.name!r}")
+            if spread_anew:
+                entries = self._own(entries)
+            if isinstance(meta, RegisteredQueueMeta):
+                self._load_queue(meta, entries)
+            else:
+                self._load_table(meta, entries)
+
+    def _check_head(self, head: StateFileHead, what: str) -> None:
+        backend = self.backend
+        if not keys_may_become(head.key_type, backend.key_type):
+            raise IncompatibleCheckpointError(
+                f"{what} has keys of {head.key_type}, and the program declares {backend.key_type}: the type "
+                f"of keys decides where their state lies, so it cannot change, but BYTE to SHORT to INT",
+                file=what,
+            )
+        if head.max_parallelism != backend.max_parallelism:
+            raise IncompatibleCheckpointError(
+                f"{what} has max parallelism {head.max_parallelism}, and the program declares "
+                f"{backend.max_parallelism}: it cannot change once there is state",
+                file=what,
+            )
+
+    def _sealed(self, meta: StateMeta, what: str) -> StateMeta:
+        """Return ``meta`` with its pickles sealed, except namespaces, by which entries are looked up."""
+        if _has_pickles(meta.namespace_type) and not _has_pickles(self.backend.key_type):
+            raise IncompatibleCheckpointError(
+                f"{what}: state {meta.name!r} has pickled namespaces, and the program declares its keys, "
+                f"{self.backend.key_type}: the file does not belong to this program",
+                file=what,
+            )
+        if isinstance(meta, RegisteredQueueMeta):
+            return meta
+        return attrs.evolve(meta, stored_type=sealed(meta.stored_type))
+
+    def _entries(
+        self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
+    ) -> Iterator[KeyGroupEntries]:
+        for key_group, data in read_sections(self.reader, handle.stream, sections):
+            yield codec.decode(key_group, data, sections[key_group].checksum, what)
+
+    def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
+        """Regroup entries by the key groups that their keys have now, and yield those of this subtask."""
+        hasher = KeyHasher(self.backend.key_type)
+        for group in entries:
+            rows: dict[int, list[int]] = {}
+            for row, code in enumerate(hasher.hashes(group.keys)):
+                key_group = key_group_of_hash(code, self.backend.max_parallelism)
+                if key_group in self.backend.key_group_range:
+                    rows.setdefault(key_group, []).append(row)
+            for key_group, picked in rows.items():
+                yield group.picked(key_group, picked)
+
+    def _load_table(self, meta: RegisteredStateMeta, entries: Iterator[KeyGroupEntries]) -> None:
+        table = self.backend.registered_kv_states.get(meta.name)
+        if table is None:
+            table = self.backend.create_table(meta)
+        convert = self._conversion(table, meta)
+        for group in entries:
+            if group.removed is not None:
+                _apply(table.map_of(group.key_group), group, convert)
+                continue
+            values = group.values if convert is unchanged else list(map(convert, group.values))
+            table.map_of(group.key_group).load(group.entry_keys(), values)
+
+    def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert:
+        """Return the conversion if one subtask migrated the state before the checkpoint and another did not.
+
+        Both get the type that loses nothing, which then becomes the type that the program asks for.
+        """
+        if table.meta == meta:
+            return unchanged
+        try:
+            both = common_meta(table.meta, meta)
+            table.set_meta(both, state_migration(table.meta, both, self.backend.clock).convert)
+            return state_migration(meta, both, self.backend.clock).convert
+        except StateMigrationError as error:
+            raise IncompatibleCheckpointError(
+                f"state {meta.name!r} is {meta} in one subtask's file and {table.meta} in another's",
+                state=meta.name,
+            ) from error
+
+    def _load_queue(self, meta: RegisteredQueueMeta, entries: Iterator[KeyGroupEntries]) -> None:
+        queue = self._queue_of(meta)
+        for group in entries:
+            namespaces = group.namespaces or [VOID_NAMESPACE] * len(group)
+            timers = map(Timer, group.values, group.keys, namespaces)
+            if group.removed is None:
+                queue.load(group.key_group, timers)
+                continue
+            for timer, gone in zip(timers, group.removed, strict=True):
+                queue.remove(timer, group.key_group)  # a timer that was added again has a new place
+                if not gone:
+                    queue.add(timer, group.key_group)
+
+    def _queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
+        queue = self.backend.registered_queues.get(meta.name)
+        if queue is not None and queue.meta != meta:
+            raise IncompatibleCheckpointError(
+                f"timers {meta.name!r} have namespaces of {meta.namespace_type} in one subtask's file and "
+                f"of {queue.meta.namespace_type} in another's",
+                state=meta.name,
+            )
+        return self.backend.create_queue(meta) if queue is None else queue
+
+
+def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert) -> None:
+    """Apply an increment to the contents of the map."""
+    assert group.removed is not None
+    for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
+        if gone:
+            state_map.remove(key)
+        else:
+            state_map.put(key, convert(value))
+
+
+def _has_pickles(type_info: TypeInformation) -> bool:
+    return sealed(type_info) != type_info
+
 
 _log = logging.getLogger("pyflinkstate.state")
 

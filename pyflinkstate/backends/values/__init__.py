@@ -4,41 +4,27 @@ The lists that state hands out are here too, because copies of them are plain li
 """
 
 from pyflinkstate.backends.values.checked import (
-    NOTED_FROM,
-    CheckedDict,
-    CheckedList,
-    StateList,
-    WatchedDict,
-    WatchedList,
+    NOTED_FROM as NOTED_FROM,
+    CheckedDict as CheckedDict,
+    CheckedList as CheckedList,
+    StateList as StateList,
+    WatchedDict as WatchedDict,
+    WatchedList as WatchedList,
 )
 from pyflinkstate.backends.values.isolation import (
-    RecordCounter,
-    isolated,
-    isolated_elements,
-    isolated_from,
-    own_copy,
-    take_isolated,
+    RecordCounter as RecordCounter,
+    isolated as isolated,
+    isolated_elements as isolated_elements,
+    isolated_from as isolated_from,
+    own_copy as own_copy,
+    take_isolated as take_isolated,
 )
-from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
-from pyflinkstate.backends.values.nan import refuse_nan
-from pyflinkstate.backends.values.results import check_results, told_function
-
-__all__ = [
-    "NOTED_FROM",
-    "CheckedDict",
-    "CheckedList",
-    "ListIterator",
-    "RecordCounter",
-    "StateList",
-    "WatchedDict",
-    "WatchedList",
-    "changed_meanwhile",
-    "check_results",
-    "isolated",
-    "isolated_elements",
-    "isolated_from",
-    "own_copy",
-    "refuse_nan",
-    "take_isolated",
-    "told_function",
-]
+from pyflinkstate.backends.values.list_iterator import (
+    ListIterator as ListIterator,
+    changed_meanwhile as changed_meanwhile,
+)
+from pyflinkstate.backends.values.nan import refuse_nan as refuse_nan
+from pyflinkstate.backends.values.results import (
+    check_results as check_results,
+    told_function as told_function,
+)

@@ -32,8 +32,7 @@ from pyflinkstate.runtime.master.deployment import (
     RestorePoint,
     fit,
 )
-from pyflinkstate.runtime.master.epochs import Epoch, Results
-from pyflinkstate.runtime.master.instructions import (
+from pyflinkstate.runtime.master.epochs import (
     AlignBarrier,
     AskSource,
     AttemptEnded,
@@ -45,10 +44,12 @@ from pyflinkstate.runtime.master.instructions import (
     ConfirmCheckpoint,
     CountReport,
     EndAttempt,
+    Epoch,
     Found,
     Outcome,
     Pause,
     PrepareOutput,
+    Results,
     RunEpoch,
     SetBarrier,
     ShuffleAhead,

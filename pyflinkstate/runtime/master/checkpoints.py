@@ -28,10 +28,8 @@ from pyflinkstate.runtime.master.coordinator import (
     WriteMetadata,
 )
 from pyflinkstate.runtime.master.deployment import JobSlots, RestorePoint
-from pyflinkstate.runtime.master.epochs import Epoch, SavepointRequest
-from pyflinkstate.runtime.master.instructions import CheckpointCompleted, Failed, Outcome
-from pyflinkstate.runtime.master.job_log import CheckpointLog
-from pyflinkstate.runtime.master.job_reporter import JobReporter
+from pyflinkstate.runtime.master.epochs import CheckpointCompleted, Epoch, Failed, Outcome, SavepointRequest
+from pyflinkstate.runtime.master.job_reporter import CheckpointLog, JobReporter
 from pyflinkstate.runtime.master.observe import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import CheckpointSettings

@@ -19,8 +19,7 @@ from typing import Any
 from pyflinkstate.errors import CheckpointError, DriverUnreachableError, PyFlinkStateError, StateQueryError
 from pyflinkstate.runtime.engine import EpochEnded
 from pyflinkstate.runtime.master.actions import Actions, JobParts
-from pyflinkstate.runtime.master.epochs import SavepointRequest
-from pyflinkstate.runtime.master.instructions import (
+from pyflinkstate.runtime.master.epochs import (
     AlignBarrier,
     Announce,
     AskSource,
@@ -40,6 +39,7 @@ from pyflinkstate.runtime.master.instructions import (
     PhaseOver,
     PrepareOutput,
     RunEpoch,
+    SavepointRequest,
     SetBarrier,
     ShuffleAhead,
     ShuffledAhead,
@@ -47,7 +47,7 @@ from pyflinkstate.runtime.master.instructions import (
     TakeOver,
     Wait,
 )
-from pyflinkstate.runtime.master.job_log import told_to_end_by
+from pyflinkstate.runtime.master.job_reporter import told_to_end_by
 from pyflinkstate.runtime.master.machine import JobMachine, Phase, Script
 from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries

@@ -47,8 +47,7 @@ from pyflinkstate.errors import (
     RuntimeFailure,
 )
 from pyflinkstate.runtime.engine import EpochEnded
-from pyflinkstate.runtime.master.epochs import Epoch, EpochsInFlight, SavepointRequest, Stage
-from pyflinkstate.runtime.master.instructions import (
+from pyflinkstate.runtime.master.epochs import (
     AlignBarrier,
     Announce,
     AskSource,
@@ -64,6 +63,8 @@ from pyflinkstate.runtime.master.instructions import (
     ConsumerLeft,
     CountReport,
     EndAttempt,
+    Epoch,
+    EpochsInFlight,
     Event,
     Failed,
     Found,
@@ -75,9 +76,11 @@ from pyflinkstate.runtime.master.instructions import (
     PhaseOver,
     PrepareOutput,
     RunEpoch,
+    SavepointRequest,
     SetBarrier,
     ShuffleAhead,
     ShuffledAhead,
+    Stage,
     StartSlots,
     TakeOver,
     Wait,

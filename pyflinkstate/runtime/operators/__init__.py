@@ -3,67 +3,40 @@
 The module ``async_operator`` is imported only for async functions, because asyncio takes time to import.
 """
 
-from pyflinkstate.runtime.operators.context import (
-    KeylessTimerService,
-    OperatorContext,
-    awaits,
-    close_after_error,
-    close_all,
-    close_functions,
-    closed_at_end,
-    open_function,
-)
 from pyflinkstate.runtime.operators.function_operators import (
-    KINDS,
-    BroadcastOperator,
-    OneInputOperator,
-    TwoInputOperator,
-    called,
-    lives_in_slot,
+    KINDS as KINDS,
+    BatchReduce as BatchReduce,
+    BroadcastOperator as BroadcastOperator,
+    FieldReduce as FieldReduce,
+    KeyedMap as KeyedMap,
+    KeyState as KeyState,
+    MapKey as MapKey,
+    OneInputOperator as OneInputOperator,
+    Projection as Projection,
+    RecordChoice as RecordChoice,
+    RollingReduce as RollingReduce,
+    TwoInputOperator as TwoInputOperator,
+    called as called,
+    lives_in_slot as lives_in_slot,
 )
-from pyflinkstate.runtime.operators.keyed_functions import (
-    BatchReduce,
-    FieldReduce,
-    KeyedMap,
-    KeyState,
-    MapKey,
-    Projection,
-    RecordChoice,
-    RollingReduce,
+from pyflinkstate.runtime.operators.operators import (
+    KeylessTimerService as KeylessTimerService,
+    OperatorContext as OperatorContext,
+    Output as Output,
+    StatefulOperator as StatefulOperator,
+    StreamOperatorState as StreamOperatorState,
+    awaits as awaits,
+    close_after_error as close_after_error,
+    close_all as close_all,
+    close_functions as close_functions,
+    closed_at_end as closed_at_end,
+    open_function as open_function,
 )
-from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
-from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
-from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
-from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
-
-__all__ = [
-    "KINDS",
-    "LATE_RECORDS_DROPPED",
-    "BatchReduce",
-    "BroadcastOperator",
-    "FieldReduce",
-    "KeyState",
-    "KeyedMap",
-    "KeyedSubtask",
-    "KeylessTimerService",
-    "MapKey",
-    "OneInputOperator",
-    "OperatorContext",
-    "Output",
-    "Projection",
-    "RecordChoice",
-    "RollingReduce",
-    "StatefulOperator",
-    "StreamOperatorState",
-    "SubtaskSnapshot",
-    "TwoInputOperator",
-    "awaits",
-    "called",
-    "close_after_error",
-    "close_all",
-    "close_functions",
-    "closed_at_end",
-    "lives_in_slot",
-    "open_function",
-    "window_operator",
-]
+from pyflinkstate.runtime.operators.subtask import (
+    KeyedSubtask as KeyedSubtask,
+    SubtaskSnapshot as SubtaskSnapshot,
+)
+from pyflinkstate.runtime.operators.windows.windowing import (
+    LATE_RECORDS_DROPPED as LATE_RECORDS_DROPPED,
+    window_operator as window_operator,
+)

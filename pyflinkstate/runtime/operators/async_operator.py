@@ -33,9 +33,8 @@ from pyflinkstate.api import Key, Record, T, TimeDomain
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap import InternalTimerService, Timer
 from pyflinkstate.backends.values import isolated, take_isolated
-from pyflinkstate.runtime.operators.context import awaits, close_all
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, KeyedContext
-from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup, Output
+from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup, Output, awaits, close_all
 from pyflinkstate.runtime.wire import user_failure
 
 #: Creates an event loop. Tests pass one whose time is not that of the machine.

@@ -28,14 +28,18 @@ from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsState
 from pyflinkstate.backends.heap import RecordLoop, SubtaskTime, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
 from pyflinkstate.errors import KeyGroupRangeError, PyFlinkStateError
-from pyflinkstate.runtime.operators.context import OperatorContext, awaits
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, Process, TwoInputOperator
-from pyflinkstate.runtime.operators.operator_state import (
+from pyflinkstate.runtime.operators.operators import (
     InitializationContext,
+    KeyedRecord,
+    OperatorContext,
+    OperatorSetup,
+    Output,
     SnapshotContext,
+    StatefulOperator,
     StreamOperatorState,
+    awaits,
 )
-from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.windows.fast_windows import FastWindows
 from pyflinkstate.runtime.wire import (
     NO_WATERMARK,

@@ -12,16 +12,6 @@ from pyflinkstate.api import KeyedProcessFunction, Position, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import StatefulOperator
-from pyflinkstate.runtime.plan.edges import (
-    Edge,
-    Edges,
-    Exchange,
-    Exchanges,
-    Regions,
-    copying,
-    in_order,
-    upstream_of,
-)
 from pyflinkstate.runtime.plan.nodes import (
     ASYNC,
     WATERMARKS,
@@ -29,14 +19,22 @@ from pyflinkstate.runtime.plan.nodes import (
     Assigner,
     ChainedOperator,
     ChainNode,
+    Edge,
+    Edges,
+    Exchange,
+    Exchanges,
     Input,
     Node,
     Partitioning,
+    Regions,
     SideOutputNode,
     SinkNode,
     SourceNode,
     StatefulNode,
+    copying,
+    in_order,
     output_check,
+    upstream_of,
 )
 from pyflinkstate.runtime.sinks import check_sinks
 from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet, key_of_place, key_of_uid

@@ -1,30 +1,157 @@
-"""The nodes of a plan, which calls on streams build: values that form a graph from the sources on.
+"""The nodes of a plan, the ways through it, and partitioners, which choose a subtask without a key.
 
-A chain runs an operator without state as a :class:`ChainedOperator`.
+Nodes are values that form a graph from the sources on; calls on streams build them. A chain runs an operator
+without state as a :class:`ChainedOperator`.
+
+The ways go from node to node, through unions and partitioners, and to other subtasks. Each walk is linear in
+the size of the plan: a node that is reached on many paths is visited once.
+
+Partitioners are Flink's, made repeatable. An epoch that is run again must send each record where it went
+before, so nothing depends on chance or on a counter that outlives the epoch. What Flink draws at random is
+derived from the epoch, the part of the plan and the partition that a record comes from, and a round-robin
+starts one subtask further in each epoch.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any
+import operator
+import random
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, islice, repeat
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from pyflinkstate.api import (
+    FlatMapFunction,
     KeySelector,
+    MapFunction,
+    Partitioner,
     PickledBytesTypeInfo,
     Record,
+    RuntimeContext,
     SelectKey,
     TimestampAssigner,
     TypeInformation,
     UserFunction,
     WatermarkAlignment,
+    safe_repr,
 )
+from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.backends.types import rebuilds
-from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.plan.partitioners import CustomPartition
+from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
+from pyflinkstate.runtime.operators import close_functions, open_function
 from pyflinkstate.runtime.sinks import Sink
 from pyflinkstate.runtime.sources import Source
+
+#: Called with a number of records, returns the subtask of each; it continues where the last call ended.
+Spread = Callable[[int], Sequence[int]]
+
+
+@attrs.frozen
+class Sender:
+    """The sender of records.
+
+    Attributes:
+        operator_id: the id of the operator that receives them.
+        epoch: the epoch in which they are sent, from 1.
+        branch: the part of the plan that they come from, as its number among the inputs of the operator.
+        partition: the number of their partition in that part.
+        partitions: the number of partitions of that part.
+        parallelism: the number of subtasks of the operator.
+    """
+
+    operator_id: str
+    epoch: int
+    branch: int
+    partition: int
+    partitions: int
+    parallelism: int
+
+
+def rebalance(sender: Sender) -> Spread:
+    """Return all subtasks in turn (Flink's ``RebalancePartitioner``)."""
+    return _in_turns(range(sender.parallelism), sender.epoch - 1 + sender.branch + sender.partition)
+
+
+def rescale(sender: Sender) -> Spread:
+    """Return in turn the subtasks that belong to the partition (``RescalePartitioner``)."""
+    return _in_turns(
+        rescale_targets(sender.partition, sender.partitions, sender.parallelism), sender.epoch - 1
+    )
+
+
+def shuffle(sender: Sender) -> Spread:
+    """Return random subtasks, all equally likely (``ShufflePartitioner``)."""
+    seed = f"{sender.operator_id}/{sender.epoch}/{sender.branch}/{sender.partition}"
+    draw, subtasks = random.Random(seed), range(sender.parallelism)
+    return lambda count: draw.choices(subtasks, k=count)
+
+
+def first_only(_: Sender) -> Spread:
+    """Return the first subtask (``GlobalPartitioner``)."""
+    return lambda count: [0] * count
+
+
+def rescale_targets(partition: int, partitions: int, parallelism: int) -> range:
+    """Return the subtasks to which a partition is connected, as in Flink's pointwise edges.
+
+    >>> [list(rescale_targets(partition, 2, 5)) for partition in range(2)]
+    [[0, 1, 2], [3, 4]]
+    >>> [list(rescale_targets(partition, 5, 2)) for partition in range(5)]
+    [[0], [0], [1], [1], [1]]
+    """
+    if partitions <= parallelism:
+        return range(
+            -(-partition * parallelism // partitions), -(-(partition + 1) * parallelism // partitions)
+        )
+    subtask = ((partition + 1) * parallelism - 1) // partitions
+    return range(subtask, subtask + 1)
+
+
+def _in_turns(subtasks: range, first: int) -> Spread:
+    turns = cycle([*subtasks[first % len(subtasks) :], *subtasks[: first % len(subtasks)]])
+    return lambda count: list(islice(turns, count))
+
+
+class CustomPartition(MapFunction):
+    """Calls a user's partitioner; the result is the subtask and the record.
+
+    Args:
+        partitioner: a ``Partitioner``, or a function of the key and the number of subtasks.
+        key_selector: a ``KeySelector``, or a function of the record.
+        parallelism: the number of subtasks.
+    """
+
+    def __init__(self, partitioner: Any, key_selector: Any, parallelism: int) -> None:
+        self._partitioner = partitioner
+        self._key_selector = key_selector
+        self._parallelism = parallelism
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        open_function(self._partitioner, runtime_context)
+        open_function(self._key_selector, runtime_context)
+        rich, select = self._partitioner, self._key_selector
+        self._partition = rich.partition if isinstance(rich, Partitioner) else rich
+        self._key_of = select.get_key if isinstance(select, KeySelector) else select
+
+    def close(self) -> None:
+        close_functions(self._partitioner, self._key_selector)
+
+    def map(self, value: Record) -> tuple[int, Record]:
+        key = self._key_of(value)
+        found = self._partition(key, self._parallelism)
+        try:
+            subtask = operator.index(found)
+        except TypeError:
+            subtask = -1
+        if not 0 <= subtask < self._parallelism:
+            raise BadRecordError(
+                f"the partitioner of partition_custom() returned {safe_repr(found)} for key {safe_repr(key)}"
+                f"; it must return the number of a subtask, from 0 to {self._parallelism - 1}"
+            )
+        return subtask, value
 
 
 class Partitioning(enum.Enum):
@@ -343,3 +470,274 @@ def parents_of(node: Node) -> tuple[Node, ...]:
     if isinstance(node, UnionNode):
         return node.parents
     return tuple(one.parent for one in node.inputs()) if isinstance(node, StatefulNode) else (node.parent,)
+
+
+N = TypeVar("N", bound=Hashable)
+
+
+def in_order(ends: Iterable[N], before: Callable[[N], Iterable[N]]) -> list[N]:
+    """Return ``ends`` and everything before them, each once, in topological order."""
+    done: dict[N, None] = {}
+    ahead = [(one, False) for one in reversed(list(ends))]
+    while ahead:
+        one, is_ready = ahead.pop()
+        if is_ready:
+            done[one] = None
+        elif one not in done:
+            ahead.append((one, True))
+            ahead += [(other, False) for other in reversed(list(before(one))) if other not in done]
+    return list(done)
+
+
+def upstream_of(*nodes: Node) -> list[Node]:
+    """Return everything that leads to ``nodes``, from the sources on, and the nodes themselves."""
+    return in_order(nodes, parents_of)
+
+
+def new_assigner(number: int, parent: Node) -> Assigner:
+    """Return the identity of the program's ``number``-th assigner of watermarks, which reads ``parent``."""
+    sources = [node for node in upstream_of(parent) if isinstance(node, SourceNode)]
+    if len(sources) != 1:
+        return Assigner(number)
+    sources[0].assigners += 1
+    return Assigner(number, sources[0], sources[0].assigners)
+
+
+@attrs.frozen
+class Edge:
+    """The input of an operator: the results of ``node``, distributed by ``partition`` if there is one."""
+
+    node: Node
+    partition: PartitionNode | None = None
+
+
+class Edges:
+    """Finds the nodes behind unions and partitioners, each of which is visited once.
+
+    A stream that is part of a union more than once is one edge, with the number of its copies.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Edge, dict[Edge, int]] = {}
+
+    def of(self, parent: Node) -> dict[Edge, int]:
+        """Return the edges behind ``parent``, and the number of copies of each of their records.
+
+        If several partitioners follow each other, the last one counts.
+        """
+        for edge in in_order([Edge(parent)], lambda edge: [] if edge in self._known else _within(edge)):
+            if edge not in self._known:
+                self._known[edge] = self._merged(edge)
+        return self._known[Edge(parent)]
+
+    def _merged(self, edge: Edge) -> dict[Edge, int]:
+        if not isinstance(edge.node, (UnionNode, PartitionNode)):
+            return {edge: 1}
+        merged: dict[Edge, int] = {}
+        for inner in _within(edge):
+            for found, copies in self._known[inner].items():
+                merged[found] = merged.get(found, 0) + copies
+        return merged
+
+    def read_by(self, node: Node) -> dict[Edge, int]:
+        """Return the edges that an operator reads; unions and partitioners read nothing themselves."""
+        if isinstance(node, (UnionNode, PartitionNode)):
+            return {}
+        found: dict[Edge, int] = {}
+        for parent in parents_of(node):
+            for edge, copies in self.of(parent).items():
+                found[edge] = found.get(edge, 0) + copies
+        return found
+
+
+def _within(edge: Edge) -> list[Edge]:
+    node = edge.node
+    if isinstance(node, PartitionNode):
+        return [Edge(node.parent, node if edge.partition is None else edge.partition)]
+    return [Edge(parent, edge.partition) for parent in node.parents] if isinstance(node, UnionNode) else []
+
+
+@attrs.frozen
+class Copies(FlatMapFunction):
+    """Repeats each record, as a union of a stream with itself does."""
+
+    number: int
+
+    def flat_map(self, value: Record) -> Iterable[Record]:
+        return repeat(value, self.number)
+
+
+def copying(copies: int) -> tuple[ChainedOperator, ...]:
+    """Return the operators that repeat each record ``copies`` times; for 1 there are none."""
+    return () if copies == 1 else (ChainedOperator("flat_map", "union", Copies(copies)),)
+
+
+@attrs.frozen(eq=False)
+class Exchange:
+    """A stage that sends records to the subtasks of an operator without state, or of a sink: the ``reader``.
+
+    Attributes:
+        operator_id: its id among all receivers of records.
+        name: the name that users see.
+        inputs: what is read, how it is distributed, and the number of copies of each record.
+        parallelism: the number of subtasks of the reader.
+    """
+
+    reader: ChainNode | SinkNode
+    operator_id: str
+    name: str
+    inputs: tuple[tuple[Edge, Partitioning, int], ...]
+    parallelism: int
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of subtasks, as there are no key groups."""
+        return self.parallelism
+
+
+class Exchanges:
+    """Decides how many subtasks operators without state have, and how records get to them.
+
+    As in Flink, records are sent to other subtasks if there is a partitioner or if the parallelism changes;
+    otherwise an operator runs where its input is.
+    """
+
+    def __init__(
+        self, keyed: Mapping[Node, int], edges: Edges, parallelism: int, max_parallelism: int | None
+    ) -> None:
+        self._edges = edges
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._keyed = keyed
+        #: The number of partitions of a node's results; None if the source decides.
+        self._partitions: dict[Node, int | None] = {**keyed}
+        #: The exchanges of all nodes that were processed.
+        self.made: list[Exchange] = []
+        #: The operators with state that are sent records in turn, for having another parallelism.
+        self.rebalanced: set[tuple[Node, Edge]] = set()
+
+    def settle(self, node: Node) -> None:
+        """Process a node; those before it must have been processed already.
+
+        Raises:
+            ParallelismError: its parallelism is out of bounds, or ``forward`` would change it.
+        """
+        for edge in self._forwarded(node):
+            self._check_forward(node, edge)
+        exchange = self._exchange(node) if isinstance(node, (ChainNode, SinkNode)) else None
+        if exchange is not None:
+            self.made.append(exchange)
+        if isinstance(node, StatefulNode):
+            self.rebalanced.update((node, edge) for edge in self._unequal(node))
+        if node not in self._keyed:
+            self._partitions[node] = self._before(node) if exchange is None else exchange.parallelism
+
+    def _exchange(self, node: ChainNode | SinkNode) -> Exchange | None:
+        edges = self._edges.of(node.parent)
+        parallelism = node.parallelism
+        if parallelism is None:
+            partitions = [edge.partition for edge in edges if edge.partition is not None]
+            if all(one.partitioning is Partitioning.FORWARD for one in partitions):
+                return None
+            parallelism = self._parallelism
+        upper = node.max_parallelism or self._max_parallelism
+        check_parallelism(parallelism, upper or default_max_parallelism(parallelism))
+        inputs = tuple(
+            (edge, self._partitioning(edge, parallelism), copies) for edge, copies in edges.items()
+        )
+        if len(inputs) == 1 and inputs[0][1] is Partitioning.FORWARD:
+            return None
+        how = "/".join(dict.fromkeys(how.value for _, how, _ in inputs))
+        number = len(self.made) + 1
+        return Exchange(node, f"{how}-{number}", f"{how} -> {node.name}", inputs, parallelism)
+
+    def _partitioning(self, edge: Edge, parallelism: int) -> Partitioning:
+        if edge.partition is not None:
+            return edge.partition.partitioning
+        return Partitioning.FORWARD if self._partitions[edge.node] == parallelism else Partitioning.REBALANCE
+
+    def _before(self, node: Node) -> int | None:
+        """Return the number of partitions of a node's input, or of a source."""
+        if isinstance(node, SourceNode):
+            return None if node.source.is_parallel else 1
+        edges = list(self._edges.read_by(node))
+        return self._partitions[edges[0].node] if len(edges) == 1 else None
+
+    def _check_forward(self, node: Node, edge: Edge) -> None:
+        own = self._keyed.get(node) or getattr(node, "parallelism", None)
+        before = self._partitions[edge.node]
+        if own is not None and before != own:
+            raise ParallelismError(
+                f"forward() does not allow a change of parallelism: {edge.node.name!r} has "
+                f"{before or 'as many subtasks as its source has partitions'}, {node.name!r} has {own}; use "
+                f"rebalance(), rescale(), shuffle(), broadcast() or global_()"
+            )
+
+    def _unequal(self, node: StatefulNode) -> Iterator[Edge]:
+        """Yield what is read without key and partitioner, and has another number of partitions."""
+        for one in node.inputs():
+            for edge in self._edges.of(one.parent) if one.partitioning is Partitioning.FORWARD else ():
+                if edge.partition is None and self._partitions[edge.node] not in (None, self._keyed[node]):
+                    yield edge
+
+    def _forwarded(self, node: Node) -> Iterator[Edge]:
+        """Yield the edges on which an operator reads through ``forward``."""
+        edges = list(self._edges.read_by(node))
+        if isinstance(node, StatefulNode):  # a key or broadcast() takes precedence over forward()
+            forwarded = [one.parent for one in node.inputs() if one.partitioning is Partitioning.FORWARD]
+            edges = [edge for parent in forwarded for edge in self._edges.of(parent)]
+        for edge in edges:
+            if edge.partition is not None and edge.partition.partitioning is Partitioning.FORWARD:
+                yield edge
+
+
+S = TypeVar("S", bound=Hashable)
+
+
+class Regions(Generic[S]):
+    """The stages without state that run over the partitions of one stage before them.
+
+    A source, a stateful operator or an exchange determines partitions, and is called a *root* here. A stage
+    without state keeps the partitions of its input. If it reads stages of several roots, each partition of
+    each root is a partition of it. If it reads several stages of one root, as a union does where streams meet
+    again that were one before, these have the same partitions, and so does the union.
+
+    Args:
+        stages: all stages, each after those that it reads.
+        read_by: returns the stages that a stage without state reads, once for each of its branches; None for
+            a root.
+    """
+
+    def __init__(self, stages: Iterable[S], read_by: Callable[[S], list[S] | None]) -> None:
+        self._roots: dict[S, tuple[S, ...]] = {}
+        self._stages: dict[S, list[S]] = {}
+        #: The roots whose stages each have one branch, from the root itself.
+        self._flat: set[S] = set()
+        for stage in stages:
+            read = read_by(stage)
+            if read is None:
+                self._roots[stage] = (stage,)
+                self._stages[stage] = []
+                self._flat.add(stage)
+            else:
+                self._add(stage, read)
+
+    def _add(self, stage: S, read: list[S]) -> None:
+        roots = [root for one in read for root in self._roots[one]]
+        self._roots[stage] = tuple(dict.fromkeys(roots))
+        for root in self._roots[stage]:
+            self._stages[root].append(stage)
+            if root not in read or roots.count(root) > 1:
+                self._flat.discard(root)
+
+    def roots_of(self, stage: S) -> tuple[S, ...]:
+        """Return the stages whose partitions are those of ``stage``, one after the other."""
+        return self._roots[stage]
+
+    def stages_of(self, root: S) -> list[S]:
+        """Return the stages without state over the partitions of a root, each after those that it reads."""
+        return self._stages[root]
+
+    def is_flat(self, root: S) -> bool:
+        """Return whether all stages of a root read the root itself, each once: they need not run together."""
+        return root in self._flat

@@ -9,53 +9,43 @@ import importlib
 from typing import TYPE_CHECKING
 
 from pyflinkstate.runtime.program.connected_streams import (
-    BroadcastConnectedStream,
-    BroadcastStream,
-    ConnectedStreams,
+    BroadcastConnectedStream as BroadcastConnectedStream,
+    BroadcastStream as BroadcastStream,
+    ConnectedStreams as ConnectedStreams,
 )
-from pyflinkstate.runtime.program.data_stream import CachedDataStream, DataStream, DataStreamSink
+from pyflinkstate.runtime.program.data_stream import (
+    CachedDataStream as CachedDataStream,
+    DataStream as DataStream,
+    DataStreamSink as DataStreamSink,
+)
 from pyflinkstate.runtime.program.environment_settings import (
-    EnvironmentSettings,
-    ExecutionConfig,
-    RuntimeExecutionMode,
+    EnvironmentSettings as EnvironmentSettings,
+    ExecutionConfig as ExecutionConfig,
+    RuntimeExecutionMode as RuntimeExecutionMode,
 )
-from pyflinkstate.runtime.program.job_client import CloseableIterator, JobClient
-from pyflinkstate.runtime.program.keyed_stream import AllWindowedStream, KeyedStream, WindowedStream
+from pyflinkstate.runtime.program.job_client import (
+    CloseableIterator as CloseableIterator,
+    JobClient as JobClient,
+)
+from pyflinkstate.runtime.program.keyed_stream import (
+    AllWindowedStream as AllWindowedStream,
+    KeyedStream as KeyedStream,
+    WindowedStream as WindowedStream,
+)
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.dataframes import (
-        KeyedProcessQuery,
-        KeyedStep,
-        KeyState,
-        keyed_map,
-        keyed_process,
-        keyed_process_queries,
+        KeyedProcessQuery as KeyedProcessQuery,
+        KeyedStep as KeyedStep,
+        KeyState as KeyState,
+        keyed_map as keyed_map,
+        keyed_process as keyed_process,
+        keyed_process_queries as keyed_process_queries,
     )
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+    from pyflinkstate.runtime.program.environment import (
+        StreamExecutionEnvironment as StreamExecutionEnvironment,
+    )
 
-__all__ = [
-    "AllWindowedStream",
-    "BroadcastConnectedStream",
-    "BroadcastStream",
-    "CachedDataStream",
-    "CloseableIterator",
-    "ConnectedStreams",
-    "DataStream",
-    "DataStreamSink",
-    "EnvironmentSettings",
-    "ExecutionConfig",
-    "JobClient",
-    "KeyState",
-    "KeyedProcessQuery",
-    "KeyedStep",
-    "KeyedStream",
-    "RuntimeExecutionMode",
-    "StreamExecutionEnvironment",
-    "WindowedStream",
-    "keyed_map",
-    "keyed_process",
-    "keyed_process_queries",
-]
 
 _ON_SPARK = {
     "KeyState": "dataframes",

@@ -31,11 +31,11 @@ from pyflinkstate.runtime.master import (
 )
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings,
     ExecutionConfig,
     RuntimeExecutionMode,
+    apply_configuration,
 )
 from pyflinkstate.runtime.program.environment_sources import (
     collection_source,
@@ -60,7 +60,7 @@ from pyflinkstate.runtime.sources import (
     StreamFormat,
     type_of_source,
 )
-from pyflinkstate.runtime.spark import epoch_rdds, python_files, row_batches, sessions, workers
+from pyflinkstate.runtime.spark import epoch_rdds, row_batches, sessions, workers
 from pyflinkstate.runtime.storage import (
     AnyPath,
 )
@@ -86,7 +86,7 @@ class StreamExecutionEnvironment:
         self._spark = sessions.local_session() if spark is None else spark
         self._context = sessions.context_of(self._spark)
         workers.check_workers(self._context)
-        self._python_files = python_files.PythonFiles(self._context)
+        self._python_files = workers.PythonFiles(self._context)
         self._settings = EnvironmentSettings(
             lambda: int(self._context.defaultParallelism), code_shipper=self._python_files
         )

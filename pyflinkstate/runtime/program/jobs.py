@@ -38,10 +38,9 @@ from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingS
 from pyflinkstate.runtime.spark import (
     epoch_rdds,
     epoch_runner,
-    python_files,
     row_columns,
-    row_schema,
     sessions,
+    workers,
 )
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
@@ -229,7 +228,7 @@ class Jobs:
     """
 
     def __init__(
-        self, spark: SparkSession, shipper: python_files.PythonFiles, settings: EnvironmentSettings
+        self, spark: SparkSession, shipper: workers.PythonFiles, settings: EnvironmentSettings
     ) -> None:
         self._spark = spark
         self._context = sessions.context_of(spark)
@@ -337,7 +336,7 @@ class Jobs:
 
         If a column cannot be sent as Arrow, that is None, and the results are checked as rows of ``schema``.
         """
-        kind = row_schema.schema_of(schema)
+        kind = row_columns.schema_of(schema)
         columns = None if kind is None else row_columns.RowColumns.of(kind, node.name)
         return (node if columns is not None else self.checked_rows(node, schema)), columns
 
@@ -352,14 +351,14 @@ class Jobs:
         Raises:
             ConfigurationError: the schema is not valid.
         """
-        wanted = row_schema.schema_of(schema)
+        wanted = row_columns.schema_of(schema)
         if wanted is None:
             return node
-        return ChainNode(node, CHECK, row_schema.RowCheck(wanted, for_spark), node.name)
+        return ChainNode(node, CHECK, row_columns.RowCheck(wanted, for_spark), node.name)
 
     def _dataframe(self, rows: RDD[Any], schema: Any) -> DataFrame:
         """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""
-        return self._spark.createDataFrame(rows, schema, verifySchema=row_schema.schema_of(schema) is None)
+        return self._spark.createDataFrame(rows, schema, verifySchema=row_columns.schema_of(schema) is None)
 
     def cached_source(self, node: Node) -> CachedSource:
         """Return a source of what leads to ``node``, computed when a job first reads it."""

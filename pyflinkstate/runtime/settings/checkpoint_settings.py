@@ -1,16 +1,20 @@
-"""The settings of checkpoints as the coordinator reads them, and settings that change nothing here.
+"""The settings of checkpoints: as the coordinator reads them, and as users set them (``CheckpointConfig``).
 
-Those of the second kind are Flink's: they are accepted, kept and given back.
+Defaults are Flink's. Settings of Flink's that change nothing here are accepted, kept and given back.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
+import os
+from typing import Any
 
 import attrs
 
-from pyflinkstate.api import Duration
+from pyflinkstate.api import CheckpointStorage, Duration
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.settings.restart import JobStatus
 from pyflinkstate.runtime.settings.setting import (
     Reader,
     Setting,
@@ -20,6 +24,13 @@ from pyflinkstate.runtime.settings.setting import (
     check_set,
     choice_of,
     rows_of,
+)
+from pyflinkstate.runtime.storage import (
+    INLINE_THRESHOLD_BYTES,
+    WRITE_BUFFER_BYTES,
+    AnyPath,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
 )
 
 
@@ -255,3 +266,279 @@ class IdleStreamSettings(IdleSettings):
         setter="disable_operator_chaining",
         why_idle="the results are the same",
     ).field()
+
+
+class ExternalizedCheckpointRetention(enum.Enum):
+    """What happens to the last checkpoints when the job ends (Flink has an enum of the same name).
+
+    As in Flink, each of these values deletes them when the job finishes. If none is set, they stay, as there
+    is no cluster that would keep them for the next run of a program. Savepoints always stay.
+    """
+
+    #: They stay when the job fails, and are deleted when it is cancelled.
+    DELETE_ON_CANCELLATION = 0
+    #: They stay when the job fails or is cancelled.
+    RETAIN_ON_CANCELLATION = 1
+    #: They are always deleted.
+    NO_EXTERNALIZED_CHECKPOINTS = 2
+
+
+def _take_storage(_: object, storage: AnyPath | CheckpointStorage) -> CheckpointStorage:
+    if isinstance(storage, (str, os.PathLike)):
+        return FileSystemCheckpointStorage(storage)
+    if not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
+        raise ConfigurationError(
+            f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
+        )
+    return storage
+
+
+_INLINE_THRESHOLD, _WRITE_BUFFER = (
+    f"execution.checkpointing.{name}" for name in ("data-inline-threshold", "write-buffer-size")
+)
+
+
+def _read_storage(reader: Reader) -> FileSystemCheckpointStorage:
+    """Read the directory with its sizes; a size that comes later does not bring an older directory back."""
+    path = reader.text()
+    if isinstance(reader.now, FileSystemCheckpointStorage) and not reader.is_given():
+        path = reader.now.checkpoint_path
+    return FileSystemCheckpointStorage(
+        path,
+        reader.size_bytes(_INLINE_THRESHOLD, INLINE_THRESHOLD_BYTES),
+        reader.size_bytes(_WRITE_BUFFER, WRITE_BUFFER_BYTES),
+    )
+
+
+@attrs.define(eq=False, on_setattr=check_set)
+class CheckpointConfig:
+    """The checkpoint settings of one environment; all times are in milliseconds."""
+
+    _settings: CheckpointSettings = attrs.field(factory=CheckpointSettings, init=False)
+    _storage: FileSystemCheckpointStorage | JobManagerCheckpointStorage | None = Setting(
+        key="execution.checkpointing.dir",
+        older=("state.checkpoints.dir",),
+        read=_read_storage,
+        setter="set_checkpoint_storage",
+        shown="on a local Spark a temporary directory",
+        meaning="where checkpoints are written",
+        takes=_take_storage,
+        parts={_INLINE_THRESHOLD: None, _WRITE_BUFFER: None},
+    ).field(init=False)
+    _retention: ExternalizedCheckpointRetention | None = Setting(
+        key="execution.checkpointing.externalized-checkpoint-retention",
+        read=choice_of(ExternalizedCheckpointRetention),
+        setter="set_externalized_checkpoint_retention",
+        shown="the newest are kept",
+        meaning="what happens to the checkpoints when the job ends",
+        takes=a_value_of(ExternalizedCheckpointRetention),
+    ).field(init=False)
+    _fall_back: bool = Setting(
+        default=False,
+        setter="enable_fall_back",
+        shown="off",
+        meaning="whether the job continues from the previous checkpoint if the newest one is damaged",
+    ).field(init=False)
+    #: Settings that change nothing.
+    idle: IdleCheckpointSettings = attrs.field(factory=IdleCheckpointSettings, init=False)
+
+    @property
+    def settings(self) -> CheckpointSettings:
+        """The settings that the coordinator uses."""
+        return self._settings
+
+    def put(self, **values: Any) -> CheckpointConfig:
+        """Check and set fields, and those of :class:`CheckpointSettings`."""
+        for name, value in values.items():
+            row = rows_of(CheckpointSettings).get(name)
+            if row is None:
+                setattr(self, name, value)
+            else:
+                self._settings = attrs.evolve(self._settings, **{name: row.checked(self, value)})
+        return self
+
+    def _keep(self, **values: object) -> CheckpointConfig:
+        self.idle.keep(**values)
+        return self
+
+    def is_checkpointing_enabled(self) -> bool:
+        """Return whether an interval was set."""
+        return self._settings.interval_ms is not None
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return the mode that was set. Checkpoints are exactly once in both modes."""
+        return self.idle.mode
+
+    def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
+        """Accept a mode. With ``AT_LEAST_ONCE`` checkpoints are exactly once as well, at no cost."""
+        return self._keep(mode=checkpointing_mode)
+
+    def get_checkpoint_interval(self) -> int:
+        """Return the time between two checkpoints, or -1 if none are taken."""
+        return -1 if self._settings.interval_ms is None else self._settings.interval_ms
+
+    def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
+        """Set the least time between two checkpoints; 0 takes one at the end of every epoch."""
+        return self.put(interval_ms=checkpoint_interval)
+
+    def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | JobManagerCheckpointStorage | None:
+        """Return where checkpoints are kept, or None if that was not set."""
+        return self._storage
+
+    def checkpoint_directory(self) -> FileSystemCheckpointStorage | None:
+        """Return the directory of checkpoints, or None for a temporary directory."""
+        storage = self._storage
+        if not isinstance(storage, JobManagerCheckpointStorage):
+            return storage
+        path = storage.get_checkpoint_path()
+        return None if path is None else FileSystemCheckpointStorage(path)
+
+    def set_checkpoint_storage(self, storage: AnyPath | CheckpointStorage) -> CheckpointConfig:
+        """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
+        return self.put(_storage=storage)
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: AnyPath) -> CheckpointConfig:
+        """Set the directory for checkpoints."""
+        return self.set_checkpoint_storage(checkpoint_path)
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return what was set, without effect: the end of an epoch aligns barriers."""
+        return self.idle.unaligned
+
+    def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
+        """Accept it without effect: the end of an epoch aligns barriers, at no cost."""
+        return self._keep(unaligned=enabled)
+
+    def disable_unaligned_checkpoints(self) -> CheckpointConfig:
+        """Accept it: checkpoints are aligned anyway."""
+        return self.enable_unaligned_checkpoints(False)
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Return what was set."""
+        return self.idle.force_unaligned
+
+    def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
+        """Accept it without effect; see :meth:`enable_unaligned_checkpoints`."""
+        return self._keep(force_unaligned=force_unaligned_checkpoints)
+
+    def get_aligned_checkpoint_timeout(self) -> Duration:
+        """Return what was set, 0 by default."""
+        return self.idle.aligned_timeout
+
+    get_alignment_timeout = get_aligned_checkpoint_timeout
+
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
+        """Accept it: there is no alignment that could take long."""
+        return self._keep(aligned_timeout=alignment_timeout)
+
+    set_alignment_timeout = set_aligned_checkpoint_timeout
+
+    def is_fail_on_checkpointing_errors(self) -> bool:
+        """Return whether the first checkpoint that fails also fails the job."""
+        return self._settings.tolerable_failures == 0
+
+    def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
+        """Tolerate no failing checkpoint, or any number of them."""
+        return self.put(tolerable_failures=0 if fail_on_checkpointing_errors else 2**31 - 1)
+
+    def get_checkpoint_timeout(self) -> int:
+        """Return the time after which a pending checkpoint is aborted."""
+        return self._settings.timeout_ms
+
+    def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
+        """Set the time after which a pending checkpoint is aborted."""
+        return self.put(timeout_ms=checkpoint_timeout)
+
+    def get_min_pause_between_checkpoints(self) -> int:
+        """Return the least time between the completion of one checkpoint and the trigger of the next."""
+        return self._settings.min_pause_ms
+
+    def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
+        """Set the least time between the completion of one checkpoint and the trigger of the next."""
+        return self.put(min_pause_ms=min_pause_between_checkpoints)
+
+    def get_max_concurrent_checkpoints(self) -> int:
+        """Return how many checkpoints may be pending at the same time."""
+        return self._settings.max_concurrent
+
+    def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
+        """Set how many checkpoints may be pending at the same time."""
+        return self.put(max_concurrent=max_concurrent_checkpoints)
+
+    def get_tolerable_checkpoint_failure_number(self) -> int:
+        """Return how many checkpoints in a row may fail before the job fails."""
+        return self._settings.tolerable_failures
+
+    def set_tolerable_checkpoint_failure_number(
+        self, tolerable_checkpoint_failure_number: int
+    ) -> CheckpointConfig:
+        """Set how many checkpoints in a row may fail before the job fails."""
+        return self.put(tolerable_failures=tolerable_checkpoint_failure_number)
+
+    def get_max_retained_checkpoints(self) -> int:
+        """Return how many completed checkpoints are kept."""
+        return self._settings.num_retained
+
+    def set_max_retained_checkpoints(self, max_retained_checkpoints: int) -> CheckpointConfig:
+        """Set how many completed checkpoints are kept (``execution.checkpointing.num-retained``)."""
+        return self.put(num_retained=max_retained_checkpoints)
+
+    def is_incremental(self) -> bool:
+        """Return whether checkpoints write only changes."""
+        return self._settings.incremental
+
+    def enable_incremental_checkpoints(
+        self, enabled: bool = True, *, materialization_interval: int | None = None
+    ) -> CheckpointConfig:
+        """Write only what changed since the last completed checkpoint.
+
+        Flink: ``execution.checkpointing.incremental``.
+
+        Args:
+            enabled: whether to write only changes; False, the default without this call, writes all state
+                each time.
+            materialization_interval: after that many checkpoints all state is written again in the
+                background, so that a restore reads one full file and no more increments than that. Default:
+                the value that was set before, or 10.
+        """
+        if materialization_interval is None:
+            return self.put(incremental=enabled)
+        return self.put(materialization_interval=materialization_interval, incremental=enabled)
+
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
+        """Return what happens to checkpoints when the job ends, or None if they stay."""
+        return self._retention
+
+    def set_externalized_checkpoint_retention(
+        self, retention_mode: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        """Set what happens to checkpoints when the job ends. By default the newest ones always stay."""
+        return self.put(_retention=retention_mode)
+
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        """Return whether checkpoints outlive a job that fails."""
+        return self._retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+
+    def is_fall_back_enabled(self) -> bool:
+        """Return whether the job may fall back behind a damaged checkpoint."""
+        return self._fall_back
+
+    def enable_fall_back(self, enabled: bool = True) -> CheckpointConfig:
+        """If the newest checkpoint is damaged, go on from the retained one before it.
+
+        The records after that are processed again, and sinks take back their output if they can. This is off
+        by default, because damage in the storage should not go unnoticed.
+        """
+        return self.put(_fall_back=enabled)
+
+
+def deletes_checkpoints(retention: ExternalizedCheckpointRetention | None, status: JobStatus) -> bool:
+    """Return whether a job that ends with this status deletes its checkpoints."""
+    if retention is None:
+        return False
+    if status is JobStatus.FAILED:
+        return retention is ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+    return (
+        status is JobStatus.FINISHED
+        or retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )

@@ -32,8 +32,8 @@ from pyflinkstate.runtime.engine import EpochGraph, EpochRequest, Task
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, SplitEpoch
-from pyflinkstate.runtime.spark.python_files import PythonFiles
 from pyflinkstate.runtime.spark.worker_tasks import OfThisVersion, WorkerTask
+from pyflinkstate.runtime.spark.workers import PythonFiles
 from pyflinkstate.runtime.tasks import SinkTask, SourceTask
 from pyflinkstate.runtime.wire import FrameKey, SlotId, decode_values
 

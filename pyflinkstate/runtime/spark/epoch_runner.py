@@ -29,10 +29,9 @@ from pyflinkstate.runtime.spark.epoch_rdds import (
     missing_slots,
     slots_rdd,
 )
-from pyflinkstate.runtime.spark.python_files import PythonFiles
 from pyflinkstate.runtime.spark.sessions import Application, has_pinned_threads, unavailable
 from pyflinkstate.runtime.spark.worker_tasks import IS_AHEAD, OfThisVersion, WorkerTask
-from pyflinkstate.runtime.spark.workers import problem_in, unsuitable
+from pyflinkstate.runtime.spark.workers import PythonFiles, problem_in, unsuitable
 from pyflinkstate.runtime.tasks import StartSlotsTask, TaskLink
 from pyflinkstate.runtime.wire import SlotId, result_of, spark_cause, told_by_spark, wait_for
 

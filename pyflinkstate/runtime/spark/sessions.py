@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from pyflinkstate.errors import (
     UnsupportedSessionError,
 )
 from pyflinkstate.runtime.slots import Endpoint
-from pyflinkstate.runtime.spark.python_files import kept_folder
+from pyflinkstate.runtime.storage import temporary_folder
 from pyflinkstate.runtime.wire import LOOK_EVERY_S
 
 
@@ -61,6 +62,12 @@ def local_session() -> SparkSession:
     for name, value in {**quiet, **workers}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@cache
+def kept_folder() -> Path:
+    """Return a folder that lasts as long as the program: Spark sends its files to later executors too."""
+    return temporary_folder(SparkContext, "pyflinkstate-files-")
 
 
 def _quiet_logging() -> str:

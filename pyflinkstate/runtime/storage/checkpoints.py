@@ -36,14 +36,19 @@ from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
 )
-from pyflinkstate.runtime.storage.own_folders import (
+from pyflinkstate.runtime.storage.file_systems import (
     MOST_NOTE_BYTES,
     OBJECT_STORES,
+    absolute,
     below,
+    child_uri,
     flush_folder,
+    is_uri,
     make_folder,
+    open_file_system,
     read_note,
     remove_empty,
+    split_options,
     write_whole,
 )
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
@@ -53,7 +58,6 @@ from pyflinkstate.runtime.storage.streams import (
     FileSystemCheckpointStorage,
     storage_errors,
 )
-from pyflinkstate.runtime.storage.uris import absolute, child_uri, is_uri, open_file_system, split_options
 
 SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"

@@ -27,8 +27,15 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     PyFlinkStateError,
 )
-from pyflinkstate.runtime.storage.own_folders import ForeignFileError, below, flush_file, is_local, reason_of
-from pyflinkstate.runtime.storage.uris import absolute, open_file_system
+from pyflinkstate.runtime.storage.file_systems import (
+    ForeignFileError,
+    absolute,
+    below,
+    flush_file,
+    is_local,
+    open_file_system,
+    reason_of,
+)
 
 #: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
 INLINE_THRESHOLD_BYTES = 20 * 1024

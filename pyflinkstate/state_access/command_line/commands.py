@@ -22,7 +22,15 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
 )
 from pyflinkstate.runtime.storage import CheckpointFolders, history_of
-from pyflinkstate.state_access.checkpoint import Checkpoint, jobs_at, locate, open_checkpoint, retained
+from pyflinkstate.state_access.checkpoint import (
+    Checkpoint,
+    history as key_history,
+    jobs_at,
+    locate,
+    open_checkpoint,
+    retained,
+    verify as check,
+)
 from pyflinkstate.state_access.command_line.output import (
     Printer,
     exported,
@@ -33,9 +41,7 @@ from pyflinkstate.state_access.command_line.output import (
     state_names,
 )
 from pyflinkstate.state_access.differences import diff as compare
-from pyflinkstate.state_access.history import history as key_history
 from pyflinkstate.state_access.tables import StateTable
-from pyflinkstate.state_access.verification import verify as check
 
 if TYPE_CHECKING:
     from pyflinkstate.state_access.writing import CheckpointEdit

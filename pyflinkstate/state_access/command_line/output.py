@@ -36,8 +36,7 @@ from pyflinkstate.api import (
 from pyflinkstate.backends.types import WrittenForm, written_form
 from pyflinkstate.errors import CheckpointStorageError, InvalidKeyError, PickledStateError, StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint
-from pyflinkstate.state_access.columns import has_pickles, load_plain
-from pyflinkstate.state_access.tables import StateTable
+from pyflinkstate.state_access.tables import StateTable, has_pickles, load_plain
 
 if TYPE_CHECKING:
     from rich import progress as rich_progress

@@ -1,19 +1,14 @@
 """Savepoints made of checkpoints or of rows: changed, seeded, and tried against a program."""
 
-from pyflinkstate.state_access.writing.edit import CheckpointEdit, dry_run, edit, new_savepoint
-from pyflinkstate.state_access.writing.saving import DryRun, Mismatch
-from pyflinkstate.state_access.writing.user_functions import (
-    KeyedStateBootstrapFunction,
-    StateBootstrapFunction,
+from pyflinkstate.state_access.writing.bootstrapping import (
+    KeyedStateBootstrapFunction as KeyedStateBootstrapFunction,
+    StateBootstrapFunction as StateBootstrapFunction,
 )
-
-__all__ = [
-    "CheckpointEdit",
-    "DryRun",
-    "KeyedStateBootstrapFunction",
-    "Mismatch",
-    "StateBootstrapFunction",
-    "dry_run",
-    "edit",
-    "new_savepoint",
-]
+from pyflinkstate.state_access.writing.savepoints import (
+    CheckpointEdit as CheckpointEdit,
+    DryRun as DryRun,
+    Mismatch as Mismatch,
+    dry_run as dry_run,
+    edit as edit,
+    new_savepoint as new_savepoint,
+)

@@ -32,10 +32,15 @@ from pyflinkstate.errors import (
     UnknownStateError,
     UserFunctionError,
 )
-from pyflinkstate.state_access.columns import Mask, nested, offsets_of, parts_of
-from pyflinkstate.state_access.keyed_state import KeyedState, state_schema, together
-from pyflinkstate.state_access.keys import Group, KeySpace, last_of_each
-from pyflinkstate.state_access.tables import nearest
+from pyflinkstate.state_access.keyed_state import (
+    Group,
+    KeyedState,
+    KeySpace,
+    last_of_each,
+    state_schema,
+    together,
+)
+from pyflinkstate.state_access.tables import Mask, nearest, nested, offsets_of, parts_of
 from pyflinkstate.state_access.views import (
     entries,
     exploded,

@@ -41,7 +41,7 @@ from pyflinkstate.api import (
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, InternalTimerService
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError, StateValueError
-from pyflinkstate.runtime.operators.context import CheckedStateStore
+from pyflinkstate.runtime.operators.operators import CheckedStateStore
 
 #: The kinds of state that can be merged.
 _MERGEABLE = frozenset({StateKind.LIST, StateKind.REDUCING, StateKind.AGGREGATING})

@@ -46,8 +46,13 @@ from pyflinkstate.api import (
 from pyflinkstate.backends.heap import InternalTimerService, Timer
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators.context import close_functions, open_function
-from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
+from pyflinkstate.runtime.operators.operators import (
+    OperatorSetup,
+    Output,
+    StatefulOperator,
+    close_functions,
+    open_function,
+)
 from pyflinkstate.runtime.operators.windows.fast_windows import (
     LATEST_MS,
     AlignedWindows,

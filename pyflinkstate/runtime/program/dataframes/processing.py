@@ -27,13 +27,16 @@ from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.options import (
     JobKeywords,
     JobOptions,
+    KeyColumns,
     KeyedStep,
     ProcessKeywords,
     chained,
+    check_frame,
     check_keywords,
+    columns_of,
     first_step,
+    rows_of,
 )
-from pyflinkstate.runtime.program.dataframes.rows import KeyColumns, check_frame, columns_of, rows_of
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.sinks import FileSink, Sink

@@ -1,11 +1,15 @@
-"""The operator state backend: the operator states of one subtask, their migration, snapshot and restore."""
+"""Operator state: lists and maps of a subtask, not of a key, and their redistribution on a restore.
+
+The backend has the operator states of one subtask, their migration, snapshot and restore. Which subtask
+restores which state is Flink's: ``StateAssignmentOperation`` and ``RoundRobinOperatorStateRepartitioner``.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar, cast
 
 import attrs
 
@@ -13,28 +17,36 @@ from pyflinkstate.api import (
     BroadcastState,
     ListState,
     ListStateDescriptor,
+    ListTypeInfo,
     MapStateDescriptor,
+    MapTypeInfo,
     OperatorStateStore,
     StateDescriptor,
     StateValue,
+    TypeInformation,
     safe_repr,
 )
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     OPERATOR_FILE_MAGIC,
     CheckpointStreamFactory,
+    KeyGroupsStateHandle,
     OperatorStateCodec,
     OperatorStateEntry,
     OperatorStateHandle,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
     SectionWriter,
+    StateAssignment,
     StateReader,
+    StreamStateHandle,
     decode_metas,
     encode_metas,
     float_type_of,
     read_head,
     write_file,
 )
-from pyflinkstate.backends.operator_state.states import HeapOperatorState, create_operator_state
+from pyflinkstate.backends.keys import KeyGroupRange, hash_has_changed, key_group_range
 from pyflinkstate.backends.snapshots import RunningSnapshots
 from pyflinkstate.backends.types import (
     MISFITS,
@@ -42,9 +54,21 @@ from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     common_type,
+    may_hold_nan,
+    rebuilds,
+    rechecker,
     sealed,
     type_migration,
     unchanged,
+    value_copier,
+)
+from pyflinkstate.backends.values import (
+    StateList,
+    changed_meanwhile,
+    isolated,
+    isolated_elements,
+    isolated_from,
+    refuse_nan,
 )
 from pyflinkstate.errors import (
     CorruptCheckpointError,
@@ -54,6 +78,181 @@ from pyflinkstate.errors import (
     StateValueError,
     UnsupportedFeatureError,
 )
+
+
+class _Elements(StateList):
+    """The live list of an operator state, whose iterators also fail once its elements have been replaced."""
+
+    replacements = 0
+
+    def __iter__(self) -> Iterator[StateValue]:  # type: ignore[override]
+        size, replacements, given = len(self), self.replacements, 0
+        while given != len(self):
+            if (size, replacements) != (len(self), self.replacements):
+                raise changed_meanwhile(self.name)
+            given += 1
+            yield self[given - 1]
+
+    def replace(self, elements: list[StateValue]) -> None:
+        """Replace the elements, which makes open iterators fail, as ``clear`` and ``addAll`` do in Java."""
+        self[:] = elements
+        self.replacements += 1
+
+
+class _Refusing:
+    """A state that names itself in errors."""
+
+    meta: RegisteredOperatorStateMeta
+
+    def _refusal(self, reason: object) -> StateValueError:
+        return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
+
+
+class PartitionableListState(_Refusing, ListState):
+    """A list of one subtask (Flink: ``PartitionableListState``)."""
+
+    def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
+        assert isinstance(meta.stored_type, ListTypeInfo)
+        self.meta = meta
+        self._check = meta.stored_type.element_type.check
+        self._isolates = not rebuilds(meta.stored_type.element_type)
+        self._copy: Callable[[StateValue], StateValue] = (
+            value_copier(meta.stored_type.element_type) or unchanged
+        )
+        self._elements = _Elements([], meta.name)
+
+    def get(self) -> Iterable[StateValue]:
+        return self._elements
+
+    def add(self, value: StateValue) -> None:
+        self._elements.append(self._isolated(self._checked(value)))
+
+    def add_all(self, values: list[StateValue]) -> None:
+        self._elements.extend([self._isolated(value) for value in self._all_checked(values)])
+
+    def update(self, values: list[StateValue]) -> None:
+        checked = self._all_checked(values)
+        self._elements.replace(isolated_elements(checked, self._elements) if self._isolates else checked)
+
+    def clear(self) -> None:
+        self._elements.replace([])
+
+    def columns(self) -> tuple[list[StateValue], ...]:
+        """Return copies of the columns that a snapshot writes."""
+        return ([self._copy(element) for element in self._elements],)
+
+    def load(self, columns: tuple[list[StateValue], ...]) -> None:
+        """Add restored elements."""
+        self._elements.extend(columns[0])
+
+    def _isolated(self, value: StateValue) -> StateValue:
+        return isolated(value) if self._isolates else value
+
+    def _all_checked(self, values: StateValue) -> list[StateValue]:
+        if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise self._refusal(f"a ListState takes a list of values, not {safe_repr(values)}")
+        return [self._checked(value) for value in values]
+
+    def _checked(self, value: StateValue) -> StateValue:
+        if value is None:
+            raise self._refusal("None cannot be added to a ListState")
+        try:
+            return self._check(value)
+        except ValueError as error:
+            raise self._refusal(error) from None
+
+
+class HeapBroadcastState(_Refusing, BroadcastState):
+    """A map of one subtask (Flink: ``HeapBroadcastState``)."""
+
+    def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
+        assert isinstance(meta.stored_type, MapTypeInfo)
+        self.meta = meta
+        self._check_key = meta.stored_type.key_type_info.check_key
+        self._may_hold_nan = may_hold_nan(meta.stored_type.key_type_info)
+        self._check_value = meta.stored_type.value_type_info.check
+        self._isolates = not rebuilds(meta.stored_type.value_type_info)
+        self._recheck = rechecker(meta.stored_type.value_type_info)
+        self._copy: Callable[[StateValue], StateValue] = (
+            value_copier(meta.stored_type.value_type_info) or unchanged
+        )
+        self._entries: dict[StateValue, StateValue] = {}
+
+    def get(self, key: StateValue) -> StateValue:
+        return self._entries.get(self._checked_key(key))
+
+    def contains(self, key: StateValue) -> bool:
+        return self._checked_key(key) in self._entries
+
+    def put(self, key: StateValue, value: StateValue) -> None:
+        self.put_all({self._checked_key(key): value})
+
+    def put_all(self, dict_value: dict[StateValue, StateValue]) -> None:
+        if not isinstance(dict_value, dict):
+            raise self._refusal(f"put_all takes a dict, not {safe_repr(dict_value)}")
+        checked = {self._checked_key(key): self._checked(key, value) for key, value in dict_value.items()}
+        if self._isolates:
+            known = self._entries.get
+            checked = {key: isolated_from(value, known(key)) for key, value in checked.items()}
+        self._entries.update(checked)
+
+    def remove(self, key: StateValue) -> None:
+        self._entries.pop(self._checked_key(key), None)
+
+    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
+        return self._entries.items()
+
+    def keys(self) -> Iterable[StateValue]:
+        return self._entries.keys()
+
+    def values(self) -> Iterable[StateValue]:
+        return self._entries.values()
+
+    def is_empty(self) -> bool:
+        return not self._entries
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def columns(self) -> tuple[list[StateValue], ...]:
+        """Return copies of the columns that a snapshot writes."""
+        values = [None if value is None else self._copy(value) for value in self._entries.values()]
+        return list(self._entries), values
+
+    def load(self, columns: tuple[list[StateValue], ...]) -> None:
+        """Add restored elements."""
+        self._entries.update(zip(*columns, strict=True))
+
+    def _checked_key(self, key: StateValue) -> StateValue:
+        try:
+            checked = self._check_key(key)
+            hash(checked)
+            if self._may_hold_nan:
+                refuse_nan(checked)
+            return checked
+        except (ValueError, TypeError) as error:
+            raise self._refusal(f"key: {error}") from None
+
+    def _checked(self, key: StateValue, value: StateValue) -> StateValue:
+        try:
+            return None if value is None else self._checked_value(key, value)
+        except ValueError as error:
+            raise self._refusal(f"entry {safe_repr(key)}: {error}") from None
+
+    def _checked_value(self, key: StateValue, value: StateValue) -> StateValue:
+        recheck = self._recheck
+        return self._check_value(value) if recheck is None else recheck(value, self._entries.get(key))
+
+
+HeapOperatorState = PartitionableListState | HeapBroadcastState
+
+
+def create_operator_state(meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
+    """Return a new, empty state."""
+    if meta.mode is OperatorStateMode.BROADCAST:
+        return HeapBroadcastState(meta)
+    return PartitionableListState(meta)
+
 
 _log = logging.getLogger("pyflinkstate.state")
 
@@ -344,3 +543,140 @@ def _united(
             f"operator state {meta.name!r} is {meta} in one subtask's file and {state.meta} in another's",
             state=meta.name,
         ) from error
+
+
+T = TypeVar("T")
+
+
+def assign_state(
+    subtasks: Sequence[OperatorSubtaskState],
+    parallelism: int,
+    max_parallelism: int,
+    key_type: TypeInformation | None = None,
+) -> list[StateAssignment]:
+    """Return the part that each of ``parallelism`` subtasks restores of the state that ``subtasks`` wrote.
+
+    Keyed state is assigned by key group. If keys of ``key_type`` had another hash when it was written, every
+    subtask gets all of it and keeps its own keys. List state stays where it is if the parallelism is the
+    same; otherwise its elements are distributed evenly. Every subtask gets all union list state, and one copy
+    of broadcast state.
+    """
+    managed = _repartition([subtask.managed_operator for subtask in subtasks], parallelism)
+    raw = _repartition_raw([subtask.raw_operator for subtask in subtasks], parallelism)
+    assignments = []
+    for index in range(parallelism):
+        owned = key_group_range(max_parallelism, parallelism, index)
+        assignments.append(
+            StateAssignment(
+                _intersecting((subtask.managed_keyed for subtask in subtasks), owned, key_type),
+                _intersecting((subtask.raw_keyed for subtask in subtasks), owned),
+                tuple(managed[index]),
+                tuple(raw[index]),
+            )
+        )
+    return assignments
+
+
+def deal_out(counts: Sequence[int], parallelism: int, first: int = 0) -> tuple[list[list[slice]], int]:
+    """Distribute elements evenly in contiguous slices; the remainder goes to ``first`` and those after it.
+
+    Args:
+        counts: how many elements each old subtask has.
+        parallelism: the number of new subtasks.
+        first: the new subtask that gets the first element of the remainder.
+
+    Returns:
+        for each new subtask one slice of each old one's elements; and the value of ``first`` for the next
+        state, so that the remainders of several states do not all go to the same subtasks.
+
+    >>> deal_out([3, 2], 2)[0]
+    [[slice(0, 3, None), slice(0, 0, None)], [slice(3, 3, None), slice(0, 2, None)]]
+    """
+    base, left_over = divmod(sum(counts), parallelism)
+    starts = [sum(counts[:index]) for index in range(len(counts))]
+    shares: list[list[slice]] = [[] for _ in range(parallelism)]
+    begin = 0
+    for step in range(parallelism):
+        end = begin + base + (step < left_over)
+        shares[(first + step) % parallelism] = [
+            slice(_within(begin - start, count), _within(end - start, count))
+            for start, count in zip(starts, counts, strict=True)
+        ]
+        begin = end
+    return shares, (first + left_over) % parallelism
+
+
+def _within(position: int, count: int) -> int:
+    return max(0, min(position, count))
+
+
+def _intersecting(
+    handles: Iterator[KeyGroupsStateHandle | None],
+    owned: KeyGroupRange,
+    key_type: TypeInformation | None = None,
+) -> tuple[KeyGroupsStateHandle, ...]:
+    return tuple(
+        handle
+        for handle in handles
+        if handle is not None
+        and (
+            len(handle.key_group_range.intersection(owned))
+            or (key_type is not None and hash_has_changed(key_type, handle.key_hash_version))
+        )
+    )
+
+
+def _repartition(
+    handles: Sequence[OperatorStateHandle | None], parallelism: int
+) -> list[list[OperatorStateHandle]]:
+    #: For each new subtask: the stream, the name of a state, and which of its elements.
+    picked: list[list[tuple[StreamStateHandle, str, OperatorStateEntry]]] = [[] for _ in range(parallelism)]
+    first = 0
+    names = dict.fromkeys(name for handle in handles if handle is not None for name in handle.states)
+    for name in names:
+        holders = [handle for handle in handles if handle is not None and name in handle.states]
+        mode = holders[0].states[name].mode
+        if mode is OperatorStateMode.SPLIT_DISTRIBUTE and parallelism != len(handles):
+            counts = [holder.states[name].count for holder in holders]
+            shares, first = deal_out(counts, parallelism, first)
+            for index, share in enumerate(shares):
+                for holder, part in zip(holders, share, strict=True):
+                    entry = attrs.evolve(holder.states[name], start=part.start, stop=part.stop)
+                    if part.start < part.stop:
+                        picked[index].append((holder.stream, name, entry))
+            continue
+        for index in range(parallelism):
+            for holder in _whole(handles, holders, mode, index):
+                picked[index].append((holder.stream, name, holder.states[name]))
+    return [[OperatorStateHandle(stream, {name: entry}) for stream, name, entry in parts] for parts in picked]
+
+
+def _whole(
+    handles: Sequence[OperatorStateHandle | None],
+    holders: list[OperatorStateHandle],
+    mode: OperatorStateMode,
+    index: int,
+) -> list[OperatorStateHandle]:
+    """Return the handles from which subtask ``index`` restores the whole state."""
+    if mode is OperatorStateMode.UNION:
+        return holders
+    if mode is OperatorStateMode.BROADCAST:
+        return [holders[index % len(holders)]]
+    return [holder for holder in holders if holder is handles[index]]
+
+
+def _repartition_raw(
+    handles: Sequence[RawOperatorStateHandle | None], parallelism: int
+) -> list[list[RawOperatorStateHandle]]:
+    if parallelism == len(handles):
+        return [[] if handle is None else [handle] for handle in handles]
+    holders = [handle for handle in handles if handle is not None]
+    shares, _ = deal_out([len(holder.partitions) for holder in holders], parallelism)
+    return [
+        [
+            RawOperatorStateHandle(holder.stream, holder.partitions[part])
+            for holder, part in zip(holders, share, strict=True)
+            if part.start < part.stop
+        ]
+        for share in shares
+    ]
