@@ -243,7 +243,7 @@ def fields_of(record: Record, columns: Columns) -> list[Record]:
 
 
 def fields_of_row(row: Row, columns: Columns) -> list[Record]:
-    """Return the fields of a ``Row``, by name if it has names, or all of them if it has too few or too many."""
+    """Return the fields of a ``Row``, by name if it has names; all of them if their number is wrong."""
     is_table = columns is not None and len(row) == len(columns)
     return row.get_fields_by_names(columns) if is_table else list(row)
 
