@@ -94,9 +94,9 @@ class StagedFilesSink(StagedSink):
     ``add_changes``.
 
     With a key, tasks stage *changes* in files that are not the table's, and the driver changes the table: it
-    needs memory for the changes of one epoch. The records of a key must come from one task, as they do behind
-    ``key_by``; the last one counts. A ``Row`` of kind ``DELETE`` deletes the row of its key, one of kind
-    ``UPDATE_BEFORE`` is left out. Without a key, these two are errors.
+    needs memory for what changes between two checkpoints. The records of a key must come from one task, as
+    they do behind ``key_by``; the last one counts. A ``Row`` of kind ``DELETE`` deletes the row of its key,
+    one of kind ``UPDATE_BEFORE`` is left out. Without a key, these two are errors.
 
     Attributes:
         has_partition_columns: whether files have the columns by which the table is partitioned.
@@ -208,14 +208,14 @@ class StagedFilesSink(StagedSink):
 
     @abstractmethod
     def add_files(self, epoch: int, files: list[StagedFile]) -> None:
-        """Add an epoch's files to the table, and set the marker to the epoch, in one commit.
+        """Add files to the table, and set the marker to an epoch, in one commit.
 
         Raises:
             JobSupersededError: the marker belongs to a newer run.
         """
 
     def add_changes(self, epoch: int, changes: pa.Table) -> None:
-        """Change rows of the table by key, and set the marker to the epoch, in one commit.
+        """Change rows of the table by key, and set the marker to an epoch, in one commit.
 
         Args:
             epoch: the number of the epoch.

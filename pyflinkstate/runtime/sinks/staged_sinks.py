@@ -4,7 +4,8 @@ A database, a topic or a table of files must not show an epoch before the checkp
 it has shown it cannot take back. So the output is *staged* while the epoch runs, and a note of what is
 staged is durable before the checkpoint completes. The commit *publishes* it: in one transaction of the
 target, output and *marker*, the number of the epoch, change together. After a failure the marker says which
-epochs are there, and the notes have those that are missing.
+epochs are there, and the notes have those that are missing. As in Flink, all output between two checkpoints
+is published in one step.
 
 A marker belongs to one sink of one job. It also names the run of the job that has it. So the transaction of
 an older driver fails, if that does not know yet that a newer one has begun.
@@ -36,7 +37,7 @@ from pyflinkstate.runtime.wire import decode_values, frames_of
 _LENGTH = struct.Struct(">Q")
 #: Converts the records of a task.
 Convert: TypeAlias = Callable[[Iterator[Record]], Iterator[Any]]
-#: What was staged for an epoch, in lists of a few thousand.
+#: What was staged, in lists of a few thousand.
 Batches: TypeAlias = Iterable[list[Any]]
 #: As many epochs without output may wait for one that has some, to be published with it.
 MOST_EMPTY_EPOCHS = 100
@@ -92,11 +93,12 @@ class StagedSink(ABC):
 
     @abstractmethod
     def publish(self, epoch: int, staged: list[Reported]) -> None:
-        """Add what is staged for an epoch to the target, and set the marker to it, in one step.
+        """Add the output of all epochs up to one to the target, and set the marker to it, in one step.
 
         Args:
-            epoch: the number of the epoch; greater than that of the marker, if there is one.
-            staged: what the writers of one run of each task have yielded; empty to set the marker alone.
+            epoch: the number of the last epoch; greater than that of the marker, if there is one.
+            staged: what the writers of one run of each task have yielded, epoch after epoch; empty to set the
+                marker alone.
 
         Raises:
             JobSupersededError: the marker belongs to a newer run.
@@ -285,11 +287,12 @@ class TransactionalSink(StagedSink):
 
     @abstractmethod
     def write(self, epoch: int, batches: Batches) -> None:
-        """Write an epoch's records, and set the marker to it, in one transaction.
+        """Write the records of all epochs up to one, and set the marker to it, in one transaction.
 
         Args:
-            epoch: the number of the epoch, for the marker.
-            batches: what was staged, in lists of a few thousand; the records of a partition in their order.
+            epoch: the number of the last epoch, for the marker.
+            batches: what was staged since the marker, in lists of a few thousand: epoch after epoch, and the
+                records of a partition in their order.
 
         Raises:
             JobSupersededError: the marker belongs to a newer run.
