@@ -512,23 +512,28 @@ class KafkaReader:
         """Yield the records of a split; see :class:`SplitEpoch`."""
         with closing(self._messages(*split)) as messages:
             for message in messages:
-                record = _record(message)
+                if self.deserialize is None:
+                    yield _record(message)
+                    continue
                 try:
-                    yielded = record if self.deserialize is None else self.deserialize(record.value)
-                except Exception as error:  # it is the user's code
-                    value, reason = safe_repr(record.value), f"{type(error).__name__}: {error}"
-                    if self.on_error is OnMalformed.FAIL:
-                        raise MalformedRecordError(
-                            f"Kafka source: topic {record.topic!r}, partition {record.partition}, offset "
-                            f"{record.offset}: the value {value} cannot be deserialized ({reason}); "
-                            f"set_on_error('drop') or set_on_error('collect') goes on without it",
-                            topic=record.topic,
-                            offset=record.offset,
-                        ) from error
-                    place, keep = f"{record.topic}-{record.partition}", self.on_error is OnMalformed.COLLECT
-                    reject(RejectedRecord(place, record.offset, value, reason, keep))
+                    record = self.deserialize(message.value())
+                except Exception as error:  # noqa: BLE001 - it is the user's code
+                    self._refuse(_record(message), error, reject)
                 else:
-                    yield yielded
+                    yield record
+
+    def _refuse(self, record: KafkaRecord, error: Exception, reject: Reject) -> None:
+        value, reason = safe_repr(record.value), f"{type(error).__name__}: {error}"
+        if self.on_error is OnMalformed.FAIL:
+            raise MalformedRecordError(
+                f"Kafka source: topic {record.topic!r}, partition {record.partition}, offset "
+                f"{record.offset}: the value {value} cannot be deserialized ({reason}); "
+                f"set_on_error('drop') or set_on_error('collect') goes on without it",
+                topic=record.topic,
+                offset=record.offset,
+            ) from error
+        place, keep = f"{record.topic}-{record.partition}", self.on_error is OnMalformed.COLLECT
+        reject(RejectedRecord(place, record.offset, value, reason, keep))
 
     def _messages(self, topic: str, partition: int, begin: int, end: int) -> Generator[Message, None, None]:
         config = self.cluster.config(
@@ -536,6 +541,7 @@ class KafkaReader:
                 "group.id": "pyflinkstate",
                 "isolation.level": "read_committed",
                 "fetch.wait.max.ms": 10,  # as long it takes to see that a partition ends
+                "fetch.queue.backoff.ms": 2,  # the client's default lets a full queue run empty: 1 s
             },
             _READER,
         )

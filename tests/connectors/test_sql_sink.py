@@ -229,7 +229,7 @@ def test_a_driver_that_is_frozen_in_a_transaction_does_not_hold_up_a_newer_one(
     is_frozen, goes_on = threading.Event(), threading.Event()
 
     def batches() -> Iterator[list[Any]]:
-        yield [(("ann", 1), False)]
+        yield [("ann", 1)]
         is_frozen.set()
         goes_on.wait()
 
@@ -245,8 +245,8 @@ def test_a_driver_that_is_frozen_in_a_transaction_does_not_hold_up_a_newer_one(
             writing.result()
     assert rows(postgresql) == Counter([("bob", 2)])
     with pytest.raises(JobSupersededError):
-        older.write(1, iter([[(("ann", 1), False)]]))
-    newer.write(2, iter([[(("eve", 3), False)]]))  # and the older one has not ended its session
+        older.write(1, iter([[("ann", 1)]]))
+    newer.write(2, iter([[("eve", 3)]]))  # and the older one has not ended its session
     assert rows(postgresql) == Counter([("bob", 2), ("eve", 3)])
 
 

@@ -301,14 +301,23 @@ class Server:
         return all(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
-        """Stop accepting; open connections stay open."""
+        """Stop accepting; open connections stay open.
+
+        The thread that waits at a listener closes it. If another one did, the number of the descriptor could
+        be that of a new socket before the thread begins to wait, and it would wait at that one.
+        """
         self._closed.set()
         for listener in self._listeners:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
+            if not self._threads:
+                listener.close()
 
     def _accept(self, listener: socket.socket) -> None:
+        with listener:
+            self._accept_until_closed(listener)
+
+    def _accept_until_closed(self, listener: socket.socket) -> None:
         strangers = Strangers[socket.socket](self._limits)
         was_crowd = False
         while True:
