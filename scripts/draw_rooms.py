@@ -27,8 +27,11 @@ def parsed(path: Path) -> ast.Module:
 
 
 def rooms_below(floor: Path) -> list[Path]:
-    """Return the rooms of a floor from the top down, in the order that the rule test holds."""
-    rooms = {path.stem: path for path in floor.iterdir()}
+    """Return the rooms of a floor from the top down, in the order that the rule test holds.
+
+    A folder without code is what a room has left that is a file now: caches.
+    """
+    rooms = {path.stem: path for path in floor.iterdir() if path.suffix == ".py" or list(path.glob("*.py"))}
     return [rooms[name] for name in _orders()[floor.name]]
 
 
