@@ -14,6 +14,7 @@ that raised it to the driver.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 
@@ -34,11 +35,7 @@ class PyFlinkStateError(Exception):
         self.context = context
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.context)
-
-
-def _rebuild(cls: type[PyFlinkStateError], message: str, context: dict[str, object]) -> object:
-    return cls(message, **context)
+        return partial(type(self), self.message, **self.context), ()
 
 
 class ConfigurationError(PyFlinkStateError, ValueError):

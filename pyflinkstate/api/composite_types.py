@@ -30,12 +30,6 @@ def _made_by_types(type_info: Any, attribute: attrs.Attribute[Any], given: objec
         )
 
 
-def _all_made_by_types(type_info: Any, attribute: attrs.Attribute[Any], given: tuple[object, ...]) -> None:
-    """Check the types of fields."""
-    for part in given:
-        _made_by_types(type_info, attribute, part)
-
-
 def _refuse_none(value: Iterable[TypedValue], name: str) -> None:
     if any(element is None for element in value):
         raise ValueError(f"None does not fit {name} as an element")
@@ -230,7 +224,9 @@ def _from_internal(field_type: TypeInformation, value: InternalValue) -> TypedVa
 class _TypeOfFields(_TypeOfParts[T_co]):
     """The base of types with fields of different types."""
 
-    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types, validator=_all_made_by_types)
+    field_types: tuple[TypeInformation, ...] = attrs.field(
+        converter=_types, validator=attrs.validators.deep_iterable(_made_by_types)
+    )
 
     def parts(self) -> tuple[TypeInformation, ...]:
         return self.field_types

@@ -102,7 +102,7 @@ def default_max_parallelism(parallelism: int) -> int:
     >>> default_max_parallelism(4), default_max_parallelism(86)
     (128, 256)
     """
-    check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
+    check_parallelism(parallelism)
     wanted = parallelism + parallelism // 2
     rounded = 1 << (wanted - 1).bit_length() if wanted > 1 else 1
     return min(max(rounded, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
@@ -113,18 +113,19 @@ def _check_whole(name: str, value: object) -> None:
         raise ParallelismError(f"{name} must be a whole number, not {value!r}", value=repr(value))
 
 
-def check_max_parallelism(max_parallelism: int) -> None:
-    """Raise ``ParallelismError`` unless 0 < max_parallelism <= 32768."""
+def check_max_parallelism(max_parallelism: int) -> int:
+    """Return a max parallelism; raise ``ParallelismError`` unless 0 < max_parallelism <= 32768."""
     _check_whole("max parallelism", max_parallelism)
     if not 0 < max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
         raise ParallelismError(
             f"max parallelism {max_parallelism} is out of bounds: choose 1 to {UPPER_BOUND_MAX_PARALLELISM}",
             max_parallelism=max_parallelism,
         )
+    return max_parallelism
 
 
-def check_parallelism(parallelism: int, max_parallelism: int) -> None:
-    """Raise ``ParallelismError`` unless 0 < parallelism <= max_parallelism <= 32768."""
+def check_parallelism(parallelism: int, max_parallelism: int = UPPER_BOUND_MAX_PARALLELISM) -> int:
+    """Return a parallelism; raise ``ParallelismError`` unless 0 < parallelism <= max_parallelism <= 32768."""
     _check_whole("parallelism", parallelism)
     check_max_parallelism(max_parallelism)
     if not 0 < parallelism <= max_parallelism:
@@ -135,6 +136,7 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
             parallelism=parallelism,
             max_parallelism=max_parallelism,
         )
+    return parallelism
 
 
 #: Written with keyed state. Up to version 1 a ``TUPLE`` hashed as a Java ``List``.

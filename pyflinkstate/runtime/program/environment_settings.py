@@ -70,18 +70,7 @@ class RuntimeExecutionMode(enum.Enum):
 
 
 def _parallelism(settings: EnvironmentSettings, parallelism: int) -> int:
-    check_parallelism(parallelism, settings.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
-    return parallelism
-
-
-def _default_parallelism(_: object, parallelism: int) -> int:
-    check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
-    return parallelism
-
-
-def _max_parallelism(_: object, max_parallelism: int) -> int:
-    check_max_parallelism(max_parallelism)
-    return max_parallelism
+    return check_parallelism(parallelism, settings.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
 
 
 def _state_backend(settings: EnvironmentSettings, state_backend: StateBackend) -> StateBackend:
@@ -162,7 +151,7 @@ class EnvironmentSettings(SettingsGroup):
         setter="set_max_parallelism",
         shown="Flink's rule: 128 for a parallelism of up to 85",
         meaning="the number of key groups: the upper bound of any later parallelism",
-        takes=_max_parallelism,
+        takes=lambda _, most: check_max_parallelism(most),
     ).field()
     parallelism: int | None = Setting(
         key="parallelism.default",
@@ -176,7 +165,7 @@ class EnvironmentSettings(SettingsGroup):
         setter="set_default_local_parallelism",
         shown="Spark's default parallelism",
         meaning="the parallelism if none is set",
-        takes=_default_parallelism,
+        takes=lambda _, parallelism: check_parallelism(parallelism),
     ).field()
     mode: RuntimeExecutionMode = Setting(
         key="execution.runtime-mode",

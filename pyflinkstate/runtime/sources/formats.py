@@ -187,15 +187,13 @@ class JsonFormat:
                     yield record
 
 
-def _check_charset(_: object, __: object, charset_name: str) -> None:
-    check_charset("text lines", charset_name)
-
-
 @attrs.frozen
 class TextLines:
     """Text lines without line ends; bytes that are not valid text are replaced by U+FFFD, as in Flink."""
 
-    charset_name: str = attrs.field(default="UTF-8", validator=_check_charset)
+    charset_name: str = attrs.field(
+        default="UTF-8", validator=lambda _, __, name: check_charset("text lines", name)
+    )
 
     #: The format's name in a checkpoint.
     name = "text"

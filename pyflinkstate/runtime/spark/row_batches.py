@@ -297,14 +297,6 @@ def _counts(array: pa.Array, bits: int = 64) -> list[int]:
 _EPOCH_DAY: Final = datetime.date(1970, 1, 1).toordinal()
 
 
-def _date(day: int) -> datetime.date:
-    return datetime.date.fromordinal(day + _EPOCH_DAY)
-
-
-def _duration(count: int) -> datetime.timedelta:
-    return datetime.timedelta(microseconds=count)
-
-
 def _each(convert: Callable[[int], object], bits: int = 64) -> _Read:
     """Return the function that reads a column of counts, and converts each."""
     return lambda array: list(map(convert, _counts(array, bits)))
@@ -315,10 +307,10 @@ _READERS: Final[dict[type, _Read]] = {
     sql.StringType: _objects,
     sql.BinaryType: _objects,
     sql.DecimalType: pa.Array.to_pylist,
-    sql.DateType: _each(_date, 32),
+    sql.DateType: _each(lambda day: datetime.date.fromordinal(day + _EPOCH_DAY), 32),
     sql.TimestampType: _each(sql.TimestampType().fromInternal),
     sql.TimestampNTZType: _each(sql.TimestampNTZType().fromInternal),
-    sql.DayTimeIntervalType: _each(_duration),
+    sql.DayTimeIntervalType: _each(lambda count: datetime.timedelta(microseconds=count)),
 }
 
 
