@@ -1,6 +1,6 @@
 """What an epoch costs when there is much state: 1,000 records over millions of keys and over a thousand.
 
-    python benchmarks/epoch_cost.py [--json] [--keys N] [--few N] [--epochs N]
+    python benchmarks/epoch_cost.py [--json] [--keys N] [--few N] [--epochs N] [--engine pipelined]
 
 Two jobs run side by side, one with much state and one with little. Each epoch brings both 1,000 records of
 keys that are there, and ends with an incremental checkpoint; the epochs alternate, so that both jobs meet
@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from pyflinkstate import (
     Available,
+    Configuration,
     JobListener,
     KeyedProcessFunction,
     RuntimeContext,
@@ -41,6 +42,8 @@ from pyflinkstate.runtime.settings.restart import RestartStrategy
 PARTITIONS = 2
 RECORDS = 1_000
 WARM_UP = 3
+#: What runs the epochs.
+ENGINE = "stages"
 
 
 class Count(KeyedProcessFunction):
@@ -131,6 +134,7 @@ class PacedJob:
         self.source = PacedSource(keys, epochs)
         self.checkpoints = Checkpoints()
         env = StreamExecutionEnvironment(spark).set_parallelism(PARTITIONS)
+        env.configure(Configuration().set_string("pyflinkstate.engine", ENGINE.upper()))
         env.enable_checkpointing(0, directory)
         env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=1_000_000)
         env.add_listener(self.checkpoints)
@@ -155,13 +159,17 @@ class PacedJob:
         self.client.cancel().result()
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--few", type=int, default=1_000)
     parser.add_argument("--epochs", type=int, default=30)
-    args = parser.parse_args()
+    parser.add_argument("--engine", choices=["stages", "pipelined"], default="stages")
+    return parser.parse_args()
+
+
+def main(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as directory:
         much = PacedJob(SESSION, args.keys, 10 * args.epochs, f"{directory}/much")
         little = PacedJob(SESSION, args.few, 10 * args.epochs, f"{directory}/little")
@@ -183,5 +191,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    SESSION = local_session(PARTITIONS)
-    main()
+    ARGS = parsed()
+    ENGINE = ARGS.engine
+    # Each of the two jobs keeps its tasks, if they stay.
+    SESSION = local_session(PARTITIONS if ENGINE == "stages" else 2 * PARTITIONS + 1)
+    main(ARGS)

@@ -40,6 +40,7 @@ ORDER = [
 #: The rooms of the runtime, from the top down: design, section 6.
 RUNTIME_ORDER = [
     "program",
+    "pipelined",
     "spark",
     "master",
     "queries",

@@ -32,6 +32,11 @@ ROUNDS = {
     "context": ("local[2]", Plan((CONTEXT, CONTEXT))),
     "cluster": (CLUSTER, Plan(("executor", "slot"))),
     "dataframe": ("local[2]", Plan((CONTEXT, "slot"), is_dataframe=True)),
+    "pipelined worker": ("local[2]", Plan(("worker", "slot"), is_slowed=True, engine="PIPELINED")),
+    "pipelined driver": ("local[2]", Plan(("driver", "slot"), forks=("slot",), engine="PIPELINED")),
+    "pipelined frozen": ("local[2]", Plan((FREEZE_SLOT, SECOND_DRIVER), engine="PIPELINED")),
+    "pipelined savepoint": ("local[2]", Plan(("jvm",), savepoint_after=2, engine="PIPELINED")),
+    "pipelined cluster": (CLUSTER, Plan(("executor", "worker"), engine="PIPELINED")),
 }
 
 

@@ -254,9 +254,9 @@ class EngineContract:
 
     @pytest.fixture
     def gate(self, epochs: Epochs, tmp_path: Path) -> Iterator[Path]:
-        """An epoch runs, and goes on when the file is there."""
+        """An epoch has been read and shuffled, and goes on when the file is there."""
         path = tmp_path / "go on"
-        epochs.start(("map", waiting_for(str(path))))
+        epochs.start(("shuffle", None), ("map", waiting_for(str(path))))
         yield path
         path.touch()
 

@@ -37,6 +37,7 @@ from processes import QUICK
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (
+    Configuration,
     EpochStats,
     FileSink,
     FileSystemCheckpointStorage,
@@ -212,6 +213,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=50_000)
     parser.add_argument("--files", action="store_true", help="keep state in files, however little it is")
     parser.add_argument("--dataframe", action="store_true", help="run keyed_process with initial_state")
+    parser.add_argument("--engine", default="STAGES")
     parser.add_argument("--target", choices=killed_connectors.TARGETS)
     parser.add_argument("--server", default="", help="the address of the target's server")
     parser.add_argument("--kill-publishing", nargs=2, metavar=("before|after", "PASSAGES"))
@@ -234,6 +236,7 @@ def session_of(master: str, java_options: str) -> SparkSession:
 
 def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     env.set_parallelism(args.parallelism).set_max_parallelism(16)
+    env.configure(Configuration().set_string("pyflinkstate.engine", args.engine))
     env.enable_checkpointing(0, f"{args.directory}/checkpoints", incremental=True, num_retained=2)
     if args.files:
         storage = FileSystemCheckpointStorage(f"{args.directory}/checkpoints", 0)

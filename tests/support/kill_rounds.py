@@ -71,6 +71,7 @@ class Plan:
         target: the connector's target that the job writes to; None for files. It takes no savepoint, because
             what is in a target is not taken back.
         kill_publishing: the first driver kills itself before or after its sink publishes for the n-th time.
+        engine: how epochs are run. A streaming query runs in stages.
     """
 
     troubles: tuple[str, ...] = ()
@@ -84,6 +85,7 @@ class Plan:
     is_dataframe: bool = False
     target: str | None = None
     kill_publishing: tuple[str, int] | None = None
+    engine: str = "STAGES"
 
     def into(self, target: str, seed: int) -> Plan:
         """Return the plan with output into a target, and perhaps a kill as it gets there."""
@@ -128,6 +130,7 @@ class Plan:
         if self.savepoint_after is not None:
             made += ["--savepoint-after", str(self.savepoint_after)]
         made += ["--dataframe"] * self.is_dataframe
+        made += ["--engine", self.engine]
         if self.target is not None:
             made += ["--target", self.target]
         if self.kill_publishing is not None:

@@ -66,6 +66,13 @@ class RuntimeExecutionMode(enum.Enum):
     AUTOMATIC = 2
 
 
+class Engine(enum.Enum):
+    """How epochs are run: as stages of Spark jobs, or by tasks that stay for as long as an attempt."""
+
+    STAGES = 0
+    PIPELINED = 1
+
+
 # --- what is accepted, and how it is read ----------------------------------------------------------------
 
 
@@ -269,6 +276,13 @@ class EnvironmentSettings(SettingsGroup):
         default=1,
         meaning="how many epochs are read and shuffled while another one runs: 0 or 1",
         takes=_epochs_ahead,
+    ).field()
+    engine: Engine = Setting(
+        key="pyflinkstate.engine",
+        read=choice_of(Engine),
+        default=Engine.STAGES,
+        meaning="how epochs are run: by Spark in `STAGES`, or by tasks that stay (`PIPELINED`)",
+        takes=a_value_of(Engine),
     ).field()
     is_encrypted: bool | None = Setting(
         key="security.ssl.internal.enabled",

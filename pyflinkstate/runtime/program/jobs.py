@@ -16,7 +16,8 @@ import attrs
 
 from pyflinkstate.api import MetricReporter, Record, SparkSchema, check_text
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
+from pyflinkstate.runtime.engine import EpochRunner
 from pyflinkstate.runtime.master import (
     Job,
     JobObserver,
@@ -28,8 +29,9 @@ from pyflinkstate.runtime.master import (
     WebPageSettings,
     load_monitor,
 )
+from pyflinkstate.runtime.pipelined import runner, vertices
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
+from pyflinkstate.runtime.program.environment_settings import Engine, EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpoch, ForeachEpochSink, RddSink
@@ -417,7 +419,7 @@ class Jobs:
         parts = JobParts(
             plan,
             self._job_settings(name, state_backend, storage is not None, observer),
-            epoch_runner.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
+            self._runner(plan),
             lambda secret, events, deployments: ControlServer(
                 endpoint, secret, events, deployments, heartbeat
             ),
@@ -429,6 +431,18 @@ class Jobs:
         self.monitoring.attach(observer, job)
         self._settings.restore_path = None
         return job
+
+    def _runner(self, plan: JobPlan) -> EpochRunner:
+        """Return the engine that runs a job."""
+        stages = epoch_runner.SparkRunner(
+            self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files
+        )
+        if self._settings.engine is Engine.STAGES:
+            return stages
+        if (reason := vertices.why_in_stages(plan)) is not None:
+            raise UnsupportedFeatureError(f"pyflinkstate.engine is PIPELINED, and {reason}: choose STAGES")
+        tasks = min(self._settings.get_parallelism(), self._context.defaultParallelism)
+        return runner.PipelinedRunner(stages, sessions.driver_endpoint(self._context), tasks)
 
     def _job_settings(
         self,

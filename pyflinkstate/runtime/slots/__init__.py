@@ -6,6 +6,13 @@ from pyflinkstate.runtime.slots.control import (
     SlotLost as SlotLost,
     SlotRegistry as SlotRegistry,
 )
+from pyflinkstate.runtime.slots.inputs import (
+    BARRIER as BARRIER,
+    Host as Host,
+    Inputs as Inputs,
+    OpenChannel as OpenChannel,
+    Visitor as Visitor,
+)
 from pyflinkstate.runtime.slots.memory import lack_of_space as lack_of_space
 from pyflinkstate.runtime.slots.process import (
     NEEDED as NEEDED,
@@ -13,4 +20,9 @@ from pyflinkstate.runtime.slots.process import (
     put_on_path as put_on_path,
 )
 from pyflinkstate.runtime.slots.slot import SlotBootstrap as SlotBootstrap
-from pyflinkstate.runtime.slots.slot_service import SlotHost as SlotHost, SlotService as SlotService
+from pyflinkstate.runtime.slots.slot_service import (
+    Encode as Encode,
+    Results as Results,
+    SlotHost as SlotHost,
+    SlotService as SlotService,
+)

@@ -334,11 +334,12 @@ class ControlServer:
 
     def _serve(self, connection: Channel) -> None:
         message = connection.recv()
-        if isinstance(message, TaskReport):
+        while isinstance(message, TaskReport):
             self._compare("Python worker", message.package)
             self._events.put(message)
             connection.send("received")
-        elif isinstance(message, AcquireSlot):
+            message = connection.recv()
+        if isinstance(message, AcquireSlot):
             self._serve_task(message, connection)
         elif isinstance(message, RegisterSlot):
             self._serve_slot(message, connection)

@@ -24,17 +24,18 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
+from pyflinkstate.runtime.slots.inputs import Host, Inputs, Visitor
 from pyflinkstate.runtime.slots.memory import MemoryGuard
 from pyflinkstate.runtime.slots.process import OutputForwarder, put_on_path_of_slot, watchdog
 from pyflinkstate.runtime.slots.questions import answer as answer_question
-from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.slots.slot_service import Results, SlotHost, SlotService
 from pyflinkstate.runtime.wire import (
     DRIVER,
     Address,
@@ -112,6 +113,7 @@ class StateSlot:
         self._service = SlotService(
             bootstrap.slot, bootstrap.attempt, SlotHost(self._driver.send, _in_a_thread, wall_clock_ms)
         )
+        self._as_host = Host(bootstrap.slot, Inputs(self._lost), self._service)
         self._output = OutputForwarder(lambda lines: self._driver.send(SlotOutput(bootstrap.slot, lines)))
         self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._listening = threading.Thread(target=self._listen_to_driver, daemon=True)
@@ -235,6 +237,9 @@ class StateSlot:
         if isinstance(begin, AskState):
             answer_question(self._service, begin, task)
             return
+        if isinstance(begin, Visitor):
+            begin.serve(self._as_host, task)
+            return
         assert isinstance(begin, BeginEpoch)
         answer = self._service.begin(begin)
         if isinstance(answer, EpochRefused):
@@ -254,10 +259,8 @@ class StateSlot:
         try:
             task.send(accepted)
             while data := task.recv_bytes():
-                for results in self._service.process(data):
-                    task.send_bytes(results)
-            for results in self._service.finish_input():
-                task.send_bytes(results)
+                _send(task, self._service.process(data))
+            _send(task, self._service.finish_input())
             return self._service.end()
         except PyFlinkStateError as error:
             self._service.abandon()
@@ -265,6 +268,12 @@ class StateSlot:
         except BaseException:
             self._service.abandon()
             raise
+
+
+def _send(task: Channel, results: Iterable[Results]) -> None:
+    for frame in results:
+        assert isinstance(frame, bytes)  # each was encoded
+        task.send_bytes(frame)
 
 
 def _in_a_thread(run: Callable[[], None]) -> None:

@@ -96,6 +96,12 @@ class SlotHost:
     perf_ns: Callable[[], int] = time.perf_counter_ns
 
 
+#: A frame of results; one that does not leave the process may stay as it is.
+Results = bytes | ValuesFrame
+#: Makes frames of results, of an operator that is named in errors.
+Encode = Callable[[ValuesFrame, str], Iterator[Results]]
+
+
 class SlotService:
     """Serves one subtask to the tasks that feed it and to the driver that owns it."""
 
@@ -107,6 +113,7 @@ class SlotService:
         self._user_code = threading.RLock()
         self._version: int | None = None
         self._epoch: BeginEpoch | None = None
+        self._encode: Encode = encoded_frames
         self._counts = [0, 0]
         self._side_counts: Counter[str] = Counter()
         self._steps = OutputSteps()
@@ -176,16 +183,20 @@ class SlotService:
 
     # --- epochs --------------------------------------------------------------------------------------
 
-    def begin(self, begin: BeginEpoch) -> EpochAccepted | EpochRefused:
+    def begin(self, begin: BeginEpoch, encode: Encode = encoded_frames) -> EpochAccepted | EpochRefused:
         """Accept or refuse a task that wants to feed an epoch.
 
         If accepted, ``end`` or ``abandon`` must follow.
+
+        Args:
+            begin: the epoch.
+            encode: makes of the results what the frames of the epoch yield.
         """
         with self._lock:
             refused = self._refused(begin)
             if refused is not None:
                 return refused
-            self._epoch, self._version = begin, None
+            self._epoch, self._version, self._encode = begin, None, encode
             self._counts = [0, 0]
             self._side_counts.clear()
             self._merger.begin_epoch()
@@ -213,7 +224,7 @@ class SlotService:
             is_applied,
         )
 
-    def process(self, data: bytes) -> Iterator[bytes]:
+    def process(self, data: bytes) -> Iterator[Results]:
         """Process one frame and yield frames of its results, if there are any.
 
         Raises:
@@ -221,7 +232,7 @@ class SlotService:
         """
         return self._shares.of(self._process(data))
 
-    def _process(self, data: bytes) -> Iterator[bytes]:
+    def _process(self, data: bytes) -> Iterator[Results]:
         frame = self._decode(data)
         output = Output()
         if frame.time is None or frame.values or frame.time.event is not ChannelEvent.OPEN:
@@ -253,11 +264,11 @@ class SlotService:
         if not (output.values or output.side):  # those would be late for the readers
             self._opening = self._merger.watermark
 
-    def finish_input(self) -> Iterator[bytes]:
+    def finish_input(self) -> Iterator[Results]:
         """Fire the timers that are due after the last frame; see :meth:`process`."""
         return self._shares.of(self._finish_input())
 
-    def _finish_input(self) -> Iterator[bytes]:
+    def _finish_input(self) -> Iterator[Results]:
         assert self._epoch is not None
         waiting = self._subtask.finish_epoch()
         while (results := self._next_of(waiting)) is not None:
@@ -273,7 +284,7 @@ class SlotService:
         with self._user_code:
             return next(outputs, None)
 
-    def _encoded(self, output: Output, is_last: bool = False) -> Iterator[bytes]:
+    def _encoded(self, output: Output, is_last: bool = False) -> Iterator[Results]:
         """Yield frames with the results or a new watermark; there are none if there is neither."""
         assert self._epoch is not None
         self._counts[1] += len(output.values) + sum(len(values) for values, _ in output.side.values())
@@ -282,7 +293,7 @@ class SlotService:
         has_results = bool(output.values or output.side)
         if not self._epoch.is_timed:
             frame = ValuesFrame(output.values, side=output.side)
-            return encoded_frames(frame, self._deployment.name) if has_results else iter(())
+            return self._encode(frame, self._deployment.name) if has_results else iter(())
         watermark, first = self._merger.watermark, self._told is None
         if not (has_results or watermark != self._told or is_last):
             return iter(())
@@ -295,7 +306,7 @@ class SlotService:
             output.side,
             self._opening if first else None,
         )
-        return encoded_frames(frame, self._deployment.name)
+        return self._encode(frame, self._deployment.name)
 
     def _decode(self, data: bytes) -> InputFrame:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from pyflinkstate.api import T
+
 
 class TimeShares:
     """Splits time into three, which together are all of it since it was last taken.
@@ -32,7 +34,7 @@ class TimeShares:
         """All until now was spent handing over output."""
         self._back_pressured += self._lap()
 
-    def of(self, results: Iterator[bytes]) -> Iterator[bytes]:
+    def of(self, results: Iterator[T]) -> Iterator[T]:
         """Yield results that are made from input that has just come: making them is work."""
         self.waited()
         for result in results:

@@ -20,7 +20,7 @@ from pyspark import SparkContext
 
 from pyflinkstate.api import Reported, SparkObject
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
-from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
+from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest, Task
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.spark.epoch_rdds import (
     ContextView,
@@ -120,6 +120,26 @@ class SparkRunner(EpochRunner):
         """See :class:`EpochRunner`: one task for each slot."""
         is_cancelled = self._cancels = threading.Event()
         self._begin(request.description, lambda: self._started(request, is_cancelled), done)
+
+    def start_tasks(
+        self, task: Task, number: int, description: str, done: Callable[[EpochEnded], None]
+    ) -> None:
+        """Run a task for each of some partitions as one Spark job; ``done`` is called once at its end."""
+
+        def run() -> list[list[Reported]]:
+            tasks = self._context.parallelize(range(number), number)
+            made = tasks.mapPartitionsWithIndex(OfThisVersion(WorkerTask(self._files.prepared(task))))
+            made.ctx = self._new_view()  # type: ignore[assignment]
+            made.collect()
+            return []
+
+        self._begin(description, run, done)
+
+    def await_end(self, timeout_s: float) -> bool:
+        """Wait for the thread of what was started last; return whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self._thread is None or not self._thread.is_alive()
 
     def _begin(
         self,

@@ -30,6 +30,7 @@ from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
+from pyflinkstate.runtime.slots import Results
 from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.chain import Aside, Chain, TaskInfo
 from pyflinkstate.runtime.tasks.records import (
@@ -405,7 +406,7 @@ def of_batch(batch: ColumnBatch) -> Outputs:
     return [(None, batch.part(0, MOST_RECORDS).rows())]
 
 
-def of_frame(data: bytes) -> Outputs:
+def of_frame(data: Results) -> Outputs:
     """Return the records of a frame of values."""
     frame = ValuesFrame.decode(data)
     return [(None, frame.values), *((tag_id, values) for tag_id, (values, _) in frame.side.items())]
@@ -666,17 +667,26 @@ class SlotTask:
     #: Whether this is the last epoch.
     is_final: bool = False
 
-    def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
-        slot = SlotId(self.operator_id, subtask)
+    def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[Results]:
+        yield from self.passed_on(subtask, self._fed(SlotId(self.operator_id, subtask), frames))
+
+    def begin(self) -> BeginEpoch:
+        """Return what the slot is told at the beginning of the epoch."""
         attempt, epoch = self.link.driver.attempt, self.link.epoch
-        begin = BeginEpoch(attempt, epoch, self.barrier, self.is_timed, self.is_final)
+        return BeginEpoch(attempt, epoch, self.barrier, self.is_timed, self.is_final)
+
+    def _fed(self, slot: SlotId, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[Results | EpochDone]:
+        driver = self.link.driver
+        address = self.addresses.get(slot) or driver.acquire_slot(slot)
+        payloads = (payload for _, payload in frames)
+        yield from run_epoch(address, driver.secret, slot, self.begin(), payloads)
+
+    def passed_on(self, subtask: int, items: Iterator[Results | EpochDone]) -> Iterator[Results]:
+        """Pass on the results of a slot, and report the end of its epoch, or the error that they raise."""
         content: dict[str, Reported] = {}
-        with self.link.reporting(str(slot), content) as counts:
-            address = self.addresses.get(slot) or self.link.driver.acquire_slot(slot)
-            payloads = (payload for _, payload in frames)
+        with self.link.reporting(str(SlotId(self.operator_id, subtask)), content) as counts:
             ended: list[EpochDone] = []
-            results = _results(run_epoch(address, self.link.driver.secret, slot, begin, payloads), ended)
-            yield from self.link.looked_at(results, of_frame, self.operator_id, content)
+            yield from self.link.looked_at(_results(items, ended), of_frame, self.operator_id, content)
             self._note_end(ended[0], counts, content)
 
     def _note_end(self, done: EpochDone, counts: Counter[str], content: dict[str, Reported]) -> None:
@@ -693,7 +703,7 @@ class SlotTask:
         )
 
 
-def _results(items: Iterator[bytes | EpochDone], ended: list[EpochDone]) -> Iterator[bytes]:
+def _results(items: Iterator[Results | EpochDone], ended: list[EpochDone]) -> Iterator[Results]:
     """Yield the frames of results, and put the end of the epoch aside."""
     for item in items:
         if isinstance(item, EpochDone):

@@ -190,8 +190,10 @@ class ValuesFrame:
         return _dumps(list(self.values) if rest == (None, None, False, {}, None) else (self.values, *rest))
 
     @classmethod
-    def decode(cls, data: bytes) -> ValuesFrame:
-        """Return the frame that ``encode`` was called on."""
+    def decode(cls, data: bytes | ValuesFrame) -> ValuesFrame:
+        """Return the frame that ``encode`` was called on; one that stays in its process is not encoded."""
+        if isinstance(data, ValuesFrame):
+            return data
         columns = loads(data)
         return cls(*columns) if type(columns) is tuple else cls(columns)
 

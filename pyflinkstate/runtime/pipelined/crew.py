@@ -1,0 +1,216 @@
+"""The driver's connections to the processes of one attempt: its tasks and its slots."""
+
+from __future__ import annotations
+
+import queue
+import select
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from itertools import chain
+
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
+from pyflinkstate.runtime.engine import CodeBook, EpochRequest
+from pyflinkstate.runtime.pipelined.processes import ENGINE, SOURCES, DriveSlot, JoinEngine, ResidentTask
+from pyflinkstate.runtime.pipelined.programs import (
+    EpochPart,
+    Peer,
+    RunEpoch,
+    SinkResults,
+    cut_off_as_error,
+)
+from pyflinkstate.runtime.pipelined.vertices import Part
+from pyflinkstate.runtime.slots import Endpoint
+from pyflinkstate.runtime.tasks import DriverLink
+from pyflinkstate.runtime.wire import (
+    Address,
+    Channel,
+    Server,
+    ServerName,
+    SlotId,
+    connect,
+    listen_on_tcp,
+    loads,
+    next_of,
+    wait_for,
+)
+
+#: How long the tasks of an attempt may take to start, and how often it is looked meanwhile, in seconds.
+START_TIMEOUT_S = 60
+_LOOK_S = 1.0
+#: An epoch, and a vertex that has a part in it.
+PartId = tuple[int, SlotId]
+
+
+class Crew:
+    """The processes, of which the driver's thread of the engine takes care.
+
+    Args:
+        endpoint: where the driver listens.
+        link: how the tasks of the attempt reach the job.
+        parallelism: how many tasks there are.
+    """
+
+    def __init__(self, endpoint: Endpoint, link: DriverLink, parallelism: int) -> None:
+        self.parallelism = parallelism
+        self._link = link
+        self._channels: dict[SlotId, Channel] = {}
+        self._peers: dict[SlotId, Peer] = {}
+        #: By process: the code book whose functions it knows.
+        self._known: dict[SlotId, CodeBook] = {}
+        self._parts: dict[PartId, EpochPart] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._arrivals: queue.SimpleQueue[tuple[JoinEngine, Channel]] = queue.SimpleQueue()
+        listener = listen_on_tcp(endpoint.bind_host, endpoint.port + 1 if endpoint.port else 0)
+        self._address = Address(endpoint.host, listener.getsockname()[1])
+        self._server = Server([listener], self._address, ENGINE, link.secret, self._serve)
+        self._server.start()
+        self._woken, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._woken, select.POLLIN)
+
+    # --- the beginning -------------------------------------------------------------------------------
+
+    def task(self) -> ResidentTask:
+        """Return what Spark runs in each task."""
+        return ResidentTask(self._address, self._link.secret, self._link.attempt)
+
+    def _serve(self, channel: Channel) -> None:
+        """Take a task, and keep its connection open.
+
+        If Spark runs a task twice, the copy that comes later waits until the attempt is over: if it ended,
+        Spark would end the other one.
+        """
+        join = channel.recv()
+        assert isinstance(join, JoinEngine)
+        self._arrivals.put((join, channel))
+        wait_for(lambda timeout_s: self._over.wait(timeout_s) or None, lambda: None)
+
+    def await_tasks(self, lost: Callable[[], PyFlinkStateError | None]) -> None:
+        """Wait until all tasks are connected.
+
+        Raises:
+            ConfigurationError: they do not start.
+        """
+        looks = iter(range(int(START_TIMEOUT_S / _LOOK_S)))
+
+        def look() -> PyFlinkStateError | None:
+            return lost() or (self._too_few() if next(looks, None) is None else None)
+
+        arrival = next_of(self._arrivals)
+        while len(self._channels) < self.parallelism:
+            join, channel = wait_for(arrival, look, _LOOK_S)
+            name = SlotId(SOURCES, join.subtask)
+            if name not in self._channels:
+                self._add(name, channel, join.peer)
+
+    def _too_few(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{len(self._channels)} of {self.parallelism} source tasks have started within {START_TIMEOUT_S} "
+            f"s. Each keeps one of Spark's cores as long as the job runs: give Spark more cores, lower the "
+            f"parallelism, or choose RuntimeExecutionMode.BATCH"
+        )
+
+    def drive(self, slot: SlotId, address: Address) -> None:
+        """Connect to a slot."""
+        server = ServerName.of_slot(slot, self._link.attempt)
+        with cut_off_as_error(slot):
+            channel = connect(address, server, self._link.secret)
+            self._add(slot, channel, Peer(address, server))
+            channel.send(DriveSlot(self._link.secret))
+
+    def _add(self, name: SlotId, channel: Channel, peer: Peer) -> None:
+        with self._lock:
+            self._channels[name], self._peers[name] = channel, peer
+        channel.watch(self._poll, select.POLLIN)
+
+    # --- epochs --------------------------------------------------------------------------------------
+
+    def send(self, request: EpochRequest, part: Part) -> PartId:
+        """Send a process its part of an epoch."""
+        process = self._process_of(part.vertex)
+        codes = {} if self._known.get(process) is request.code else request.code.codes
+        behind = {target: self._peers[self._process_of(target)] for target in part.behind}
+        epoch = request.link.epoch
+        with cut_off_as_error(process):
+            self._channels[process].send(RunEpoch(part.vertex, epoch, part.program, codes, behind))
+        self._known[process] = request.code
+        return epoch, part.vertex
+
+    def _process_of(self, vertex: SlotId) -> SlotId:
+        """Return the slot itself, or the task that hosts a subtask of an exchange."""
+        known = vertex in self._channels
+        return vertex if known else SlotId(SOURCES, vertex.subtask % self.parallelism)
+
+    def receive(self, timeout_s: float) -> None:
+        """Take what has come from processes, or wait until something comes, or it is woken up.
+
+        Raises:
+            SlotLostError: a process is gone.
+        """
+        ready = {descriptor for descriptor, _ in self._poll.poll(timeout_s * 1000)}
+        if self._woken.fileno() in ready:
+            self._woken.recv(4096)
+        for name, channel in self._channels.items():
+            if channel.fileno() in ready:
+                with cut_off_as_error(name):
+                    self._take(channel)
+
+    def _take(self, channel: Channel) -> None:
+        part = channel.recv()
+        assert isinstance(part, EpochPart)
+        self._parts[part.epoch, part.vertex] = part
+        if channel.poll():  # an encrypted connection may hold more than the system shows
+            self._take(channel)
+
+    def wake_up(self) -> None:
+        """Make :meth:`receive` return, from any thread."""
+        with self._lock:
+            if not self._over.is_set():
+                with suppress(BlockingIOError):  # it was woken up often enough
+                    self._waker.send(b"w")
+
+    def have_ended(self, parts: Collection[PartId]) -> bool:
+        """Return whether all of some parts have ended, well or not."""
+        return all(part in self._parts for part in parts)
+
+    def check(self, parts: Iterable[PartId]) -> None:
+        """Raise the error of a part that has failed."""
+        for part in parts:
+            ended = self._parts.get(part)
+            if ended is not None and ended.error is not None:
+                raise ended.error
+
+    def results(self, parts: Collection[PartId], sinks: int) -> list[list[object]]:
+        """Return what the writers of each sink have returned, in the order of partitions."""
+        found: dict[int, list[SinkResults]] = defaultdict(list)
+        for part in parts:
+            for results in loads(self._parts.pop(part).results):
+                found[results.sink].append(results)
+        for of_sink in found.values():
+            of_sink.sort(key=lambda results: results.partition)
+        return [[*chain.from_iterable(part.results for part in found[sink])] for sink in range(sinks)]
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """End all connections, from any thread."""
+        self.wake_up()
+        with self._lock:
+            for channel in self._channels.values():
+                channel.shut_down()
+
+    def close(self) -> None:
+        """End all connections, and let nobody connect any more."""
+        self.shut_down()
+        self._server.close()
+        with self._lock:
+            self._over.set()
+            self._waker.close()
+            self._woken.close()
+            for channel in self._channels.values():
+                channel.close()

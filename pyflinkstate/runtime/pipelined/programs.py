@@ -1,0 +1,464 @@
+"""What a process of the pipelined engine does in an epoch: steps, and where their results go.
+
+A *program* is what one process runs in one epoch. It is a tree of steps, each a task as the stage engine runs
+it, over the records that the process reads or the frames of its slot's results. A branch of the tree ends at
+a target: the slots of the next operator, which get its frames at once, or a sink, whose results go back to
+the driver. Records are pulled through the steps, so a slow target holds back all that is before it. Where the
+tree forks, each branch pulls on a thread of its own, from a queue that holds a few items.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from heapq import merge
+from typing import cast
+
+import attrs
+
+from pyflinkstate.errors import PyFlinkStateError, SlotLostError
+from pyflinkstate.runtime.engine import Task
+from pyflinkstate.runtime.slots import BARRIER, Encode, Host, OpenChannel, Results, SlotService
+from pyflinkstate.runtime.tasks import DriverLink, SlotTask
+from pyflinkstate.runtime.wire import (
+    DRIVER,
+    Address,
+    Channel,
+    EpochAccepted,
+    EpochDone,
+    EpochFailed,
+    EpochRefused,
+    FrameKey,
+    ServerName,
+    SlotId,
+    TaskReport,
+    ValuesFrame,
+    connect,
+    dumps,
+    encoded_frames,
+    loads,
+    wait_for,
+)
+
+#: How many items wait for a branch behind a fork.
+_FORKED_AHEAD = 4
+#: Where an item stands in the order in which those of several partitions are taken.
+Rank = tuple[int, ...]
+
+
+@attrs.define(eq=False)
+class ToSubtasks:
+    """Frames go to the slots of an operator, or to the subtasks of an exchange."""
+
+    operator_id: str = ""
+
+
+@attrs.frozen
+class ToSink:
+    """What a writer returns goes to the driver, for the sink with this number."""
+
+    sink: int
+
+
+@attrs.define(eq=False)
+class Step:
+    """A task, and what takes its results.
+
+    Attributes:
+        task: called with the number of the partition and its items.
+        first: the number of the process's first partition among all that the task has.
+        then: what takes the results; there are several if the tree forks.
+    """
+
+    task: Task
+    first: int
+    then: list[Step | ToSubtasks | ToSink] = attrs.Factory(list)
+
+
+Steps = list[Step | ToSubtasks | ToSink]
+
+
+@attrs.frozen
+class SinkResults:
+    """What the writer of a sink has returned for a partition."""
+
+    sink: int
+    partition: int
+    results: list[object]
+
+
+@attrs.frozen
+class Peer:
+    """Where a slot or a subtask of an exchange takes channels: a server, and its name."""
+
+    address: Address
+    server: ServerName
+
+
+class Outputs:
+    """The channels of one vertex to the subtasks behind it; they stay open for the whole attempt.
+
+    Args:
+        sender: the name of the vertex.
+        secret: the secret of the job.
+    """
+
+    def __init__(self, sender: str, secret: bytes) -> None:
+        self._sender = sender
+        self._secret = secret
+        self._channels: dict[SlotId, Channel] = {}
+
+    def open(self, peers: Mapping[SlotId, Peer]) -> None:
+        """Connect to the subtasks to which there is no channel yet."""
+        for target, peer in peers.items():
+            if target not in self._channels:
+                with cut_off_as_error(target):
+                    channel = connect(peer.address, peer.server, self._secret)
+                    self._channels[target] = channel
+                    channel.send(OpenChannel(self._sender, target))
+
+    def send(self, target: SlotId, frame: bytes) -> None:
+        """Send a frame; waits while the subtask is behind.
+
+        Raises:
+            SlotLostError: the subtask is gone.
+        """
+        with cut_off_as_error(target):
+            self._channels[target].send_bytes(frame)
+
+    def end_epoch(self, targets: Iterable[SlotId]) -> None:
+        """Send the barrier to subtasks."""
+        for target in targets:
+            self.send(target, BARRIER)
+
+    def shut_down(self) -> None:
+        """End all channels, from any thread."""
+        for channel in [*self._channels.values()]:
+            channel.shut_down()
+
+    def close(self) -> None:
+        """Close all channels."""
+        for channel in self._channels.values():
+            channel.close()
+
+
+@contextmanager
+def cut_off_as_error(name: object) -> Iterator[None]:
+    """Turn the end of a connection into an error that names the other side."""
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        if isinstance(error, PyFlinkStateError):
+            raise
+        raise SlotLostError(f"{name} died or was cut off: {error!r}") from error
+
+
+class Flow:
+    """Runs a program's steps, and collects what its sinks return.
+
+    Args:
+        outputs: the channels to the slots behind.
+    """
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+        self.results: list[SinkResults] = []
+
+    def run(self, flows: Iterable[Iterator[Rank]]) -> None:
+        """Run the flows of several partitions together: those that are behind go first."""
+        for _ in merge(*flows):
+            pass
+
+    def through(self, steps: Steps, partition: int, items: Iterable[object]) -> Iterator[Rank]:
+        """Pull items through steps; yields the rank of each item that has arrived."""
+        number = partition
+        while len(steps) == 1 and isinstance(step := steps[0], Step):
+            items, steps, number = step.task(step.first + partition, items), step.then, step.first + partition
+        if len(steps) == 1:
+            return self._into(steps[0], number, items)
+        return self._forked(steps, partition, items)
+
+    def _into(
+        self, target: Step | ToSubtasks | ToSink, partition: int, items: Iterable[object]
+    ) -> Iterator[Rank]:
+        if isinstance(target, ToSubtasks):
+            for (subtask, *rank), frame in cast("Iterable[tuple[FrameKey, bytes]]", items):
+                self._outputs.send(SlotId(target.operator_id, subtask), frame)
+                yield tuple(rank)
+        elif isinstance(target, ToSink):
+            results: list[object] = []
+            for result in items:
+                results.append(result)
+                yield (1, 0, partition)
+            self.results.append(SinkResults(target.sink, partition, results))
+
+    def _forked(self, steps: Steps, partition: int, items: Iterable[object]) -> Iterator[Rank]:
+        branches = [_Branch(self, step, partition) for step in steps]
+        try:
+            for item in items:
+                for branch in branches:
+                    branch.put((item,))
+                yield (1, 0, partition)
+            for branch in branches:
+                branch.end()
+        finally:
+            for branch in branches:
+                branch.is_abandoned = True
+
+
+class _Branch:
+    """One branch behind a fork, on a thread of its own."""
+
+    def __init__(self, flow: Flow, step: Step | ToSubtasks | ToSink, partition: int) -> None:
+        self._items: queue.Queue[tuple[object, ...]] = queue.Queue(_FORKED_AHEAD)
+        self._error: BaseException | None = None
+        self.is_abandoned = False
+        self._thread = threading.Thread(target=self._run, args=(flow, step, partition), daemon=True)
+        self._thread.start()
+
+    def put(self, item: tuple[object, ...]) -> None:
+        """Hand over an item in a tuple, or an empty tuple at the end; waits while the branch is behind."""
+        wait_for(lambda timeout_s: self._try_put(item, timeout_s), lambda: self._error)
+
+    def _try_put(self, item: tuple[object, ...], timeout_s: float) -> bool | None:
+        if self._error is not None:
+            return None
+        with suppress(queue.Full):
+            self._items.put(item, timeout=timeout_s)
+            return True
+        return None
+
+    def end(self) -> None:
+        """Wait until the branch has taken all items. Raises its error."""
+        self.put(())
+        wait_for(self._ended, lambda: None)
+        if self._error is not None:
+            raise self._error
+
+    def _ended(self, timeout_s: float) -> bool | None:
+        self._thread.join(timeout_s)
+        return None if self._thread.is_alive() else True
+
+    def _run(self, flow: Flow, step: Step | ToSubtasks | ToSink, partition: int) -> None:
+        try:
+            flow.run([flow.through([step], partition, self._taken())])
+        except BaseException as error:  # noqa: BLE001 - it is raised where the items come from
+            self._error = error
+
+    def _taken(self) -> Iterator[object]:
+        while item := wait_for(self._try_get, self._abandoned):
+            yield item[0]
+
+    def _try_get(self, timeout_s: float) -> tuple[object, ...] | None:
+        with suppress(queue.Empty):
+            return self._items.get(timeout=timeout_s)
+        return None
+
+    def _abandoned(self) -> BaseException | None:
+        return SlotLostError("what came before this branch has failed") if self.is_abandoned else None
+
+
+@attrs.frozen
+class StandingLink(DriverLink):
+    """How a task that stays reaches the job: over one connection for all reports of its process."""
+
+    def report(self, report: TaskReport) -> None:
+        """See :class:`DriverLink`."""
+        with _reporting:
+            channel = _report_channel(self.address, self.secret)
+            try:
+                channel.send(report)
+                channel.recv()
+            except (EOFError, OSError):
+                _report_channel.cache_clear()
+                channel.close()
+                raise
+
+
+_reporting = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _report_channel(address: Address, secret: bytes) -> Channel:
+    return connect(address, DRIVER, secret)
+
+
+class KnownCodes:
+    """The pickled functions of the job, as this process knows them."""
+
+    def __init__(self) -> None:
+        #: The pickles by digest.
+        self.value: dict[str, bytes] = {}
+
+    def __reduce__(self) -> tuple[Callable[[], KnownCodes], tuple[()]]:
+        return _known_codes, ()
+
+
+#: Those of this process. Their names are digests of their content, so jobs can share them.
+CODES = KnownCodes()
+
+
+def _known_codes() -> KnownCodes:
+    return CODES
+
+
+# --- programs ----------------------------------------------------------------------------------------
+
+
+class Program(ABC):
+    """What one vertex of a process does in one epoch.
+
+    Attributes:
+        senders: the vertices that send to it; none if it reads a source.
+        openings: how many openings they send.
+        steps: what takes the items.
+    """
+
+    @abstractmethod
+    def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
+        """Run it; returns what the writers of sinks have returned."""
+
+
+@attrs.frozen
+class SourceProgram(Program):
+    """Reads partitions of sources.
+
+    Attributes:
+        steps: the pickle of the steps behind each source.
+        parts: the partitions to read: the number of their source, their own number, and their items.
+    """
+
+    steps: bytes
+    parts: list[tuple[int, int, list[object]]]
+
+    def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
+        """See :class:`Program`."""
+        flow, steps = Flow(outputs), loads(self.steps)
+        flow.run([flow.through(steps[source], number, items) for source, number, items in self.parts])
+        return flow.results
+
+
+@attrs.frozen
+class ExchangeProgram(Program):
+    """Takes what is sent to a subtask without state.
+
+    Attributes:
+        senders: the vertices that send to it.
+        openings: how many openings they send.
+        steps: take its frames.
+    """
+
+    senders: frozenset[str]
+    openings: int
+    steps: Steps
+
+    def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
+        """See :class:`Program`."""
+        flow = Flow(outputs)
+        frames = ((None, frame) for frame in host.inputs.epoch(self.senders, self.openings))
+        flow.run([flow.through(self.steps, host.vertex.subtask, frames)])
+        return flow.results
+
+
+@attrs.frozen
+class SlotProgram(Program):
+    """Feeds a slot.
+
+    Attributes:
+        senders: the vertices that send to it.
+        openings: how many openings they send.
+        steps: take the frames of its results.
+        task: what the slot is told about the epoch, and how its end is reported.
+    """
+
+    senders: frozenset[str]
+    openings: int
+    steps: Steps
+    task: SlotTask
+
+    def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
+        """See :class:`Program`."""
+        assert host.service is not None
+        flow = Flow(outputs)
+        # If one branch alone reads the results, it may have them as they are.
+        encode: Encode = encoded_frames if len(self.steps) > 1 else _as_it_is
+        accepted = host.service.begin(self.task.begin(), encode)
+        fed = _fed(host.service, accepted, host.inputs.epoch(self.senders, self.openings))
+        frames = self.task.passed_on(host.vertex.subtask, fed)
+        flow.run([flow.through(self.steps, host.vertex.subtask, frames)])
+        return flow.results
+
+
+def _as_it_is(frame: ValuesFrame, _: str) -> Iterator[ValuesFrame]:
+    yield frame
+
+
+def _fed(
+    service: SlotService, answer: EpochAccepted | EpochRefused, frames: Iterable[bytes]
+) -> Iterator[Results | EpochDone]:
+    """Yield the frames of a slot's results for those of an epoch, and then the end of the epoch."""
+    if isinstance(answer, EpochRefused):
+        raise answer.error
+    try:
+        for frame in frames:
+            yield from service.process(frame)
+        yield from service.finish_input()
+        ended = service.end()
+        if isinstance(ended, EpochFailed):
+            raise ended.error
+    except BaseException:
+        service.abandon()
+        raise
+    yield ended
+
+
+@attrs.frozen
+class RunEpoch:
+    """Run a program; the answer is ``EpochPart``.
+
+    Attributes:
+        vertex: the name of the vertex that runs it.
+        epoch: the number of the epoch.
+        program: the pickled program.
+        codes: the pickles of functions that the process does not know yet, by digest.
+        behind: the subtasks behind it, each of which gets a barrier at the end.
+    """
+
+    vertex: SlotId
+    epoch: int
+    program: bytes
+    codes: dict[str, bytes]
+    behind: dict[SlotId, Peer]
+
+
+@attrs.frozen
+class EpochPart:
+    """A vertex has run its part of an epoch, or has failed.
+
+    Attributes:
+        vertex: the name of the vertex.
+        epoch: the number of the epoch.
+        results: the pickled list of :class:`SinkResults`.
+        error: why it has failed, if it has.
+    """
+
+    vertex: SlotId
+    epoch: int
+    results: bytes = b""
+    error: PyFlinkStateError | None = None
+
+
+def part_of(order: RunEpoch, host: Host, outputs: Outputs) -> EpochPart:
+    """Run what the driver has ordered."""
+    CODES.value.update(order.codes)
+    try:
+        outputs.open(order.behind)
+        results = loads(order.program).run(host, outputs)
+        outputs.end_epoch(order.behind)
+    except PyFlinkStateError as error:
+        return EpochPart(order.vertex, order.epoch, error=error)
+    return EpochPart(order.vertex, order.epoch, dumps(results))

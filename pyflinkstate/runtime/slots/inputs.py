@@ -1,0 +1,146 @@
+"""The channels that feed a slot directly, and the alignment of their barriers.
+
+Each process that sends records to a slot has one channel to it, which stays open for the whole attempt. What
+comes in a channel is in order: the openings of an epoch, its frames, and an empty message, the barrier at its
+end. The barriers of an epoch are *aligned* when every channel has delivered its own: a channel that is ahead
+is not read until then, so nothing is buffered here but a few frames, and the sender waits in its socket.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+
+import attrs
+
+from pyflinkstate.errors import SlotLostError
+from pyflinkstate.runtime.slots.slot_service import SlotService
+from pyflinkstate.runtime.wire import Channel, ChannelEvent, InputFrame, SlotId, next_of, wait_for
+
+#: How many frames of a channel are read before the slot has processed the first one of them.
+FRAMES_AHEAD = 3
+#: The barrier at the end of an epoch.
+BARRIER = b""
+
+
+class _Gate:
+    """Lets the thread that reads one channel go on."""
+
+    def __init__(self) -> None:
+        self.frames = threading.Semaphore(FRAMES_AHEAD)
+        self.epochs = threading.Semaphore(0)
+
+
+class Inputs:
+    """The channels of one slot.
+
+    Args:
+        lost: returns why nothing will come any more, or None; it is asked again and again during a wait.
+    """
+
+    def __init__(self, lost: Callable[[], BaseException | None]) -> None:
+        self._lost = lost
+        self._mail: queue.SimpleQueue[tuple[str, bytes | None]] = queue.SimpleQueue()
+        self._gates: dict[str, _Gate] = {}
+
+    def read(self, sender: str, channel: Channel) -> None:
+        """Read a channel until it ends; each channel has a thread of its own."""
+        gate = self._gates[sender] = _Gate()
+        try:
+            while True:
+                data = channel.recv_bytes()
+                self._mail.put((sender, data))
+                self._pass(gate.frames if data else gate.epochs)
+        finally:
+            self._mail.put((sender, None))
+
+    def wake_up(self) -> None:
+        """Have who waits for frames look whether any will come."""
+        self._mail.put(("somewhere", None))
+
+    def _pass(self, gate: threading.Semaphore) -> None:
+        wait_for(lambda timeout_s: gate.acquire(timeout=timeout_s) or None, self._lost)
+
+    def epoch(self, senders: Collection[str], openings: int) -> Iterator[bytes]:
+        """Yield the frames of an epoch until all barriers are aligned.
+
+        No frame of records comes before the openings of all partitions, so who merges their watermarks knows
+        all of them.
+
+        Args:
+            senders: the names of all processes that send to the slot.
+            openings: how many openings they send.
+
+        Raises:
+            SlotLostError: a channel has ended before its barrier.
+        """
+        waiting, held = set(senders), list[tuple[str, bytes]]()
+        look = next_of(self._mail)
+        while waiting:
+            sender, data = wait_for(look, self._lost)
+            if data is None:
+                raise self._lost() or SlotLostError(
+                    f"the channel from {sender} has ended in the middle of an epoch"
+                )
+            if not data:
+                waiting.remove(sender)
+            elif openings and _is_opening(data):
+                openings -= 1
+                yield from self._taken(sender, data)
+            else:
+                held.append((sender, data))
+            if not openings:
+                for sender, data in held:
+                    yield from self._taken(sender, data)
+                held.clear()
+        for sender in senders:
+            self._gates[sender].epochs.release()
+
+    def _taken(self, sender: str, data: bytes) -> Iterator[bytes]:
+        yield data
+        self._gates[sender].frames.release()
+
+
+def _is_opening(data: bytes) -> bool:
+    time = InputFrame.decode(data).time
+    return time is not None and time.event is ChannelEvent.OPEN
+
+
+@attrs.frozen
+class Host:
+    """What runs the programs of one vertex.
+
+    Attributes:
+        vertex: the vertex: a slot, a subtask of an exchange, or a task of the sources.
+        inputs: the channels to it.
+        service: the state and the function of a slot; None elsewhere.
+    """
+
+    vertex: SlotId
+    inputs: Inputs
+    service: SlotService | None = None
+
+
+class Visitor(ABC):
+    """The first message of a connection that says itself how the connection is served.
+
+    An engine has such messages, whose classes a slot need not know.
+    """
+
+    @abstractmethod
+    def serve(self, host: Host, channel: Channel) -> None:
+        """Serve the connection until it ends, on a thread of its own."""
+
+
+@attrs.frozen
+class OpenChannel(Visitor):
+    """The first message of a channel: frames of ``sender`` for ``target`` follow."""
+
+    sender: str
+    target: SlotId
+
+    def serve(self, host: Host, channel: Channel) -> None:
+        """See :class:`Visitor`."""
+        host.inputs.read(self.sender, channel)
