@@ -52,6 +52,7 @@ from pyflinkstate.runtime.wire import (
     EventTimeProgress,
     ShippedFunction,
     SlotId,
+    TaskReport,
     pickled,
 )
 
@@ -146,11 +147,13 @@ class EpochEnded:
 
     The job that starts slots ends with this event too, without results. ``run`` counts the requests to the
     engine. The job master sets it, to tell the request that it waits for from one that it gave up.
+    ``reports`` are those of tasks that have not sent them by themselves.
     """
 
     results: list[list[Reported]] | None
     error: PyFlinkStateError | None
     run: int = 0
+    reports: tuple[TaskReport, ...] = ()
 
 
 class EpochRunner:

@@ -58,6 +58,8 @@ class Epochs:
     def hear(self, ended: EpochEnded) -> None:
         """Take the word of the engine."""
         self.told_on.append(threading.get_ident())
+        for report in ended.reports:
+            self.mail.put(report)
         self.ended.put(ended)
 
     def start(self, *functions: tuple[str, Callable[[Any], Any]]) -> None:

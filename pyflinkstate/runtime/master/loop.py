@@ -145,6 +145,8 @@ class Inbox:
         if isinstance(mail, SlotOutput):
             self._actions.reporter.printed(mail)
         elif isinstance(mail, EVENTS):
+            if isinstance(mail, EpochEnded):
+                self._found.extend(mail.reports)
             self._found.append(mail)
         elif checkpoints is not None:
             self._found.extend(checkpoints.handle(mail))

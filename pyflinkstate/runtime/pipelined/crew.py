@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import chain
 
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
-from pyflinkstate.runtime.engine import CodeBook, EpochRequest
+from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest
 from pyflinkstate.runtime.pipelined.processes import ENGINE, SOURCES, DriveSlot, JoinEngine, ResidentTask
 from pyflinkstate.runtime.pipelined.programs import (
     EpochPart,
@@ -185,15 +185,19 @@ class Crew:
             if ended is not None and ended.error is not None:
                 raise ended.error
 
-    def results(self, parts: Collection[PartId], sinks: int) -> list[list[object]]:
-        """Return what the writers of each sink have returned, in the order of partitions."""
+    def ended(self, parts: Collection[PartId], sinks: int) -> EpochEnded:
+        """Return the end of an epoch, with what the writers of each sink returned, in order of partitions."""
         found: dict[int, list[SinkResults]] = defaultdict(list)
-        for part in parts:
-            for results in loads(self._parts.pop(part).results):
-                found[results.sink].append(results)
+        ended = [self._parts.pop(part) for part in parts]
+        for results in chain.from_iterable(loads(part.results) for part in ended):
+            found[results.sink].append(results)
         for of_sink in found.values():
             of_sink.sort(key=lambda results: results.partition)
-        return [[*chain.from_iterable(part.results for part in found[sink])] for sink in range(sinks)]
+        return EpochEnded(
+            [[*chain.from_iterable(part.results for part in found[sink])] for sink in range(sinks)],
+            None,
+            reports=tuple(chain.from_iterable(part.reports for part in ended)),
+        )
 
     # --- the end -------------------------------------------------------------------------------------
 

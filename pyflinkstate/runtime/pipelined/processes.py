@@ -15,7 +15,13 @@ from contextlib import suppress
 
 import attrs
 
-from pyflinkstate.runtime.pipelined.programs import Outputs, Peer, RunEpoch, part_of
+from pyflinkstate.runtime.pipelined.programs import (
+    Outputs,
+    Peer,
+    RunEpoch,
+    part_of,
+    taken_reports,
+)
 from pyflinkstate.runtime.slots import Host, Inputs, OpenChannel, Visitor
 from pyflinkstate.runtime.wire import (
     Address,
@@ -82,6 +88,7 @@ class ResidentTask:
     attempt: int
 
     def __call__(self, partition: int, _: Iterable[object]) -> Iterator[object]:
+        taken_reports()  # of another job that this worker has run
         with suppress(EOFError, OSError), connect(self.engine, ENGINE, self.secret) as driver:
             _TaskProcess(self, partition, driver).run()
         yield from ()

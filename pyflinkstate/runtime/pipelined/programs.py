@@ -14,7 +14,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from heapq import merge
 from typing import cast
 
@@ -25,7 +24,6 @@ from pyflinkstate.runtime.engine import Task
 from pyflinkstate.runtime.slots import BARRIER, Encode, Host, OpenChannel, Results, SlotService
 from pyflinkstate.runtime.tasks import DriverLink, SlotTask
 from pyflinkstate.runtime.wire import (
-    DRIVER,
     Address,
     Channel,
     EpochAccepted,
@@ -263,28 +261,29 @@ class _Branch:
 
 
 @attrs.frozen
-class StandingLink(DriverLink):
-    """How a task that stays reaches the job: over one connection for all reports of its process."""
+class CollectingLink(DriverLink):
+    """How tasks that stay reach the job: reports go with the end of their part, but errors at once."""
 
     def report(self, report: TaskReport) -> None:
         """See :class:`DriverLink`."""
+        if report.error is not None:
+            super().report(report)
+            return
         with _reporting:
-            channel = _report_channel(self.address, self.secret)
-            try:
-                channel.send(report)
-                channel.recv()
-            except (EOFError, OSError):
-                _report_channel.cache_clear()
-                channel.close()
-                raise
+            _reports.append(report)
 
 
 _reporting = threading.Lock()
+#: What the vertices of this process have reported since one of them ended its part.
+_reports: list[TaskReport] = []
 
 
-@lru_cache(maxsize=1)
-def _report_channel(address: Address, secret: bytes) -> Channel:
-    return connect(address, DRIVER, secret)
+def taken_reports() -> tuple[TaskReport, ...]:
+    """Return what was reported in this process since the last call."""
+    with _reporting:
+        taken = tuple(_reports)
+        _reports.clear()
+    return taken
 
 
 class KnownCodes:
@@ -443,12 +442,14 @@ class EpochPart:
         vertex: the name of the vertex.
         epoch: the number of the epoch.
         results: the pickled list of :class:`SinkResults`.
+        reports: what the tasks have reported.
         error: why it has failed, if it has.
     """
 
     vertex: SlotId
     epoch: int
     results: bytes = b""
+    reports: tuple[TaskReport, ...] = ()
     error: PyFlinkStateError | None = None
 
 
@@ -461,4 +462,4 @@ def part_of(order: RunEpoch, host: Host, outputs: Outputs) -> EpochPart:
         outputs.end_epoch(order.behind)
     except PyFlinkStateError as error:
         return EpochPart(order.vertex, order.epoch, error=error)
-    return EpochPart(order.vertex, order.epoch, dumps(results))
+    return EpochPart(order.vertex, order.epoch, dumps(results), taken_reports())

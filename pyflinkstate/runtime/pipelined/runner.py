@@ -217,8 +217,7 @@ class Attempt:
             if self._crew.have_ended(parts):
                 del self._running[order]
                 sinks = len(order.request.plan.sinks)
-                results = None if order.is_ahead else self._crew.results(parts, sinks)
-                order.done(EpochEnded(results, None))
+                order.done(EpochEnded(None, None) if order.is_ahead else self._crew.ended(parts, sinks))
 
     def _sent(self, order: _Order) -> set[PartId]:
         """Send the parts of an epoch to the processes that have not got them yet."""

@@ -15,11 +15,11 @@ from pyflinkstate.runtime.engine import EpochGraph, EpochRequest, Task
 from pyflinkstate.runtime.pipelined.processes import SOURCES
 from pyflinkstate.runtime.pipelined.programs import (
     CODES,
+    CollectingLink,
     ExchangeProgram,
     Program,
     SlotProgram,
     SourceProgram,
-    StandingLink,
     Step,
     Steps,
     ToSink,
@@ -27,7 +27,7 @@ from pyflinkstate.runtime.pipelined.programs import (
 )
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.sinks import KeptRddSink
-from pyflinkstate.runtime.sources import CachedSource, InitialRows, RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import MergeTask, SlotTask
 from pyflinkstate.runtime.wire import SlotId, dumps_by_value
 
@@ -35,8 +35,7 @@ from pyflinkstate.runtime.wire import SlotId, dumps_by_value
 def why_in_stages(plan: JobPlan) -> str | None:
     """Return why a job can only be run in stages, or None if it can be run in tasks that stay."""
     for node in plan.sources:
-        source = node.source
-        if isinstance(source, (RddSource, CachedSource, InitialRows)) or source.commits_every_epoch:
+        if node.source.gives_rdds:
             return f"source {node.name!r} reads what Spark computes"
     for sink in plan.sinks:
         if isinstance(sink.sink, KeptRddSink):
@@ -113,7 +112,7 @@ class PipelinedGraph(EpochGraph[Pipes]):
     """
 
     def __init__(self, request: EpochRequest, tasks: int) -> None:
-        driver = StandingLink(**attrs.asdict(request.link.driver, recurse=False))
+        driver = CollectingLink(**attrs.asdict(request.link.driver, recurse=False))
         super().__init__(attrs.evolve(request, link=attrs.evolve(request.link, driver=driver)))
         self._tasks = [SlotId(SOURCES, number) for number in range(tasks)]
         self._sources: list[Vertex] = []

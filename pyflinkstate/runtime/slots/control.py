@@ -334,12 +334,11 @@ class ControlServer:
 
     def _serve(self, connection: Channel) -> None:
         message = connection.recv()
-        while isinstance(message, TaskReport):
+        if isinstance(message, TaskReport):
             self._compare("Python worker", message.package)
             self._events.put(message)
             connection.send("received")
-            message = connection.recv()
-        if isinstance(message, AcquireSlot):
+        elif isinstance(message, AcquireSlot):
             self._serve_task(message, connection)
         elif isinstance(message, RegisterSlot):
             self._serve_slot(message, connection)

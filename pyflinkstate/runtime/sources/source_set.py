@@ -245,6 +245,7 @@ class InitialRows(Source):
         read: returns an epoch of all rows. It is called only if they are read, and again after a restart.
     """
 
+    gives_rdds = True
     is_bounded = True
 
     def __init__(self, read: Callable[[], SplitEpoch | RddEpoch]) -> None:

@@ -137,6 +137,8 @@ class Source(ABC):
     is_bounded = False
     #: Whether an epoch may have more than one split.
     is_parallel = True
+    #: Whether Spark computes its epochs, which are partitions of RDDs: its job runs in stages.
+    gives_rdds = False
     #: Seconds that an idle job waits before it asks again.
     poll_s = 0.1
 
@@ -257,6 +259,7 @@ class RddSource(Source):
     #: Whether an epoch has no more partitions without checkpoints either.
     is_cut: bool = False
     is_bounded = True
+    gives_rdds = True
 
     def initial_offset(self) -> Position:
         """See :class:`Source`."""
@@ -415,6 +418,7 @@ class CachedSource(Source):
     """
 
     is_bounded = True
+    gives_rdds = True
 
     def __init__(self, compute: Callable[[], CachedRecords]) -> None:
         self._compute = compute

@@ -59,6 +59,7 @@ class BatchReaderSource(Source):
         epoch_of: returns the epoch of a DataFrame's rows.
     """
 
+    gives_rdds = True
     load: Callable[[str, str], SparkObject]
     latest: Callable[[Offset], Offset]
     epoch_of: EpochOfFrame = attrs.field(default=_rows_of, eq=False)
@@ -225,6 +226,7 @@ class StreamingSource(Source):
         gone: returns the error if the Spark application has ended, and the query with it.
     """
 
+    gives_rdds = True
     commits_every_epoch = True
     is_rewindable = False
 
