@@ -98,6 +98,13 @@ def test_no_records_come_before_all_partitions_are_open(senders: Senders) -> Non
     assert [*epoch] == [second, frame(1)]
 
 
+def test_an_opening_may_come_behind_the_records_of_another_partition(senders: Senders) -> None:
+    records = [frame(number) for number in range(2 * FRAMES_AHEAD)]
+    senders.send("one", opening(0), *records, opening(1), BARRIER)
+    senders.send("other", BARRIER)
+    assert [*senders.epoch(openings=2)] == [opening(0), opening(1), *records]
+
+
 def test_frames_wait_in_their_channel_while_the_slot_is_behind(senders: Senders) -> None:
     sent = threading.Semaphore(0)
 

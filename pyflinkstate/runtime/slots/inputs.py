@@ -76,7 +76,7 @@ class Inputs:
         Raises:
             SlotLostError: a channel has ended before its barrier.
         """
-        waiting, held = set(senders), list[tuple[str, bytes]]()
+        waiting, held = set(senders), list[bytes]()
         look = next_of(self._mail)
         while waiting:
             sender, data = wait_for(look, self._lost)
@@ -86,21 +86,18 @@ class Inputs:
                 )
             if not data:
                 waiting.remove(sender)
-            elif openings and _is_opening(data):
-                openings -= 1
-                yield from self._taken(sender, data)
+                continue
+            if openings and not _is_opening(data):
+                held.append(data)  # its channel is read on: an opening may come behind it
             else:
-                held.append((sender, data))
-            if not openings:
-                for sender, data in held:
-                    yield from self._taken(sender, data)
-                held.clear()
+                yield data
+                openings -= openings > 0
+                if not openings:
+                    yield from held
+                    held.clear()
+            self._gates[sender].frames.release()
         for sender in senders:
             self._gates[sender].epochs.release()
-
-    def _taken(self, sender: str, data: bytes) -> Iterator[bytes]:
-        yield data
-        self._gates[sender].frames.release()
 
 
 def _is_opening(data: bytes) -> bool:
