@@ -36,6 +36,11 @@ from pyflinkstate import (
     WatermarkStrategy,
 )
 from pyflinkstate.errors import BadRecordError
+from pyflinkstate.runtime.engine import EpochRunner
+from pyflinkstate.runtime.pipelined.vertices import why_in_stages
+from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.program.environment_settings import Engine
+from pyflinkstate.runtime.program.jobs import Jobs
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
@@ -158,6 +163,31 @@ def params() -> list[Any]:
 def test_a_program_prints_what_it_prints_on_pyflink(
     spark: Any, path_as_before: None, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    run_and_compare(name, capsys)
+
+
+@pytest.fixture
+def pipelined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run all jobs that can be run so on the pipelined engine."""
+    runner_of = Jobs._runner
+
+    def chosen(jobs: Jobs, plan: JobPlan) -> EpochRunner:
+        jobs._settings.engine = Engine.STAGES if why_in_stages(plan) else Engine.PIPELINED
+        return runner_of(jobs, plan)
+
+    monkeypatch.setattr(Jobs, "_runner", chosen)
+
+
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("name", [name for name, path in PROGRAMS.items() if path.parent.name != "names"])
+def test_a_program_prints_the_same_on_the_pipelined_engine(
+    spark: Any, path_as_before: None, pipelined: None, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run_and_compare(name, capsys)
+
+
+def run_and_compare(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a program; what it prints is what it prints on PyFlink."""
     text = script().rewritten(PROGRAMS[name].read_text())
     program = types.ModuleType(f"program_{name}")  # in no sys.modules, so its functions are shipped by value
     exec(compile(text, f"{name}.py", "exec"), program.__dict__)
