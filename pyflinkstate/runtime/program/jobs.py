@@ -439,7 +439,10 @@ class Jobs:
         )
         if self._settings.engine is Engine.STAGES:
             return stages
-        if (reason := vertices.why_in_stages(plan)) is not None:
+        reason = vertices.why_in_stages(plan)
+        if sessions.kills_idle_workers(self._context.getConf()):
+            reason = "spark.python.worker.killOnIdleTimeout is on, so Spark would end the tasks that stay"
+        if reason is not None:
             raise UnsupportedFeatureError(f"pyflinkstate.engine is PIPELINED, and {reason}: choose STAGES")
         tasks = min(self._settings.get_parallelism(), self._context.defaultParallelism)
         return runner.PipelinedRunner(stages, sessions.driver_endpoint(self._context), tasks)

@@ -129,6 +129,14 @@ def is_encrypted(conf: SparkConf) -> bool:
     )
 
 
+def kills_idle_workers(conf: SparkConf) -> bool:
+    """Return whether Spark ends Python workers that send nothing for a while, as tasks that stay do."""
+    return (
+        str(conf.get("spark.python.worker.killOnIdleTimeout", "false")).lower() == "true"
+        and str(conf.get("spark.python.worker.idleTimeoutSeconds", "0")) != "0"
+    )
+
+
 def gone(session: SparkSession) -> PyFlinkStateError | None:
     """Return the error if the Spark application of a session has ended; its JVM is asked now."""
     return Application(session.sparkContext).gone()
