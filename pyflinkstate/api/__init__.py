@@ -173,7 +173,6 @@ from pyflinkstate.api.triggers import (
     ContinuousProcessingTimeTrigger as ContinuousProcessingTimeTrigger,
     CountTrigger as CountTrigger,
     EventTimeTrigger as EventTimeTrigger,
-    Min as Min,
     NeverTrigger as NeverTrigger,
     ProcessingTimeTrigger as ProcessingTimeTrigger,
     PurgingTrigger as PurgingTrigger,

@@ -38,10 +38,9 @@ def check_text(what: str, value: object, may_be_empty: bool = False) -> None:
         value: the string.
         may_be_empty: whether it may be empty.
     """
-    if not isinstance(value, str):
-        raise ConfigurationError(f"{what} must be a string, not {value!r}")
-    if not value and not may_be_empty:
-        raise ConfigurationError(f"{what} must be a non-empty string, not {value!r}")
+    if not isinstance(value, str) or not (value or may_be_empty):
+        kind = "string" if may_be_empty else "non-empty string"
+        raise ConfigurationError(f"{what} must be a {kind}, not {value!r}")
 
 
 def positive(name: str, value: object) -> int:

@@ -96,7 +96,7 @@ class Configuration:
         Raises:
             ConfigurationError: the setting is not a number.
         """
-        return self._get(key, default_value, _as_float)
+        return self._get(key, default_value, float)
 
     def set_float(self, key: str, value: float) -> Configuration:
         """Set a number."""
@@ -235,13 +235,6 @@ def _as_int(value: Any) -> int:
     if isinstance(value, (bool, float)) or not re.fullmatch(r"\s*[+-]?\d+\s*", str(value)):
         raise ValueError("a whole number is needed, such as 4")
     return int(value)
-
-
-def _as_float(value: Setting) -> float:
-    try:
-        return float(str(value))
-    except ValueError:
-        raise ValueError("a number is needed, such as 1.5") from None
 
 
 def _as_bool(value: Setting) -> bool:

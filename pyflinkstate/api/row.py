@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -197,12 +196,6 @@ class Row:
 
     def __copy__(self) -> Row:
         return row_of(self._values, self._fields, self._row_kind)
-
-    def __deepcopy__(self, memo: dict[int, FieldValue]) -> Row:
-        row = row_of((), self._fields, self._row_kind)
-        memo[id(self)] = row  # before its fields, as a row may hold itself
-        row._values.extend([copy.deepcopy(value, memo) for value in self._values])
-        return row
 
 
 def row_of(

@@ -88,8 +88,6 @@ class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
 
 
 def _field_index(index: int) -> int:
-    if isinstance(index, int) and index < 0:
-        raise ConfigurationError(f"RowFieldExtractorSchema: Field index must be non-negative, not {index}")
     return at_least("RowFieldExtractorSchema: the index of a field", index, 0)
 
 

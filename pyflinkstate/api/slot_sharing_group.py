@@ -5,8 +5,6 @@ Spark places tasks and state slots, so these values are kept and have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import attrs
 
 from pyflinkstate.api.checks import at_least
@@ -70,10 +68,6 @@ class MemorySize:
         return f"MemorySize({self._bytes})"
 
 
-def _as_dict(resources: Mapping[str, float]) -> dict[str, float]:
-    return dict(resources)
-
-
 @attrs.frozen
 class SlotSharingGroup:
     """A name for operators that may share a slot, and the resources of each; see :meth:`builder`.
@@ -86,7 +80,7 @@ class SlotSharingGroup:
     _task_heap_memory: MemorySize | None = None
     _task_off_heap_memory: MemorySize | None = None
     _managed_memory: MemorySize | None = None
-    _external_resources: dict[str, float] = attrs.field(factory=dict, converter=_as_dict, hash=False)
+    _external_resources: dict[str, float] = attrs.field(factory=dict, converter=dict, hash=False)
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
@@ -125,13 +119,11 @@ class SlotSharingGroup:
 
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
             """Set the number of cores, more than 0."""
-            if isinstance(cpu_cores, bool) or not isinstance(cpu_cores, (int, float)) or cpu_cores <= 0:
-                raise ConfigurationError(f"SlotSharingGroup: cores are more than 0, not {cpu_cores!r}")
             return self._with(cpu_cores=float(cpu_cores))
 
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
             """Set the heap memory, more than 0 bytes."""
-            return self._with(task_heap_memory=_memory(task_heap_memory, at_least=1))
+            return self._with(task_heap_memory=task_heap_memory)
 
         def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
             """Set the heap memory, in MiB."""
@@ -139,7 +131,7 @@ class SlotSharingGroup:
 
         def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
             """Set the off-heap memory."""
-            return self._with(task_off_heap_memory=_memory(task_off_heap_memory))
+            return self._with(task_off_heap_memory=task_off_heap_memory)
 
         def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
             """Set the off-heap memory, in MiB."""
@@ -147,7 +139,7 @@ class SlotSharingGroup:
 
         def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
             """Set the managed memory."""
-            return self._with(managed_memory=_memory(managed_memory))
+            return self._with(managed_memory=managed_memory)
 
         def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
             """Set the managed memory, in MiB."""
@@ -179,11 +171,3 @@ class SlotSharingGroup:
         def _with(self, **changes: object) -> SlotSharingGroup.Builder:
             self._group = attrs.evolve(self._group, **changes)  # type: ignore[arg-type]
             return self
-
-
-def _memory(size: MemorySize, at_least: int = 0) -> MemorySize:
-    if not isinstance(size, MemorySize) or size.get_bytes() < at_least:
-        raise ConfigurationError(
-            f"SlotSharingGroup: a MemorySize of {at_least} bytes or more is needed, not {size!r}"
-        )
-    return size

@@ -61,8 +61,6 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     def set_predefined_options(self, options: PredefinedOptions) -> None:
         """Store a set of options for RocksDB, which has no effect."""
-        if not isinstance(options, PredefinedOptions):
-            raise ConfigurationError(f"PredefinedOptions are needed, not {options!r}")
         self._predefined = options
 
     def get_predefined_options(self) -> PredefinedOptions:

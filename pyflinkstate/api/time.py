@@ -6,7 +6,6 @@ import datetime
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -105,9 +104,8 @@ class Duration:
         """Return the length in whole milliseconds."""
         return self._nanos // 1_000_000
 
-    def to_millis(self) -> int:
-        """Return the length in whole milliseconds, under the name that Java gives it."""
-        return self.to_milliseconds()
+    #: The same under the name that Java gives it.
+    to_millis = to_milliseconds
 
     @staticmethod
     def of_days(days: int) -> Duration:
@@ -144,23 +142,16 @@ class Duration:
         return Duration(_whole_number("Duration.of_nanos()", nanos))
 
 
-#: The seconds of Java's ``Instant.MIN`` and ``Instant.MAX``, about a billion years away.
-_MIN_SECONDS, _MAX_SECONDS = -31_557_014_167_219_200, 31_556_889_864_403_199
+#: The seconds of Java's ``Instant.MIN`` and ``Instant.MAX``, about a billion years away, and the nanoseconds.
+_BOUNDS = {"seconds": (-31_557_014_167_219_200, 31_556_889_864_403_199), "nanos": (0, 999_999_999)}
 
 
-def _whole(instant: Instant, attribute: attrs.Attribute[int], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigurationError(f"the {attribute.name} of an Instant must be an int, not {value!r}")
-
-
-def _within(low: int, high: int) -> Callable[[Instant, attrs.Attribute[int], int], None]:
-    def validate(instant: Instant, attribute: attrs.Attribute[int], value: int) -> None:
-        if not low <= value <= high:
-            raise ConfigurationError(
-                f"the {attribute.name} of an Instant must be from {low} to {high}, not {value}"
-            )
-
-    return validate
+def _within_bounds(_: Instant, attribute: attrs.Attribute[int], value: object) -> None:
+    low, high = _BOUNDS[attribute.name]
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigurationError(
+            f"the {attribute.name} of an Instant must be an int from {low} to {high}, not {value!r}"
+        )
 
 
 @attrs.frozen(order=True, repr=False)
@@ -175,8 +166,8 @@ class Instant:
         ConfigurationError: one of them is not an int, or is out of range.
     """
 
-    seconds: int = attrs.field(validator=[_whole, _within(_MIN_SECONDS, _MAX_SECONDS)])
-    nanos: int = attrs.field(validator=[_whole, _within(0, 999_999_999)])
+    seconds: int = attrs.field(validator=_within_bounds)
+    nanos: int = attrs.field(validator=_within_bounds)
 
     def __repr__(self) -> str:
         return f"Instant<{self.seconds}, {self.nanos}>"
@@ -326,8 +317,6 @@ class WatermarkStrategy:
         if not isinstance(watermark_group, str) or not watermark_group:
             raise ConfigurationError(f"watermark_group must be a name, not {watermark_group!r}")
         drift_ms = _milliseconds("max_allowed_watermark_drift", max_allowed_watermark_drift)
-        if update_interval is not None:
-            _milliseconds("update_interval", update_interval)
         return attrs.evolve(self, alignment=WatermarkAlignment(watermark_group, drift_ms))
 
 

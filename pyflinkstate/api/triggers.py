@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
+import operator
 from abc import ABC, abstractmethod
 from typing import Any, Generic
 
 from pyflinkstate.api.checks import positive
-from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import ReducingState, ReducingStateDescriptor, StateDescriptor
 from pyflinkstate.api.types import Types
@@ -203,11 +203,6 @@ class ProcessingTimeTrigger(QuietTrigger[TimeWindow]):
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
-class _Sum(ReduceFunction):
-    def reduce(self, value1: int, value2: int) -> int:
-        return value1 + value2
-
-
 class CountTrigger(QuietTrigger[Window]):
     """Fires after every ``window_size`` elements; the window keeps all of them.
 
@@ -217,7 +212,7 @@ class CountTrigger(QuietTrigger[Window]):
 
     def __init__(self, window_size: int) -> None:
         self._window_size = positive("CountTrigger: the window size", window_size)
-        self._count_state_descriptor = ReducingStateDescriptor("count", _Sum(), Types.LONG())
+        self._count_state_descriptor = ReducingStateDescriptor("count", operator.add, Types.LONG())
 
     @staticmethod
     def of(window_size: int) -> CountTrigger:
@@ -293,13 +288,6 @@ def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
 
-class Min(ReduceFunction):
-    """Returns the lesser of two values."""
-
-    def reduce(self, value1: int, value2: int) -> int:
-        return min(value1, value2)
-
-
 class _ContinuousTrigger(QuietTrigger[Window]):
     """The base of both continuous triggers: the time of the next firing is state."""
 
@@ -309,7 +297,7 @@ class _ContinuousTrigger(QuietTrigger[Window]):
             raise ConfigurationError(
                 f"{type(self).__name__}: the interval must be positive, not {self.interval} ms"
             )
-        self.state_desc = ReducingStateDescriptor("fire-time", Min(), Types.LONG())
+        self.state_desc = ReducingStateDescriptor("fire-time", min, Types.LONG())
 
     def can_merge(self) -> bool:
         return True

@@ -86,7 +86,10 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
 
 
 class TimeSource:
-    """The part of an assigner that determines the time of an element."""
+    """The part of an assigner that determines the time of an element, and so has windows of time."""
+
+    def get_window_serializer(self) -> TypeInformation:
+        return TimeWindowSerializer()
 
     @abstractmethod
     def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
@@ -143,9 +146,6 @@ class _TumblingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
         start = time - (time - self._offset) % self._size
         return [TimeWindow(start, start + self._size)]
 
-    def get_window_serializer(self) -> TypeInformation:
-        return TimeWindowSerializer()
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._size}, {self._offset})"
 
@@ -196,9 +196,6 @@ class _SlidingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
         last_start = time - (time - self._offset) % self._slide
         starts = range(last_start, time - self._size, -self._slide)
         return [TimeWindow(start, start + self._size) for start in starts]
-
-    def get_window_serializer(self) -> TypeInformation:
-        return TimeWindowSerializer()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._size}, {self._slide}, {self._offset})"
@@ -362,9 +359,6 @@ class _Sessions(TimeSource, MergingWindowAssigner[Any, TimeWindow]):
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: WindowMergeCallback[TimeWindow]) -> None:
         TimeWindow.merge_windows(windows, callback)
-
-    def get_window_serializer(self) -> TypeInformation:
-        return TimeWindowSerializer()
 
 
 class _StaticSessions(_Sessions):

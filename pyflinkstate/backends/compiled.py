@@ -14,7 +14,6 @@ COMPILED_MODULES = (
     "heap.heap_state",
     "heap.map_state",
     "heap.record_loop",
-    "heap.state_map",
     "heap.states",
     "heap.timer_queue",
     "heap.timer_service",

@@ -20,8 +20,8 @@ class HashMapStateBackend(StateBackend):
     """Keeps state as objects in memory.
 
     Args:
-        async_snapshots: whether snapshots are written from copy-on-write tables while state goes on changing.
-            If False, state lives in plain dicts, a little faster, and processing waits for each snapshot.
+        async_snapshots: whether snapshots are written while state goes on changing. If False, processing
+            waits for each snapshot, and nothing is copied for it.
         snapshot_compression: ``"zstd"``, ``"lz4"`` or None.
 
     Raises:

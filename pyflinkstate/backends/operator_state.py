@@ -472,6 +472,25 @@ def _misfit(
     return None
 
 
+def operator_codecs(handle: OperatorStateHandle, reader: StateReader) -> dict[str, OperatorStateCodec]:
+    """Return the codec of each state in a file, which leaves pickles as they are.
+
+    Raises:
+        CorruptCheckpointError: the file lacks one of the handle's states.
+    """
+    what, head = reader.describe(handle.stream), read_head(reader, handle.stream, OPERATOR_FILE_MAGIC)
+    codecs = {
+        meta.name: OperatorStateCodec(
+            attrs.evolve(meta, stored_type=sealed(meta.stored_type)), float_type=float_type_of(head)
+        )
+        for meta in decode_metas(head, what)
+    }
+    missing = next((name for name in handle.states if name not in codecs), None)
+    if missing is not None:
+        raise CorruptCheckpointError(f"{what} is damaged: it lacks operator state {missing!r}", file=what)
+    return codecs
+
+
 @attrs.frozen
 class OperatorStateRestoreOperation:
     """Fills a new backend with a subtask's assigned state (Flink: ``OperatorStateRestoreOperation``)."""
@@ -487,25 +506,9 @@ class OperatorStateRestoreOperation:
             IncompatibleCheckpointError: two files do not agree on a state.
         """
         for handle in handles:
-            codecs = self._codecs(handle)
+            codecs = operator_codecs(handle, self.reader)
             for name, entry in handle.states.items():
-                if name not in codecs:
-                    what = self.reader.describe(handle.stream)
-                    raise CorruptCheckpointError(
-                        f"{what} is damaged: it lacks operator state {name!r}", file=what
-                    )
                 self._restore_state(handle, codecs[name], entry)
-
-    def _codecs(self, handle: OperatorStateHandle) -> dict[str, OperatorStateCodec]:
-        head = read_head(self.reader, handle.stream, OPERATOR_FILE_MAGIC)
-        metas = decode_metas(head, self.reader.describe(handle.stream))
-        float_type = float_type_of(head)
-        return {
-            meta.name: OperatorStateCodec(
-                attrs.evolve(meta, stored_type=sealed(meta.stored_type)), float_type=float_type
-            )
-            for meta in metas
-        }
 
     def _restore_state(
         self, handle: OperatorStateHandle, codec: OperatorStateCodec, entry: OperatorStateEntry
@@ -563,18 +566,16 @@ def assign_state(
     """
     managed = _repartition([subtask.managed_operator for subtask in subtasks], parallelism)
     raw = _repartition_raw([subtask.raw_operator for subtask in subtasks], parallelism)
-    assignments = []
-    for index in range(parallelism):
-        owned = key_group_range(max_parallelism, parallelism, index)
-        assignments.append(
-            StateAssignment(
-                _intersecting((subtask.managed_keyed for subtask in subtasks), owned, key_type),
-                _intersecting((subtask.raw_keyed for subtask in subtasks), owned),
-                tuple(managed[index]),
-                tuple(raw[index]),
-            )
+    ranges = [key_group_range(max_parallelism, parallelism, index) for index in range(parallelism)]
+    return [
+        StateAssignment(
+            _intersecting((subtask.managed_keyed for subtask in subtasks), owned, key_type),
+            _intersecting((subtask.raw_keyed for subtask in subtasks), owned),
+            tuple(managed[index]),
+            tuple(raw[index]),
         )
-    return assignments
+        for index, owned in enumerate(ranges)
+    ]
 
 
 def deal_out(counts: Sequence[int], parallelism: int, first: int = 0) -> tuple[list[list[slice]], int]:

@@ -303,11 +303,12 @@ class RawKeyedStateBuffer:
 
     def snapshot(self) -> RawStateSnapshot[KeyGroupsStateHandle]:
         """Return a snapshot of what was written so far; later bytes belong to no snapshot."""
-
-        def handle_of(stream: StreamStateHandle, sections: dict[int, Section]) -> KeyGroupsStateHandle:
-            return KeyGroupsStateHandle(self.key_group_range, stream, {RAW_KEYED_STATE: sections})
-
-        return RawStateSnapshot({group: bytes(data) for group, data in self.key_groups.items()}, handle_of)
+        return RawStateSnapshot(
+            {group: bytes(data) for group, data in self.key_groups.items()},
+            lambda stream, pieces: KeyGroupsStateHandle(
+                self.key_group_range, stream, {RAW_KEYED_STATE: pieces}
+            ),
+        )
 
 
 class RawOperatorStateBuffer:
@@ -328,11 +329,10 @@ class RawOperatorStateBuffer:
 
     def snapshot(self) -> RawStateSnapshot[RawOperatorStateHandle]:
         """Return a snapshot of what was written so far; later bytes belong to no snapshot."""
-
-        def handle_of(stream: StreamStateHandle, sections: dict[int, Section]) -> RawOperatorStateHandle:
-            return RawOperatorStateHandle(stream, tuple(sections.values()))
-
-        return RawStateSnapshot(dict(enumerate(map(bytes, self.partitions))), handle_of)
+        return RawStateSnapshot(
+            dict(enumerate(map(bytes, self.partitions))),
+            lambda stream, pieces: RawOperatorStateHandle(stream, tuple(pieces.values())),
+        )
 
 
 @attrs.frozen

@@ -7,26 +7,8 @@ when a name is used first.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyflinkstate.connectors.delta_sink import DeltaSink as DeltaSink
-    from pyflinkstate.connectors.delta_source import DeltaSource as DeltaSource
-    from pyflinkstate.connectors.iceberg_sink import IcebergSink as IcebergSink
-    from pyflinkstate.connectors.iceberg_source import IcebergSource as IcebergSource
-    from pyflinkstate.connectors.kafka_sink import (
-        KafkaRecordSerializationSchema as KafkaRecordSerializationSchema,
-        KafkaSink as KafkaSink,
-    )
-    from pyflinkstate.connectors.kafka_source import (
-        KafkaOffsetsInitializer as KafkaOffsetsInitializer,
-        KafkaRecord as KafkaRecord,
-        KafkaSource as KafkaSource,
-    )
-    from pyflinkstate.connectors.sql_sink import SqlSink as SqlSink
-    from pyflinkstate.connectors.sql_source import SqlSource as SqlSource
-
-#: The public names by the file that has them.
+#: The public names by the file that has them. ``scripts/write_stub.py`` makes ``__init__.pyi`` of it.
 _FILES: dict[str, tuple[str, ...]] = {
     "delta_sink": ("DeltaSink",),
     "delta_source": ("DeltaSource",),

@@ -7,13 +7,13 @@ is known by its id: one that is made anew at the same place has another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -110,7 +110,7 @@ class DeltaSource(Source):
         changes = (file for version in versions for file in self._changes(version, columns))
         files = self._all(table) if start["version"] is None else changes
         fields = [*columns, *(_CHANGE_FIELDS if self._has_changes else ())]
-        return SplitEpoch(list(files), _Reader(self.place, pa.schema(fields)), is_fresh=True)
+        return SplitEpoch(list(files), partial(_read, self.place, pa.schema(fields)), is_fresh=True)
 
     def _load(self, position: Position, version: int | None = None) -> DeltaTable:
         """Return the table, which must be that of a position if there is one."""
@@ -186,34 +186,19 @@ def _reading(place: DeltaPlace, what: str, retention: str) -> Iterator[None]:
             ) from error
 
 
-@attrs.frozen
-class _Reader:
-    """Reads files in tasks.
-
-    Attributes:
-        place: where the table is.
-        columns: the columns of records.
-    """
-
-    place: DeltaPlace
-    columns: pa.Schema
-
-    def __call__(self, file: _File, _: Reject) -> Iterable[Record]:
-        """Yield the rows of a file as dicts."""
-        path, constants = file
-        file_system, folder = self.place.folder()
-        with (
-            _reading(self.place, f"file {path}", "delta.deletedFileRetentionDuration"),
-            file_system.open_input_file(f"{folder}/{path}") as stream,
-        ):
-            for batch in pq.ParquetFile(stream).iter_batches(_ROWS_PER_BATCH):
-                yield from self._rows(batch, constants)
-
-    def _rows(self, batch: pa.RecordBatch, constants: dict[str, Any]) -> Iterator[Record]:
-        cells = [
-            batch.column(field.name).cast(field.type).to_pylist()
-            if field.name in batch.schema.names
-            else [constants.get(field.name)] * batch.num_rows
-            for field in self.columns
-        ]
-        return (dict(zip(self.columns.names, row, strict=True)) for row in zip(*cells, strict=True))
+def _read(place: DeltaPlace, columns: pa.Schema, file: _File, _: Reject) -> Iterator[Record]:
+    """Yield the rows of a file as dicts, in a task."""
+    path, constants = file
+    file_system, folder = place.folder()
+    with (
+        _reading(place, f"file {path}", "delta.deletedFileRetentionDuration"),
+        file_system.open_input_file(f"{folder}/{path}") as stream,
+    ):
+        for batch in pq.ParquetFile(stream).iter_batches(_ROWS_PER_BATCH):
+            cells = [
+                batch.column(field.name).cast(field.type).to_pylist()
+                if field.name in batch.schema.names
+                else [constants.get(field.name)] * batch.num_rows
+                for field in columns
+            ]
+            yield from (dict(zip(columns.names, row, strict=True)) for row in zip(*cells, strict=True))

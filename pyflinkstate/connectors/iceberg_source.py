@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from operator import attrgetter
-
-import attrs
 
 from pyflinkstate.api import Offset, Record, positive
 from pyflinkstate.connectors.extras import needs
@@ -111,7 +110,7 @@ class IcebergSource(Source):
                 scan = table.incremental_append_scan().from_snapshot_id_exclusive(start["snapshot"])
                 tasks = scan.to_snapshot_id_inclusive(last.snapshot_id).plan_files()
             schema = table.schemas()[table.schema().schema_id if last.schema_id is None else last.schema_id]
-            read = _Reader(self._table.identifier, _without_history(table.metadata), table.io, schema)
+            read = partial(_read, self._table.identifier, _without_history(table.metadata), table.io, schema)
             return SplitEpoch(sorted(tasks, key=attrgetter("file.file_path")), read, is_fresh=True)
 
     def close(self, error: BaseException | None) -> None:
@@ -167,17 +166,11 @@ def _without_history(metadata: TableMetadata) -> TableMetadata:
     )
 
 
-@attrs.frozen
-class _Reader:
-    """Reads a file of a table in a task."""
-
-    table: str
-    metadata: TableMetadata
-    io: FileIO
-    schema: Schema
-
-    def __call__(self, split: FileScanTask, _: Reject) -> Iterator[Record]:
-        scan = ArrowScan(self.metadata, self.io, self.schema, AlwaysTrue())
-        with _errors(f"read {split.file.file_path} of", self.table):
-            for batch in scan.to_record_batches([split]):
-                yield from batch.to_pylist()
+def _read(
+    table: str, metadata: TableMetadata, io: FileIO, schema: Schema, split: FileScanTask, _: Reject
+) -> Iterator[Record]:
+    """Yield the rows of a file of a table, in a task."""
+    scan = ArrowScan(metadata, io, schema, AlwaysTrue())
+    with _errors(f"read {split.file.file_path} of", table):
+        for batch in scan.to_record_batches([split]):
+            yield from batch.to_pylist()

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeAlias
-
-import attrs
 
 from pyflinkstate.api import Record, as_int, check_list, check_text, positive, safe_repr
 from pyflinkstate.connectors.extras import needs
@@ -170,7 +169,7 @@ class SqlSource(Source):
             table = self._table()
         columns = [table.c[name] for name in self._columns or table.c.keys()]
         order = [self._cursor, *table.primary_key.columns.keys()]
-        read = _Reader(self._url, sa.select(*columns), table.c[self._cursor], order)
+        read = partial(_read, self._url, sa.select(*columns), table.c[self._cursor], order)
         return SplitEpoch([] if start == end else [(start["next"], end["next"])], read, is_fresh=True)
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
@@ -279,32 +278,29 @@ def _between(cursor: sa.Column[int], start: int | None, end: int | None) -> list
     ]
 
 
-@attrs.frozen
-class _Reader:
-    """Reads a range of the cursor in a task.
+def _read(
+    url: sa.URL,
+    query: sa.Select[tuple[object, ...]],
+    cursor: sa.Column[int],
+    order: list[str],
+    split: tuple[int | None, int | None],
+    _: Reject,
+) -> Iterator[Record]:
+    """Yield the rows of a range of the cursor as dicts, in a task.
 
-    Attributes:
+    Args:
         url: the database.
         query: selects the columns.
         cursor: the cursor.
         order: the columns by which rows are ordered.
+        split: the range.
     """
-
-    url: sa.URL
-    query: sa.Select[tuple[object, ...]]
-    cursor: sa.Column[int]
-    order: list[str]
-
-    def __call__(self, split: tuple[int | None, int | None], _: Reject) -> Iterator[Record]:
-        """Yield the rows of a range as dicts."""
-        engine, table = _USER.engine(self.url), self.cursor.table
-        query = self.query.where(*_between(self.cursor, *split)).order_by(
-            *[table.c[name] for name in self.order]
-        )
-        with (
-            _USER.errors(engine, f"read rows of the table {table}"),
-            engine.connect().execution_options(yield_per=_ROWS_PER_FETCH) as connection,
-        ):
-            result = connection.execute(query)
-            names = list(result.keys())
-            yield from (dict(zip(names, row, strict=True)) for row in result)
+    engine, table = _USER.engine(url), cursor.table
+    ordered = query.where(*_between(cursor, *split)).order_by(*[table.c[name] for name in order])
+    with (
+        _USER.errors(engine, f"read rows of the table {table}"),
+        engine.connect().execution_options(yield_per=_ROWS_PER_FETCH) as connection,
+    ):
+        result = connection.execute(ordered)
+        names = list(result.keys())
+        yield from (dict(zip(names, row, strict=True)) for row in result)

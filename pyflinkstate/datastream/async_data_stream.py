@@ -115,14 +115,6 @@ def _described(
     strategy: AsyncRetryStrategy,
     mode: AsyncFunctionDescriptor.OutputMode,
 ) -> AsyncFunctionDescriptor:
-    _check_function(function)
-    limit = Time.milliseconds(milliseconds_of(timeout))
-    _check_strategy(strategy, limit)
-    records = positive("capacity", capacity)
-    return AsyncFunctionDescriptor(function, limit, records, strategy, mode)
-
-
-def _check_function(function: object) -> None:
     if not isinstance(function, AsyncFunction):
         raise ConfigurationError(f"an AsyncFunction is needed, not {function!r}")
     if not awaits(function.async_invoke):
@@ -130,6 +122,10 @@ def _check_function(function: object) -> None:
             f"async_invoke() of {type(function).__name__} must be declared 'async def': what it returns is "
             f"awaited"
         )
+    limit = Time.milliseconds(milliseconds_of(timeout))
+    _check_strategy(strategy, limit)
+    records = positive("capacity", capacity)
+    return AsyncFunctionDescriptor(function, limit, records, strategy, mode)
 
 
 def _check_strategy(strategy: object, timeout: Time) -> None:

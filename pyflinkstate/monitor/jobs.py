@@ -274,17 +274,13 @@ class Jobs:
     def __init__(self) -> None:
         self._shown: list[Shown] = []
         self._lock = threading.Lock()
-        self._version = 0
-
-    @property
-    def version(self) -> int:
-        """A number that grows with each event of any job."""
-        return self._version
+        #: A number that grows with each event of any job.
+        self.version = 0
 
     def changed(self) -> None:
         """Note that a job has a new event."""
         with self._lock:
-            self._version += 1
+            self.version += 1
 
     def add(self, shown: Shown) -> None:
         """Show a job from now on."""
@@ -293,7 +289,7 @@ class Jobs:
             for one in over[: max(0, len(self._shown) - MOST_JOBS + 1)]:
                 self._shown.remove(one)
             self._shown.append(shown)
-            self._version += 1
+            self.version += 1
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
         """Let the page control the job of an observer."""

@@ -74,14 +74,8 @@ class LargestKeys:
                 return self._answers.pop(asked) if is_error else self._answers[asked]
             if self._sought is None:
                 self._sought = asked
-                self._begin(asked)
+                self._start(lambda: self._find(asked))
             return {"is_ready": False}
-
-    def _begin(self, asked: _Asked) -> None:
-        try:
-            self._start(lambda: self._find(asked))
-        except RuntimeError:  # the system has no more threads: the next request tries again
-            self._sought = None
 
     def _find(self, asked: _Asked) -> None:
         answer: JsonObject = {"is_ready": True, "error": "the checkpoint could not be read; the log says why"}

@@ -58,6 +58,7 @@ from pyflinkstate.backends.types import (
     common_meta,
     decode_column,
     encode_column,
+    has_pickles,
     keys_may_become,
     sealed,
     state_migration,
@@ -69,7 +70,7 @@ from pyflinkstate.errors import (
     PickledStateError,
     StateMigrationError,
 )
-from pyflinkstate.state_access.tables import Load, has_pickles, loader
+from pyflinkstate.state_access.tables import Load, loader
 
 #: A number for each row; equal rows have equal numbers.
 Codes = npt.NDArray[np.int64]
@@ -215,10 +216,6 @@ class KeySpace:
         """Return keys as a column of a state file."""
         return encode_column(self.key_type, keys)
 
-    def groups_of(self, column: pa.Array) -> ArrowObject:
-        """Return the key group of each key of a column, as an array of numbers."""
-        return self.groups_of_keys(self.decoded(column))
-
     def groups_of_keys(self, keys: Sequence[Key]) -> ArrowObject:
         """Return the key group of each key, which must be valid."""
         hashes = KeyHasher(self.key_type).hashes(keys)
@@ -246,7 +243,7 @@ class KeySpace:
 
     def split(self, batch: pa.RecordBatch) -> Iterator[Group]:
         """Yield the rows of a batch by key group, in order."""
-        groups = self.groups_of(batch.column("key"))
+        groups = self.groups_of_keys(self.decoded(batch.column("key")))
         order = np.argsort(groups, kind="stable")
         found, begins = np.unique(groups[order], return_index=True)
         for key_group, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=False):
@@ -421,10 +418,6 @@ class KeyedState:
             raise _not_one(one, other) from error
         raise _not_one(one, other)
 
-    def schema(self, name: str) -> pa.Schema:
-        """Return the columns of a state: ``key``, ``namespace`` if there is one, and ``value``."""
-        return state_schema(self.metas[name], self.key_type)
-
     @cached_property
     def ttl_ms(self) -> dict[str, int]:
         """Time to live by state, in ms, from the newest file that has it."""
@@ -488,7 +481,8 @@ class KeyedState:
             yield key_group, self._in_common_types(codec, batch)
 
     def _in_common_types(self, codec: StateCodec, batch: pa.RecordBatch) -> pa.RecordBatch:
-        schema, meta = self.schema(codec.meta.name), self.metas[codec.meta.name]
+        meta = self.metas[codec.meta.name]
+        schema = state_schema(meta, self.key_type)
         columns = [_cast(batch.column(field.name), field.type) for field in schema if field.name != "value"]
         columns.append(self._values(codec.meta, meta, batch.column("value"), schema.field("value").type))
         if codec.is_increment:
@@ -509,7 +503,8 @@ class KeyedState:
         """Return the last row of each key and namespace, unless it marks the entry as removed."""
         if len(pieces) == 1 and "removed" not in pieces[0].schema.names:
             return pieces[0]
-        schema, meta = self.schema(name), self.metas[name]
+        meta = self.metas[name]
+        schema = state_schema(meta, self.key_type)
         rows = pa.record_batch(
             [pa.concat_arrays([piece.column(field.name) for piece in pieces]) for field in schema],
             schema=schema,

@@ -96,16 +96,14 @@ def view_of(entries: LiveEntries, batches: Iterable[pa.RecordBatch]) -> View:
     """Return the view of the state that slots have sent in batches, for the wanted keys and in no order."""
     operator, meta = entries.operator, entries.meta
     keys = KeySpace(operator.operator_id, operator.node.key_type, operator.max_parallelism)
-    metas = {meta.name: attrs.evolve(meta, stored_type=sealed(meta.stored_type))}
-    lengths = {} if meta.ttl_ms is None else {meta.name: meta.ttl_ms}
     return View(
         keys=keys,
-        metas=metas,
+        metas={meta.name: attrs.evolve(meta, stored_type=sealed(meta.stored_type))},
         groups=lambda name, wanted: enumerate(batches),
         ranges=None,
         key_filter=None,
         now_ms=entries.now_ms,
-        ttl_ms=lengths,
+        ttl_ms={} if meta.ttl_ms is None else {meta.name: meta.ttl_ms},
     )
 
 

@@ -22,11 +22,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from pyflinkstate.api import Key, PickledBytesTypeInfo, TypedValue
-from pyflinkstate.backends.types import arrow_type, decode_column
+from pyflinkstate.backends.types import arrow_type, decode_column, has_pickles
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, StateTableError
 from pyflinkstate.state_access.keyed_state import KeyedState, key_filter
 from pyflinkstate.state_access.spark_query import Query, query_of
-from pyflinkstate.state_access.tables import StateTable, common_schema, has_pickles, nearest
+from pyflinkstate.state_access.tables import StateTable, common_schema, nearest
 
 __all__ = ["CheckpointDataSource", "register"]
 

@@ -35,30 +35,26 @@ from pyflinkstate.api import (
     short_repr,
 )
 from pyflinkstate.backends.format import (
-    OPERATOR_FILE_MAGIC,
     OperatorState,
     OperatorStateCodec,
     OperatorStateHandle,
     StateReader,
-    decode_metas,
-    float_type_of,
-    read_head,
 )
+from pyflinkstate.backends.operator_state import operator_codecs
 from pyflinkstate.backends.types import (
     OperatorStateMode,
-    RegisteredOperatorStateMeta,
     TtlTypeInfo,
     arrow_type,
     common_type,
     decode_column,
     encode_column,
+    has_pickles,
     load_pickle,
     sealed,
     type_migration,
     unsealed,
 )
 from pyflinkstate.errors import (
-    CorruptCheckpointError,
     IncompatibleCheckpointError,
     PickledStateError,
     StateTableError,
@@ -186,11 +182,6 @@ def loader(allow_pickle: bool) -> Load:
     return load_pickle if allow_pickle else load_plain
 
 
-def has_pickles(type_info: TypeInformation) -> bool:
-    """Return whether a type is pickled, or one of its parts is."""
-    return sealed(type_info) != type_info
-
-
 def comparable(data: bytes | None) -> Hashable | TypedValue:
     """Return the value by which a pickle is compared: its own if that is plain, otherwise its bytes."""
     try:
@@ -274,8 +265,8 @@ def equal_rows(type_info: TypeInformation, old: pa.Array, new: pa.Array) -> Mask
 
 
 def _may_be_written_differently(arrow: pa.DataType) -> bool:
-    """Return whether equal values may differ as they are written: maps, and bytes that may be pickles."""
-    if pa.types.is_map(arrow) or pa.types.is_large_binary(arrow):
+    """Return whether equal values may differ as they are written: lists and maps, and bytes as pickles."""
+    if pa.types.is_map(arrow) or pa.types.is_large_list(arrow) or pa.types.is_large_binary(arrow):
         return True
     return any(_may_be_written_differently(arrow.field(i).type) for i in range(arrow.num_fields))
 
@@ -300,7 +291,8 @@ def _written_alike(old: pa.Array, new: pa.Array) -> Mask:
     if pa.types.is_struct(old.type):
         return _structs_alike(old, new)
     if pa.types.is_map(old.type) or pa.types.is_large_list(old.type):
-        return _lists_alike(old, new)
+        pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
+        return np.array([repr(one) == repr(other) for one, other in pairs], np.bool_)
     nulls = _mask(old.is_null()) & _mask(new.is_null())
     same = _mask(pc.fill_null(pc.equal(old, new), False))
     if pa.types.is_floating(old.type):
@@ -313,41 +305,6 @@ def _structs_alike(old: pa.StructArray, new: pa.StructArray) -> Mask:
     for one, other in zip(old.flatten(), new.flatten(), strict=True):
         np.logical_and(same, _written_alike(one, other), out=same)
     return same
-
-
-def _lists_alike(old: pa.Array, new: pa.Array) -> Mask:
-    """Compare lists, or maps as lists of entries, of the same length element by element."""
-    starts, ends = (_bounds(array) for array in (old, new))
-    lengths = starts[1] - starts[0]
-    same: Mask = (_mask(old.is_null()) == _mask(new.is_null())) & (lengths == ends[1] - ends[0])
-    rows = np.flatnonzero(same & (lengths > 0))
-    if len(rows):
-        alike = _written_alike(
-            _elements(old).take(pa.array(_positions(starts[0][rows], lengths[rows]))),
-            _elements(new).take(pa.array(_positions(ends[0][rows], lengths[rows]))),
-        )
-        begins = np.concatenate(([0], np.cumsum(lengths[rows])[:-1]))
-        same[rows] = np.logical_and.reduceat(alike, begins)
-    return same
-
-
-def _elements(array: pa.Array) -> pa.Array:
-    if pa.types.is_map(array.type):
-        return pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-    return array.values
-
-
-def _bounds(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each list begins and ends; a null has no elements."""
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    begins, ends = offsets[:-1], offsets[1:]
-    return begins, np.where(_mask(array.is_null()), begins, ends)
-
-
-def _positions(begins: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the positions of all elements of lists that begin at ``begins``."""
-    found: npt.NDArray[np.int64] = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
-    return found + np.arange(len(found))
 
 
 def _mask(array: pa.Array) -> Mask:
@@ -637,7 +594,6 @@ class WrittenState:
 
     subtask: int
     handle: OperatorStateHandle
-    meta: RegisteredOperatorStateMeta
     codec: OperatorStateCodec
 
 
@@ -655,31 +611,19 @@ class OperatorStates:
         found: dict[str, list[WrittenState]] = {}
         for subtask, state in enumerate(self.operator.subtasks):
             handle = state.managed_operator
-            for written in () if handle is None else self._of_file(subtask, handle):
-                parts = found.setdefault(written.meta.name, [])
-                if not parts or written.meta.mode is not OperatorStateMode.BROADCAST:
-                    parts.append(written)
+            if handle is None:
+                continue
+            codecs = operator_codecs(handle, self.reader)
+            for name in handle.states:
+                parts = found.setdefault(name, [])
+                if not parts or codecs[name].meta.mode is not OperatorStateMode.BROADCAST:
+                    parts.append(WrittenState(subtask, handle, codecs[name]))
         return found
-
-    def _of_file(self, subtask: int, handle: OperatorStateHandle) -> Iterator[WrittenState]:
-        what = self.reader.describe(handle.stream)
-        head = read_head(self.reader, handle.stream, OPERATOR_FILE_MAGIC)
-        metas = {meta.name: meta for meta in decode_metas(head, what)}
-        for name in handle.states:
-            if name not in metas:
-                raise CorruptCheckpointError(
-                    f"{what} is damaged: it lacks operator state {name!r}", file=what
-                )
-            meta = metas[name]
-            bare = attrs.evolve(meta, stored_type=sealed(meta.stored_type))
-            yield WrittenState(
-                subtask, handle, meta, OperatorStateCodec(bare, float_type=float_type_of(head))
-            )
 
     def table(self, name: str) -> StateTable:
         """Return a row for each element or entry of a state."""
         parts = self.written[name]
-        types = {column: self._common(name, n) for n, (column, _) in enumerate(parts[0].meta.columns)}
+        types = {column: self._common(name, n) for n, (column, _) in enumerate(parts[0].codec.meta.columns)}
         values = [typed_column(column, type_info) for column, type_info in types.items()]
         columns = (Column("subtask", pa.int32()), Column("position", pa.int64()), *values)
         read = partial(OperatorStates._batches, self, columns=columns)
@@ -687,7 +631,7 @@ class OperatorStates:
 
     def _common(self, name: str, column: int) -> TypeInformation:
         """Return the type that holds the values of all subtasks."""
-        types = [part.meta.columns[column][1] for part in self.written[name]]
+        types = [part.codec.meta.columns[column][1] for part in self.written[name]]
         found: TypeInformation | None = types[0]
         for type_info in types:
             found = None if found is None else common_type(found, type_info)
@@ -710,8 +654,8 @@ class OperatorStates:
                 yield pa.record_batch([subtask, positions, *values], schema=schema)
 
     def _read(self, part: WrittenState) -> pa.RecordBatch:
-        section = part.handle.states[part.meta.name].section
-        what = f"{self.reader.describe(part.handle.stream)}, operator state {part.meta.name!r}"
+        section = part.handle.states[part.codec.meta.name].section
+        what = f"{self.reader.describe(part.handle.stream)}, operator state {part.codec.meta.name!r}"
         data = self.reader.read(part.handle.stream, section.offset, section.length)
         return part.codec.read(data, section.checksum, what)
 

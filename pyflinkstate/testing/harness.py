@@ -28,23 +28,13 @@ from pyflinkstate.api import (
     UserFunction,
     declared_type,
 )
-from pyflinkstate.backends.format import (
-    ByteStreamStateHandle,
-    OperatorSubtaskState,
-    StateAssignment,
-    StreamStateHandle,
-)
+from pyflinkstate.backends.format import MemoryCheckpoint, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
 from pyflinkstate.backends.keys import check_parallelism, key_group_range
 from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.backends.values import isolated
-from pyflinkstate.errors import (
-    ConfigurationError,
-    CorruptCheckpointError,
-    IncompatibleCheckpointError,
-    KeyGroupRangeError,
-)
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, KeyGroupRangeError
 from pyflinkstate.runtime.operators import (
     KeyedSubtask,
     OperatorContext,
@@ -128,48 +118,6 @@ def checked_output(name: str, output_type: OutputType | None) -> Callable[[Recor
             raise user_failure(error, name, value) from error
 
     return checked
-
-
-class MemoryCheckpointStream:
-    """Collects the written bytes."""
-
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        """Append ``data``."""
-        self._chunks.append(bytes(data))
-
-    def close_and_get_handle(self) -> StreamStateHandle:
-        """Return a handle that contains the bytes."""
-        return ByteStreamStateHandle(b"".join(self._chunks))
-
-    def abort(self) -> None:
-        """Discard the written bytes."""
-        self._chunks.clear()
-
-
-class MemoryCheckpoint:
-    """Makes the streams of one checkpoint, and reads them."""
-
-    def create(self) -> MemoryCheckpointStream:
-        """Open a stream."""
-        return MemoryCheckpointStream()
-
-    def discard(self, handle: StreamStateHandle) -> None:
-        """Do nothing: the handle contains the bytes."""
-
-    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset``."""
-        assert isinstance(handle, ByteStreamStateHandle)
-        data = handle.data[offset : offset + length]
-        if len(data) != length:
-            raise CorruptCheckpointError(f"{self.describe(handle)} is truncated")
-        return data
-
-    def describe(self, handle: StreamStateHandle) -> str:
-        """Return a name for the bytes in messages."""
-        return f"checkpoint in memory, {handle.size_bytes} bytes"
 
 
 class JumpingEventLoop(asyncio.SelectorEventLoop):

@@ -186,13 +186,6 @@ def test_a_deep_copy_shares_nothing_that_can_change():
     assert row == Row(a=[1], b=Row([2]))
 
 
-def test_a_row_that_holds_itself_can_be_copied():
-    row = Row(None)
-    row[0] = row
-    other = copy.deepcopy(row)
-    assert other[0] is other
-
-
 @given(st.dictionaries(st.text(), st.none() | st.integers() | st.text()), st.randoms())
 def test_the_order_of_names_does_not_count(fields, random):
     names = list(fields)

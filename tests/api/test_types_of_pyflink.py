@@ -14,7 +14,6 @@ from pyflinkstate.api import (
     BasicTypeInfo,
     DateTypeInfo,
     ExternalTypeInfo,
-    InstantTypeInfo,
     LocalTimeTypeInfo,
     ObjectArrayTypeInfo,
     PickledBytesTypeInfo,
@@ -138,8 +137,6 @@ class TestBasicTypes:
     def test_there_is_no_other(self):
         with pytest.raises(ConfigurationError, match="SQL_DATE"):
             BasicTypeInfo("SQL_DATE")
-        with pytest.raises(ConfigurationError, match="not LONG"):
-            InstantTypeInfo(BasicType.LONG)
 
     def test_sql_types_have_a_class_that_makes_them(self):
         assert SqlTimeTypeInfo.DATE() == Types.SQL_DATE() == DateTypeInfo()

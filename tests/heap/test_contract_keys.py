@@ -117,7 +117,7 @@ class TestCurrentKey:
 
     def test_a_listener_hears_of_every_key(self, bare):
         heard = []
-        bare.backend.register_key_selection_listener(heard.append)
+        bare.backend.key_context.add_listener(heard.append)
         for key in ("a", "b", "b"):
             bare.backend.set_current_key(key)
         bare.backend.clear_current_key()
@@ -136,9 +136,6 @@ class TestListing:
     def test_g17_each_key_is_listed_once(self, bare, kind):
         descriptor = stored(bare, kind, ["a", "b", "a", "c"])
         assert sorted(bare.backend.get_keys("spend")) == ["a", "b", "c"]
-        assert sorted(bare.backend.get_keys_and_namespaces("spend")) == [
-            (key, VOID_NAMESPACE) for key in ("a", "b", "c")
-        ]
         bare.state(descriptor, "b").clear()
         assert sorted(bare.backend.get_keys("spend")) == ["a", "c"]
 
@@ -146,7 +143,6 @@ class TestListing:
         bare.state(SPEND).value()
         for name in ("spend", "unknown"):
             assert list(bare.backend.get_keys(name)) == []
-            assert list(bare.backend.get_keys_and_namespaces(name)) == []
 
     def test_g17_no_key_is_needed_and_the_current_one_stays(self, bare):
         stored(bare, "value", ["a", "b"])

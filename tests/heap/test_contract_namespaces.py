@@ -18,7 +18,6 @@ from pyflinkstate import (
 )
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import (
-    PyFlinkStateError,
     StateMigrationError,
     StateRegistrationError,
     StateValueError,
@@ -85,16 +84,6 @@ class TestNamespace:
 
         assert state.run(set_wrong) == 1
 
-    @pytest.mark.parametrize("namespace_type", [STRING, PICKLED], ids=str)
-    def test_g5_state_by_namespace_cannot_be_used_before_one_is_set(self, bare, namespace_type):
-        """Or a snapshot meets an entry that has a key and no namespace."""
-        bare.backend.set_current_key("kw")
-        state = bare.backend.get_or_create_keyed_state(SPEND, namespace_type)
-        with pytest.raises(PyFlinkStateError, match="namespace"):
-            state.update(1)
-        assert bare.entries() == 0
-        assert bare.restarted().entries() == 0
-
     def test_within_a_run_the_type_of_namespaces_cannot_change(self, bare):
         bare.backend.get_partitioned_state(SPEND, "w", STRING)
         for namespace, namespace_type in ((1, LONG), ("w", PICKLED), (VOID_NAMESPACE, VOID_NAMESPACE_TYPE)):
@@ -123,7 +112,7 @@ class TestListing:
         assert sorted(backend.get_keys("spend", "w2")) == ["a"]
         assert list(backend.get_keys("spend", "w4")) == []
         assert list(backend.get_keys("spend")) == []
-        assert sorted(backend.get_keys_and_namespaces("spend")) == [
+        assert sorted(backend.registered_kv_states["spend"].keys_and_namespaces()) == [
             *(("a", "w1"), ("a", "w2"), ("b", "w1"), ("c", "w3"))
         ]
 

@@ -22,7 +22,6 @@ from pyflinkstate import (
     ValueState,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.heap import backend as backend_module
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import (
     DescriptorTypeError,
@@ -209,38 +208,3 @@ class TestAfterARestore:
             IncompatibleCheckpointError, match="max parallelism 64, and the program declares 128"
         ):
             restore([take_snapshot(backend)])
-
-
-class TestTooManyStates:
-    """G15: Flink's bound is 32767, which nobody wants to reach in a test."""
-
-    @pytest.fixture(autouse=True)
-    def at_most_three(self, monkeypatch):
-        assert backend_module.MAX_STATES == 32767
-        monkeypatch.setattr(backend_module, "MAX_STATES", 3)
-
-    @pytest.fixture
-    def full(self, bare):
-        for number in range(3):
-            bare.state(ValueStateDescriptor(f"s{number}", LONG)).update(number)
-        return bare
-
-    def test_g15_the_bound_is_reached_but_not_passed(self, full):
-        with pytest.raises(StateRegistrationError, match="too many states: at most 3 per operator"):
-            full.state(ValueStateDescriptor("s3", LONG)).value()
-        assert full.entries() == 3
-
-    def test_g15_timer_queues_count_too(self, bare):
-        bare.backend.create_timer_queue("event_timers")
-        bare.backend.create_timer_queue("processing_timers")
-        bare.state(ValueStateDescriptor("s0", LONG)).update(0)
-        with pytest.raises(StateRegistrationError, match="too many states"):
-            bare.state(ValueStateDescriptor("s1", LONG)).value()
-        with pytest.raises(StateRegistrationError, match="too many states"):
-            bare.backend.create_timer_queue("more_timers")
-        assert len(bare.backend.create_timer_queue("event_timers")) == 0
-
-    def test_g15_a_checkpoint_of_too_many_states_is_refused(self, full, monkeypatch):
-        monkeypatch.setattr(backend_module, "MAX_STATES", 2)
-        with pytest.raises(StateRegistrationError, match="too many states"):
-            full.restarted()

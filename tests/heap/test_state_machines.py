@@ -91,7 +91,8 @@ class StateRules(RuleBasedStateMachine):
     def contents(self, backend):
         """Return copies of all that a backend has."""
         found = {}
-        for key, namespace in backend.get_keys_and_namespaces("s"):
+        table = backend.registered_kv_states.get("s")
+        for key, namespace in () if table is None else table.keys_and_namespaces():
             backend.set_current_key(key)
             state = backend.get_partitioned_state(self.descriptor, namespace, self.namespace_type)
             assert (key, namespace) not in found

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from pyflinkstate.api import StateKind, Types
-from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
+from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.migration import RegisteredStateMeta
 from pyflinkstate.errors import StateMigrationError
@@ -20,21 +20,16 @@ def group_of(key):
     return RANGE.start + key % len(RANGE)
 
 
-def filled_table(kind, meta=PICKLED, keys=KEYS):
-    table = kind(meta, RANGE)
-    for key in keys:
+def filled_table():
+    table = StateTable(PICKLED, RANGE)
+    for key in KEYS:
         table.map_of(group_of(key)).put(key, [key])
     return table
 
 
-@pytest.fixture(params=[CopyOnWriteStateTable, NestedMapsStateTable])
-def any_table(request):
-    return filled_table(request.param)
-
-
 @pytest.fixture
 def table():
-    return filled_table(CopyOnWriteStateTable)
+    return filled_table()
 
 
 def required(table):
@@ -94,7 +89,7 @@ class TestSetMeta:
             assert table.map_of(5).get(0) is nested
 
     def test_what_flat_values_become_is_copied_for_snapshots_from_then_on(self):
-        table = CopyOnWriteStateTable(RegisteredStateMeta("s", StateKind.VALUE, Types.LONG()), RANGE)
+        table = StateTable(RegisteredStateMeta("s", StateKind.VALUE, Types.LONG()), RANGE)
         table.map_of(5).put(0, 1)
         table.set_meta(PICKLED, lambda value: [value])
         snapshot = table.snapshot()
@@ -104,13 +99,13 @@ class TestSetMeta:
 
 
 class TestKeys:
-    def test_the_table_may_change_while_they_are_iterated_over(self, any_table):
-        seen, keys = [], any_table.keys()
+    def test_the_table_may_change_while_they_are_iterated_over(self, table):
+        seen, keys = [], table.keys()
         for key in keys:
             seen.append(key)
-            any_table.map_of(group_of(key)).remove(key)
+            table.map_of(group_of(key)).remove(key)
         assert sorted(seen) == list(KEYS)
-        assert len(any_table) == 0
+        assert len(table) == 0
 
 
 class TestVisitor:
@@ -121,8 +116,8 @@ class TestVisitor:
         assert values == [[key] for key in keys]
         return keys
 
-    def test_it_can_start_again_amid_the_table(self, any_table):
-        visitor = any_table.visitor(3)
+    def test_it_can_start_again_amid_the_table(self, table):
+        visitor = table.visitor(3)
         first = self.visited(visitor)
         for _ in range(20):
             self.visited(visitor)
@@ -142,9 +137,7 @@ class TestVisitor:
 
 
 def test_a_migration_that_fails_half_way_leaves_the_table_as_it_was():
-    table = CopyOnWriteStateTable(
-        RegisteredStateMeta("s", StateKind.VALUE, Types.LONG()), KeyGroupRange(0, 1)
-    )
+    table = StateTable(RegisteredStateMeta("s", StateKind.VALUE, Types.LONG()), KeyGroupRange(0, 1))
     table.map_of(0).put("a", 1)
     table.map_of(1).put("b", 0)
     with pytest.raises(ZeroDivisionError):
@@ -160,12 +153,12 @@ class Shy:
         raise RuntimeError
 
 
-def test_a_value_that_cannot_be_converted_is_named_whatever_its_namespace_prints(any_table):
+def test_a_value_that_cannot_be_converted_is_named_whatever_its_namespace_prints(table):
     def refuse(value):
         raise ValueError("no")
 
     meta = RegisteredStateMeta("s", StateKind.VALUE, Types.LONG(), Types.PICKLED_BYTE_ARRAY())
-    namespaced = type(any_table)(meta, RANGE)
+    namespaced = StateTable(meta, RANGE)
     namespaced.map_of(RANGE.start).put(("k", Shy()), 1)
     with pytest.raises(
         StateMigrationError, match=r"key 'k', namespace <Shy, whose repr raised RuntimeError>: no"

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tiers import runs_of
 
 from pyflinkstate.api import StateKind, Types
-from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
+from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.codec import unchanged
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
@@ -220,7 +220,7 @@ class TableRules(RuleBasedStateMachine):
 class CopyOnWriteComparison(TableRules):
     """With snapshots that are written, released and abandoned in any order, amid the other rules."""
 
-    kind = CopyOnWriteStateTable
+    kind = StateTable
 
     def __init__(self):
         super().__init__()
@@ -261,19 +261,6 @@ class CopyOnWriteComparison(TableRules):
             assert {state_map._highest_required_snapshot_version for state_map in self.table.maps} == {0}
 
 
-class NestedMapsComparison(TableRules):
-    """Its snapshots are written at once."""
-
-    kind = NestedMapsStateTable
-
-    @rule()
-    def snapshot(self):
-        opened = self.take()
-        opened.finish()
-        opened.snapshot.release()
-
-
 TestCopyOnWriteTable, TestCopyOnWriteTableInDepth = runs_of(
     CopyOnWriteComparison, quick=40, full=150, steps=40
 )
-TestNestedMapsTable, TestNestedMapsTableInDepth = runs_of(NestedMapsComparison, quick=15, full=50, steps=40)

@@ -24,6 +24,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.format.metadata import ByteStreamStateHandle, OperatorStateHandle
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import SnapshotCancelledError
@@ -37,7 +38,6 @@ from pyflinkstate.errors import (
     StateValueError,
     UnsupportedFeatureError,
 )
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 LIST_OF_LONGS = Types.LIST(Types.LONG())
 

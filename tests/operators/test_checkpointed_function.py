@@ -32,7 +32,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format import OperatorSubtaskState
+from pyflinkstate.backends.format import MemoryCheckpoint, OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
@@ -57,7 +57,6 @@ from pyflinkstate.testing import (
     OperatorSnapshot,
     harness_of,
 )
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 SEEN = ListStateDescriptor("seen", Types.STRING())
 TOTAL = ValueStateDescriptor("total", Types.LONG())

@@ -26,9 +26,9 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.runtime.wire import CheckpointTrigger
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, OneInputOperatorHarness, OperatorSnapshot
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 SIDE = OutputTag("side")
 KEYS = "abc"

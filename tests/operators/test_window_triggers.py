@@ -28,7 +28,6 @@ from pyflinkstate.api import (
     MAX_LONG_VALUE,
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
-    Min,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators import window_operator
@@ -169,10 +168,6 @@ class TestTriggerContext:
             "event": [(51, "a", GlobalWindow())],
             "processing": [(71, "a", GlobalWindow())],
         }
-
-
-def test_min():
-    assert Min().reduce(2, 1) == Min().reduce(1, 2) == 1
 
 
 #: How to make a harness, and the steps that :func:`play` takes with it.

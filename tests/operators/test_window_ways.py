@@ -34,13 +34,13 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
+from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows
 from pyflinkstate.runtime.wire import NO_WATERMARK
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 LATE = OutputTag("late")
 SIDE = OutputTag("side")

@@ -55,7 +55,7 @@ KEYS = range(24)
 #: From how many subtasks to how many, and then to how many.
 SCALES = {"as many": (1, 1, 1), "more": (1, 3, 2), "fewer": (3, 2, 4)}
 #: How checkpoints are written.
-WAYS = ("full", "increments", "plain dicts")
+WAYS = ("full", "increments", "synchronous")
 
 
 def asked(place: Place, change: Change) -> StateDescriptor:
@@ -67,7 +67,7 @@ def asked(place: Place, change: Change) -> StateDescriptor:
 
 
 def settings_of(way: str) -> dict[str, Any]:
-    return {"async_snapshots": way != "plain dicts"}
+    return {"async_snapshots": way != "synchronous"}
 
 
 def begun(operator: Operator, way: str) -> Operator:

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from operator_support import HookedStreams, finish
 from pyarrow import fs
 
+from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.format.metadata import (
     ByteStreamStateHandle,
     FileStateHandle,
@@ -32,7 +33,6 @@ from pyflinkstate.backends.snapshots import (
 )
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 OWN = KeyGroupRange(4, 7)
 

@@ -12,6 +12,7 @@ import attrs
 import pytest
 from operator_support import NUMBERS, HookedStreams, Pause, finish, in_thread, join, prepare, restored
 
+from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import (
     RunningSnapshots,
@@ -20,7 +21,6 @@ from pyflinkstate.backends.snapshots import (
     SnapshotTask,
 )
 from pyflinkstate.errors import CheckpointStorageError
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 
 @attrs.define

@@ -114,8 +114,8 @@ class Soak:
         self.operations[self.below(len(self.operations))](key)
         self.steps += 1
         life, steps = self.life, self.steps
-        if self.state_map.size() != len(self.model):
-            raise SoakFailure(f"the size is {self.state_map.size()}, not {len(self.model)}")
+        if len(self.state_map) != len(self.model):
+            raise SoakFailure(f"the size is {len(self.state_map)}, not {len(self.model)}")
         if steps % life.snapshot == 0:
             self.open.append((self.state_map.snapshot(), self.copy_of_model()))
         if steps % life.extra_snapshot == 0:
@@ -198,7 +198,7 @@ class Soak:
         while self.open:
             snapshot, expected = self.open.pop()
             keys, values = snapshot.columns()
-            if not len(keys) == snapshot.size() == len(expected):
+            if not len(keys) == len(snapshot) == len(expected):
                 raise SoakFailure(f"snapshot {snapshot.version} has {len(keys)} entries, not {len(expected)}")
             found = dict(zip(keys, values, strict=True))
             self.expect(f"snapshot {snapshot.version}", found, expected)

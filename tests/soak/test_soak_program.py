@@ -21,6 +21,9 @@ class Faulty:
     def __getattr__(self, name):
         return getattr(self._state_map, name)
 
+    def __len__(self):
+        return len(self._state_map)
+
 
 def shares_values(copy_value, *table):
     return CopyOnWriteStateMap(lambda value: value, *table)

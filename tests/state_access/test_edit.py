@@ -69,7 +69,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage, streams
 from pyflinkstate.state_access import open_checkpoint, verify
-from pyflinkstate.state_access.writing import CheckpointEdit, edit, savepoints
+from pyflinkstate.state_access.writing import CheckpointEdit, edit
 
 EMPTY = (None, [], {}, None, None)
 
@@ -820,20 +820,16 @@ def alter(folder, name, place):
     return file.name
 
 
-@pytest.mark.parametrize("copy_bytes", [7, 1000, savepoints.COPY_BYTES])
-def test_files_are_copied_as_they_are(tmp_path, monkeypatch, folder, copy_bytes):
-    monkeypatch.setattr(savepoints, "COPY_BYTES", copy_bytes)
+def test_files_are_copied_as_they_are(tmp_path, folder):
     written = edit(folder).rename_uid(UID, "other").write(tmp_path / "s")
     for name in FILES:
         assert bytes_of_file(written, name) == bytes_of_file(open_checkpoint(folder), name)
     assert verify(written.uri).is_sound
 
 
-@pytest.mark.parametrize("copy_bytes", [100, savepoints.COPY_BYTES])
 @pytest.mark.parametrize("which", [0, -1])
 @pytest.mark.parametrize("name", FILES)
-def test_a_section_that_was_altered_is_not_copied(tmp_path, monkeypatch, folder, name, which, copy_bytes):
-    monkeypatch.setattr(savepoints, "COPY_BYTES", copy_bytes)
+def test_a_section_that_was_altered_is_not_copied(tmp_path, folder, name, which):
     section = sections_of(folder, name)[which]
     changed = edit(folder)
     file = alter(folder, name, section.offset + section.length // 2)

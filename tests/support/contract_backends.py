@@ -1,7 +1,7 @@
 """Keyed state in all the ways in which the contract tests run it.
 
-One test of a behaviour runs against copy-on-write tables, against plain maps, against both with snapshots
-held open around every single access, and through a whole operator. It speaks to states by a
+One test of a behaviour runs against a backend, against one with snapshots held open around every single
+access, and through a whole operator. It speaks to states by a
 :class:`Contract`, which is one of these.
 """
 
@@ -20,7 +20,6 @@ from slot_functions import Mean
 
 from pyflinkstate import (
     AggregateFunction,
-    HashMapStateBackend,
     KeyedProcessFunction,
     StateTtlConfig,
     Time,
@@ -54,23 +53,20 @@ Script = Callable[[Any], Any]
 class Mode:
     """A way to run keyed state."""
 
-    async_snapshots: bool = True
     holds_snapshots: bool = False
     in_operator: bool = False
 
 
 MODES = {
-    "copy-on-write": Mode(),
-    "copy-on-write, snapshots open": Mode(holds_snapshots=True),
-    "plain": Mode(async_snapshots=False),
-    "plain, snapshots open": Mode(async_snapshots=False, holds_snapshots=True),
+    "alone": Mode(),
+    "snapshots open": Mode(holds_snapshots=True),
     "operator": Mode(in_operator=True),
 }
 EVERYWHERE = list(MODES)
 #: Without the operator: where namespaces, and more than one key at a time, can be reached.
 BARE = [name for name, mode in MODES.items() if not mode.in_operator]
-#: Both tables, with snapshots and without, and the operator: what the quick tier runs.
-QUICK = ("copy-on-write, snapshots open", "plain", "operator")
+#: What the quick tier runs.
+QUICK = ("snapshots open", "operator")
 
 
 class ScriptFunction(KeyedProcessFunction):
@@ -111,7 +107,6 @@ class Contract:
                 ScriptFunction(),
                 itemgetter(0),
                 key_type,
-                state_backend=HashMapStateBackend(async_snapshots=mode.async_snapshots),
                 clock=self.clock,
                 max_parallelism=KEY_GROUPS,
                 restore=restored,
@@ -123,7 +118,6 @@ class Contract:
                 key_type,
                 KeyGroupRange(0, KEY_GROUPS - 1),
                 KEY_GROUPS,
-                async_snapshots=mode.async_snapshots,
                 clock=self.clock,
             )
 
@@ -185,14 +179,14 @@ class BoundState:
 
 
 class HeldSnapshots:
-    """Up to three snapshots, each with what it has to hold. Those of plain maps need not hold it."""
+    """Up to three snapshots, each with what it has to hold."""
 
     def __init__(self) -> None:
         self._open: deque[tuple[HeapSnapshotResources, dict[str, dict[Any, Any]]]] = deque()
 
     def take(self, backend: HeapKeyedStateBackend) -> None:
         """Open one more, and release the oldest of four."""
-        expected = contents(backend) if backend.async_snapshots else {}
+        expected = contents(backend)
         self._open.append((prepare(backend), expected))
         if len(self._open) > 3:
             self._release(*self._open.popleft())

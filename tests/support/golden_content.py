@@ -12,17 +12,20 @@ Never write one again under the same name: a later release must read what an ear
 format version gets a file of its own beside those that are there.
 
 The bytes from version 2 on can be made again: they are not compressed, since each release of zstd compresses
-in its own way, and they come from a backend of plain dicts, whose order is that of writing. The order of an
+in its own way, and they come from maps of one bucket, whose order is that of writing. The order of an
 increment is that of the changes, which are sorted here.
 """
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import attrs
 from backend_support import MemoryStreams, make_backend, state_of, take_snapshot
@@ -41,8 +44,9 @@ from pyflinkstate import (
 )
 from pyflinkstate.backends.format import ByteStreamStateHandle, KeyGroupsStateHandle, Section
 from pyflinkstate.backends.format.state_file import VERSION
-from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer, state_table
 from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory, Changes
 from pyflinkstate.testing import ManualClock
@@ -304,9 +308,19 @@ def sorted_changes(changes: Changes) -> Changes:
 # --- files -------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def ordered_maps() -> Iterator[None]:
+    """Keep entries in the order in which they are put, however this process hashes strings: in one bucket."""
+    with mock.patch.object(
+        state_table, "CopyOnWriteStateMap", lambda copy: CopyOnWriteStateMap(copy, 1, 10**9)
+    ):
+        yield
+
+
 def make_golden() -> KeyGroupsStateHandle:
     """Return the handle of what the full golden files from version 2 on were written with, written now."""
-    handle = take_snapshot(backend_with_all(async_snapshots=False), compression=None)
+    with ordered_maps():
+        handle = take_snapshot(backend_with_all(async_snapshots=False), compression=None)
     assert handle is not None
     return handle
 

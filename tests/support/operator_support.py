@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate import ListStateDescriptor, MapStateDescriptor, Types
+from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.format.metadata import OperatorStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
@@ -20,7 +21,6 @@ from pyflinkstate.backends.snapshots import (
     SnapshotStrategyRunner,
     SnapshotTask,
 )
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: Nothing that a test waits for takes so long; it is only there so that a broken test ends.
 PATIENCE_S = 20.0

@@ -9,6 +9,7 @@ from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import (
     CheckpointMetadata,
     KeyGroupsStateHandle,
+    MemoryCheckpoint,
     OperatorState,
     OperatorSubtaskState,
 )
@@ -16,7 +17,6 @@ from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperati
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage, open_folder
 from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 JOB_ID = "0123456789abcdef" * 2
 UID = "op"

@@ -1,10 +1,9 @@
-"""What the tests of state maps share: keys with a chosen hash, a copier that counts, both kinds of map."""
+"""What the tests of state maps share: keys with a chosen hash, a copier that counts, and maps."""
 
 from copy import deepcopy
 from itertools import count, islice
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.state_map import NestedStateMap
 
 
 class CountingCopier:
@@ -35,15 +34,13 @@ def small_map(copy_value=deepcopy, capacity=1, bucket_load=1, min_transferred=1)
     return CopyOnWriteStateMap(copy_value, capacity, bucket_load, min_transferred)
 
 
-#: Both kinds of map, and the copy-on-write map with other tables.
+#: The map with its own table, and with others.
 MAKERS = {
     "default": lambda: CopyOnWriteStateMap(deepcopy),
     "one entry a bucket": small_map,
     "two entries a bucket": lambda: CopyOnWriteStateMap(deepcopy, 2, 2, 1),
     "all doubled at once": lambda: CopyOnWriteStateMap(deepcopy, 1, 1, 10**6),
-    "nested": NestedStateMap,
 }
-COPY_ON_WRITE_MAKERS = {name: make for name, make in MAKERS.items() if name != "nested"}
 
 
 def filled(state_map, keys):
@@ -57,7 +54,7 @@ def filled(state_map, keys):
 def entries_of(source):
     """Return the entries of a map or snapshot as a dict, none of them given twice."""
     found = list(source.items())
-    assert len(found) == source.size()
+    assert len(found) == len(source)
     entries = dict(found)
     assert len(entries) == len(found)
     return entries

@@ -11,13 +11,13 @@ from slot_functions import Mean as Mean
 
 from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, Types, WindowFunction
 from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, SubtaskTime
 from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.runtime.operators import OperatorContext, window_operator
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
-from pyflinkstate.testing.harness import MemoryCheckpoint
 
 #: The number of key groups; few, as each is a map of its own in every backend.
 MAX_PARALLELISM = 16

@@ -376,7 +376,9 @@ def test_state_by_window_is_restored(name):
         written.get_partitioned_state(maps, window, window_type).put(window, number)
     restored = restore([take_snapshot(written)])
     restored.set_current_key("k")
-    assert set(restored.get_keys_and_namespaces("value")) == {("k", window) for window in windows}
+    assert set(restored.registered_kv_states["value"].keys_and_namespaces()) == {
+        ("k", window) for window in windows
+    }
     for number, window in enumerate(windows):
         assert restored.get_partitioned_state(values, window, window_type).value() == number
         assert restored.get_partitioned_state(maps, window, window_type).get(window) == number

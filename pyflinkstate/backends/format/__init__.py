@@ -7,6 +7,7 @@ from pyflinkstate.backends.format.arrow_stream import (
     END_OF_STREAM as END_OF_STREAM,
     schema_message as schema_message,
 )
+from pyflinkstate.backends.format.framing import check_section as check_section
 from pyflinkstate.backends.format.metadata import (
     RAW_KEYED_STATE as RAW_KEYED_STATE,
     SHARED_PREFIX as SHARED_PREFIX,
@@ -31,7 +32,7 @@ from pyflinkstate.backends.format.metadata import (
 )
 from pyflinkstate.backends.format.sections import (
     CheckpointStreamFactory as CheckpointStreamFactory,
-    SectionChecks as SectionChecks,
+    MemoryCheckpoint as MemoryCheckpoint,
     SectionWriter as SectionWriter,
     StateReader as StateReader,
     read_head as read_head,

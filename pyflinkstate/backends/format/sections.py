@@ -1,20 +1,17 @@
-"""The sections of a snapshot file: how they are written, read, and checked while the whole file is read.
+"""The sections of a snapshot file: how they are written and read.
 
-The byte streams are declared here and implemented in ``runtime.storage``.
+The byte streams are declared here and implemented in ``runtime.storage``; those in memory are here.
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-import attrs
-
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, check_section, head_size
-from pyflinkstate.backends.format.metadata import Section, StreamStateHandle
+from pyflinkstate.backends.format.metadata import ByteStreamStateHandle, Section, StreamStateHandle
 from pyflinkstate.errors import CorruptCheckpointError, SnapshotCancelledError
 
 
@@ -147,74 +144,39 @@ def _adjacent(sections: Mapping[int, Section]) -> Iterator[list[tuple[int, Secti
         yield together
 
 
-@attrs.define
-class _Check:
-    """The checksum of a section, as far as it has been read; ``what`` names it in messages."""
+class MemoryCheckpoint:
+    """A checkpoint whose handles contain what is written: its one stream, and its reader."""
 
-    section: Section
-    what: str
-    checksum: int = 0
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
 
-    @property
-    def end(self) -> int:
-        return self.section.offset + self.section.length
+    def create(self) -> MemoryCheckpoint:
+        """Open a stream."""
+        return MemoryCheckpoint()
 
-    def compare(self) -> None:
-        if self.checksum != self.section.checksum:
-            raise CorruptCheckpointError(f"{self.what} is damaged: its bytes were altered", file=self.what)
+    def write(self, data: bytes) -> None:
+        """Append ``data``."""
+        self._chunks.append(bytes(data))
 
+    def close_and_get_handle(self) -> StreamStateHandle:
+        """Return a handle that contains the bytes."""
+        return ByteStreamStateHandle(b"".join(self._chunks))
 
-class SectionChecks:
-    """Compares the sections of a file with their checksums while the file is read.
+    def abort(self) -> None:
+        """Discard the written bytes."""
+        self._chunks.clear()
 
-    Args:
-        sections: the sections, each with its name for messages.
+    def discard(self, handle: StreamStateHandle) -> None:
+        """Do nothing: the handle contains the bytes."""
 
-    >>> checks = SectionChecks([(Section(2, 3, zlib.crc32(b"cde")), "the section")])
-    >>> checks.take(b"abcd")
-    >>> checks.take(b"ef")
-    >>> checks.finish()
-    """
+    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset``."""
+        assert isinstance(handle, ByteStreamStateHandle)
+        data = handle.data[offset : offset + length]
+        if len(data) != length:
+            raise CorruptCheckpointError(f"{self.describe(handle)} is truncated")
+        return data
 
-    def __init__(self, sections: Iterable[tuple[Section, str]]) -> None:
-        checks = [_Check(section, what) for section, what in sections]
-        checks.sort(key=lambda check: check.section.offset)
-        #: Those that have not begun yet, in order, and those that have.
-        self._ahead = deque(checks)
-        self._begun: list[_Check] = []
-        self._position = 0
-
-    def take(self, data: bytes) -> None:
-        """Take the next bytes of the file.
-
-        Raises:
-            CorruptCheckpointError: a section that ends in them was altered.
-        """
-        begin, end = self._position, self._position + len(data)
-        while self._ahead and self._ahead[0].section.offset < end:
-            self._begun.append(self._ahead.popleft())
-        view = memoryview(data)
-        for check in self._begun:
-            part = view[max(check.section.offset - begin, 0) : min(check.end, end) - begin]
-            check.checksum = zlib.crc32(part, check.checksum)
-        self._position = end
-        self._compare_ended()
-
-    def finish(self) -> None:
-        """Take the end of the file.
-
-        Raises:
-            CorruptCheckpointError: a section goes on beyond it, or was altered.
-        """
-        self._begun += self._ahead
-        self._ahead.clear()
-        self._compare_ended()
-        if self._begun:
-            what = self._begun[0].what
-            raise CorruptCheckpointError(f"{what} is damaged: it is truncated", file=what)
-
-    def _compare_ended(self) -> None:
-        for check in self._begun:
-            if check.end <= self._position:
-                check.compare()
-        self._begun = [check for check in self._begun if check.end > self._position]
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return a name for the bytes in messages."""
+        return f"checkpoint in memory, {handle.size_bytes} bytes"

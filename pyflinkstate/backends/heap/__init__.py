@@ -6,8 +6,11 @@ from pyflinkstate.backends.heap.backend import (
     snapshot_runner as snapshot_runner,
     to_batch as to_batch,
 )
+from pyflinkstate.backends.heap.copy_on_write_state_map import (
+    ABSENT as ABSENT,
+    StateMapSnapshot as StateMapSnapshot,
+)
 from pyflinkstate.backends.heap.record_loop import RecordLoop as RecordLoop
-from pyflinkstate.backends.heap.state_map import ABSENT as ABSENT, StateMapSnapshot as StateMapSnapshot
 from pyflinkstate.backends.heap.state_table import StateTable as StateTable
 from pyflinkstate.backends.heap.timer_queue import (
     TIMER_STATE_PREFIX as TIMER_STATE_PREFIX,

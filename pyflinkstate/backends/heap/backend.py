@@ -17,7 +17,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate.api import AnyState, Key, StateDescriptor, TypeInformation, safe_repr
-from pyflinkstate.backends.bound_state import KeyContext, KeySelectionListener
+from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     STATE_FILE_MAGIC,
@@ -34,8 +34,8 @@ from pyflinkstate.backends.format import (
     read_sections,
     write_file,
 )
-from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue
 from pyflinkstate.backends.keys import (
@@ -55,6 +55,7 @@ from pyflinkstate.backends.types import (
     RegisteredStateMeta,
     StateMeta,
     common_meta,
+    has_pickles,
     keys_may_become,
     sealed,
     state_migration,
@@ -107,8 +108,7 @@ class HeapSnapshotStrategy:
         backend = self.backend
         states: list[KeyedStateSnapshot] = []
         try:
-            for registered in (backend.registered_kv_states, backend.registered_queues):
-                states.extend(map(self._frozen, registered.values()))
+            states.extend(map(self._frozen, backend.registered().values()))
         except BaseException:
             for state in states:
                 state.release()
@@ -284,9 +284,11 @@ class HeapRestoreOperation:
                 for key_group, section in handle.sections[meta.name].items()
                 if spread_anew or key_group in self.backend.key_group_range
             }
-            entries = self._entries(handle, codec, owned, f"{what}, state {meta.name!r}")
-            if spread_anew:
-                entries = self._own(entries)
+            decoded = (
+                codec.decode(key_group, data, owned[key_group].checksum, f"{what}, state {codec.meta.name!r}")
+                for key_group, data in read_sections(self.reader, handle.stream, owned)
+            )
+            entries = self._own(decoded) if spread_anew else decoded
             if isinstance(meta, RegisteredQueueMeta):
                 self._load_queue(meta, entries)
             else:
@@ -309,7 +311,7 @@ class HeapRestoreOperation:
 
     def _sealed(self, meta: StateMeta, what: str) -> StateMeta:
         """Return ``meta`` with its pickles sealed, except namespaces, by which entries are looked up."""
-        if _has_pickles(meta.namespace_type) and not _has_pickles(self.backend.key_type):
+        if has_pickles(meta.namespace_type) and not has_pickles(self.backend.key_type):
             raise IncompatibleCheckpointError(
                 f"{what}: state {meta.name!r} has pickled namespaces, and the program declares its keys, "
                 f"{self.backend.key_type}: the file does not belong to this program",
@@ -318,12 +320,6 @@ class HeapRestoreOperation:
         if isinstance(meta, RegisteredQueueMeta):
             return meta
         return attrs.evolve(meta, stored_type=sealed(meta.stored_type))
-
-    def _entries(
-        self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
-    ) -> Iterator[KeyGroupEntries]:
-        for key_group, data in read_sections(self.reader, handle.stream, sections):
-            yield codec.decode(key_group, data, sections[key_group].checksum, what)
 
     def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
         """Regroup entries by the key groups that their keys have now, and yield those of this subtask."""
@@ -390,7 +386,7 @@ class HeapRestoreOperation:
         return self.backend.create_queue(meta) if queue is None else queue
 
 
-def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert) -> None:
+def _apply(state_map: CopyOnWriteStateMap, group: KeyGroupEntries, convert: Convert) -> None:
     """Apply an increment to the contents of the map."""
     assert group.removed is not None
     for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
@@ -400,13 +396,7 @@ def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert) -> Non
             state_map.put(key, convert(value))
 
 
-def _has_pickles(type_info: TypeInformation) -> bool:
-    return sealed(type_info) != type_info
-
-
 _log = logging.getLogger("pyflinkstate.state")
-
-MAX_STATES = 32767  # Short.MAX_VALUE, Flink's bound on states per backend
 
 
 class HeapKeyedStateBackend:
@@ -478,10 +468,6 @@ class HeapKeyedStateBackend:
         """Bind states to no key: using them raises ``NoCurrentKeyError``."""
         self.key_context.clear()
 
-    def register_key_selection_listener(self, listener: KeySelectionListener) -> None:
-        """Call ``listener`` with each key that is selected."""
-        self.key_context.add_listener(listener)
-
     # --- states ------------------------------------------------------------------------------------
 
     def get_partitioned_state(
@@ -525,7 +511,7 @@ class HeapKeyedStateBackend:
         )
         if descriptor.name not in self._ttl_states:
             self._ttl_states[descriptor.name] = create_ttl_state(
-                descriptor, rules, inner, self.register_key_selection_listener
+                descriptor, rules, inner, self.key_context.add_listener
             )
         return self._ttl_states[descriptor.name]
 
@@ -566,17 +552,11 @@ class HeapKeyedStateBackend:
 
     def create_table(self, meta: RegisteredStateMeta) -> StateTable:
         """Register a new, empty table."""
-        self._check_room()
-        kind = CopyOnWriteStateTable if self.async_snapshots else NestedMapsStateTable
-        table = kind(meta, self.key_group_range)
+        table = StateTable(meta, self.key_group_range)
         if self._tracks_changes:
             table.track_changes()
         self.registered_kv_states[meta.name] = table
         return table
-
-    def _check_room(self) -> None:
-        if len(self.registered_kv_states) + len(self.registered_queues) >= MAX_STATES:
-            raise StateRegistrationError(f"too many states: at most {MAX_STATES} per operator")
 
     # --- timers ------------------------------------------------------------------------------------
 
@@ -604,7 +584,6 @@ class HeapKeyedStateBackend:
 
     def create_queue(self, meta: RegisteredQueueMeta) -> TimerQueue:
         """Register a new, empty queue."""
-        self._check_room()
         queue = TimerQueue(meta, self.key_group_range)
         if self._tracks_changes:
             queue.track_changes()
@@ -617,14 +596,15 @@ class HeapKeyedStateBackend:
         """From now on, record what changes, for incremental checkpoints."""
         assert self.async_snapshots
         self._tracks_changes = True
-        for state in self._registered().values():
+        for state in self.registered().values():
             state.track_changes()
 
     def take_changes(self) -> dict[str, list[Any]]:
         """Return, for each state and key group, what changed since the last call, and start again."""
-        return {name: state.take_changes() for name, state in self._registered().items()}
+        return {name: state.take_changes() for name, state in self.registered().items()}
 
-    def _registered(self) -> dict[str, StateTable | TimerQueue]:
+    def registered(self) -> dict[str, StateTable | TimerQueue]:
+        """Return all states and timers by their names."""
         return {**self.registered_kv_states, **self.registered_queues}
 
     # --- over all keys -------------------------------------------------------------------------------
@@ -637,11 +617,6 @@ class HeapKeyedStateBackend:
         """
         table = self.registered_kv_states.get(name)
         return iter(()) if table is None else table.keys(namespace)
-
-    def get_keys_and_namespaces(self, name: str) -> Iterator[tuple[Hashable, Hashable]]:
-        """Iterate over the keys and namespaces that have an entry of state ``name``, each pair once."""
-        table = self.registered_kv_states.get(name)
-        return iter(()) if table is None else table.keys_and_namespaces()
 
     def apply_to_all_keys(
         self,

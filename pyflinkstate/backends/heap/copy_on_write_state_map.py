@@ -1,5 +1,8 @@
 """The copy-on-write map: one for each state and key group.
 
+It does not deal with namespaces: an *entry key* is the key alone if a state has the void namespace,
+otherwise it is the pair ``(key, namespace)``.
+
 Theory of operation
 ===================
 
@@ -42,24 +45,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyflinkstate.api import Key, Stored
-from pyflinkstate.backends.heap.state_map import (
-    ABSENT,
-    Columns,
-    StateIncrementalVisitor,
-    StateMap,
-    StateMapSnapshot,
-    StateSnapshotTransformer,
-    StateTransformationFunction,
-    transformed,
-)
 from pyflinkstate.backends.values.isolation import is_immutable
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
+
+#: Combines the stored value (None if there is none) with a new one.
+StateTransformationFunction = Callable[[Stored, Stored], Stored]
+
+#: Returns what a snapshot writes for a stored value; None drops the entry.
+StateSnapshotTransformer = Callable[[Stored], Stored]
+
+Columns = tuple[list[Hashable], list[Stored]]
 
 MINIMUM_CAPACITY: Final = 4
 BUCKET_LOAD: Final = 32
@@ -79,6 +80,13 @@ Bucket = dict[Hashable, Stored]
 _MOVED: Final[Bucket] = {}
 
 
+class _Absent:
+    """Tells a missing entry from an entry that is None."""
+
+
+ABSENT: Final = _Absent()
+
+
 class StateCell:
     """A value that can change in place, and the map's version when this copy of it was made."""
 
@@ -89,7 +97,7 @@ class StateCell:
         self.version = version
 
 
-class CopyOnWriteStateMap(StateMap):
+class CopyOnWriteStateMap:
     """A dict that hands out snapshots in O(buckets) while it goes on changing.
 
     Args:
@@ -158,18 +166,15 @@ class CopyOnWriteStateMap(StateMap):
         self._lock = threading.Lock()
         self._make_table(capacity)
 
-    def size(self) -> int:
-        """Return the number of entries. O(1)."""
-        return self._size
-
     def __len__(self) -> int:
+        """Return the number of entries. O(1)."""
         return self._size
 
     # --- reading and writing -------------------------------------------------------------------
     # get() looks up its bucket inline, as a call would cost as much as the rest of it; the others call a
     # helper.
 
-    def get(self, key: Hashable) -> Stored:
+    def get(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
@@ -190,14 +195,14 @@ class CopyOnWriteStateMap(StateMap):
             return value.value
         return value
 
-    def peek(self, key: Hashable) -> Stored:
+    def peek(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None; the caller must not change it. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
         value = self._bucket_of(key).get(key)
         return value.value if type(value) is StateCell else value
 
-    def owned(self, key: Hashable) -> Stored:
+    def owned(self, key: Hashable) -> Any:
         """Return the value of ``key`` if it can change and no snapshot shares it, else None. O(1)."""
         cell = self._bucket_of(key).get(key)
         if type(cell) is StateCell and cell.version >= self._highest_required_snapshot_version:
@@ -245,7 +250,7 @@ class CopyOnWriteStateMap(StateMap):
             self._mod_count += 1
             self._size -= 1
 
-    def remove_and_get_old(self, key: Hashable) -> Stored:
+    def remove_and_get_old(self, key: Hashable) -> Any:
         """Remove ``key`` and return its value, safe to change, or None. O(1)."""
         old = self.get(key)
         self._remove(key)
@@ -307,6 +312,10 @@ class CopyOnWriteStateMap(StateMap):
                     raise ConcurrentModificationError(
                         "a key was added to or removed from the state during iteration"
                     )
+
+    def all_keys(self) -> list[Hashable]:
+        """Return all keys, as they are now. O(n)."""
+        return self._columns_of(self._buckets())[0]
 
     def incremental_visitor(self, max_positions: int) -> CopyOnWriteStateMapVisitor:
         """Return a visitor that looks at up to ``max_positions`` buckets at a time."""
@@ -472,7 +481,7 @@ class CopyOnWriteStateMap(StateMap):
 
     # --- snapshots -----------------------------------------------------------------------------
 
-    def snapshot(self) -> CopyOnWriteStateMapSnapshot:
+    def snapshot(self) -> StateMapSnapshot:
         """Return a read-only snapshot of the map, which must be released. O(buckets)."""
         buckets = self._buckets()
         half, moved = len(self._primary), self._rehash_index
@@ -480,7 +489,7 @@ class CopyOnWriteStateMap(StateMap):
             self._state_map_version += 1
             self._snapshot_versions.add(self._state_map_version)
             self._highest_required_snapshot_version = self._state_map_version
-        return CopyOnWriteStateMapSnapshot(self, buckets, self._size, self._state_map_version, half, moved)
+        return StateMapSnapshot(self, buckets, self._size, self._state_map_version, half, moved)
 
     def _check(self) -> None:
         """Assert every invariant."""
@@ -518,8 +527,11 @@ class CopyOnWriteStateMap(StateMap):
         assert not _MOVED
 
 
-class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
-    """Walks the buckets of the primary table, and the two halves in the new table of a bucket that has moved.
+class CopyOnWriteStateMapVisitor:
+    """Walks a map bit by bit while it changes, with relaxed consistency.
+
+    An entry that is present all the time is seen at least once, and twice if it moves meanwhile. The walk is
+    over the buckets of the primary table, and the two halves in the new table of a bucket that has moved.
 
     All entries whose hash falls below the position were seen. That stays true when the table doubles: an
     entry that was not seen is at the position or beyond it, so none is left out.
@@ -531,9 +543,14 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
         self._position = 0
 
     def has_next(self) -> bool:
+        """Return whether there are places left to look at."""
         return self._position < len(self._map._primary)
 
     def next_columns(self) -> Columns:
+        """Return keys and values of the next non-empty bucket; maybe there are none.
+
+        The values must not be changed.
+        """
         for _ in range(self._max_positions):
             if not self.has_next():
                 break
@@ -552,8 +569,23 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
         return [rehash[position], rehash[position + len(state_map._primary)]]
 
 
-class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
-    """The contents of a map at one moment: its buckets, which the owner copies before changing them."""
+def transformed(keys: list[Hashable], values: list[Stored], transformer: StateSnapshotTransformer) -> Columns:
+    """Return the columns without the entries for which ``transformer`` returns None."""
+    kept_keys: list[Hashable] = []
+    kept_values: list[Stored] = []
+    for key, value in zip(keys, values, strict=True):
+        kept = transformer(value)
+        if kept is not None:
+            kept_keys.append(key)
+            kept_values.append(kept)
+    return kept_keys, kept_values
+
+
+class StateMapSnapshot:
+    """The contents of a map at one moment: its buckets, which the owner copies before changing them.
+
+    Release it, or use it as a context manager.
+    """
 
     def __init__(
         self,
@@ -572,16 +604,15 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
         self._half: i64 = half
         self._moved: i64 = moved
 
-    def size(self) -> int:
+    def __len__(self) -> int:
+        """Return the number of entries, or 0 after the release."""
         return 0 if self._buckets is None else self._size
 
-    @property
-    def is_released(self) -> bool:
-        """Whether the snapshot is released, and therefore empty."""
-        return self._buckets is None
-
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
-        """Return all keys and, in the same order, all values. O(n), at the speed of C."""
+        """Return all keys and, in the same order, all values, changed by ``transformer`` if there is one.
+
+        O(n), at the speed of C.
+        """
         keys, values = self.owner._columns_of(self._buckets or [])
         return (keys, values) if transformer is None else transformed(keys, values, transformer)
 
@@ -616,7 +647,7 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
         return values
 
     def release(self) -> None:
-        """Give the version back to the map and drop the buckets. Idempotent."""
+        """Give the version back to the map and drop the buckets. Idempotent, and allowed on any thread."""
         owner = self.owner
         with owner._lock:
             if self._buckets is None:
@@ -624,3 +655,54 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
             self._buckets = None
             owner._snapshot_versions.remove(self.version)
             owner._highest_required_snapshot_version = max(owner._snapshot_versions, default=0)
+
+    def __enter__(self) -> StateMapSnapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def items(self) -> Iterator[tuple[Hashable, Stored]]:
+        """Iterate over the entries."""
+        return zip(*self.columns(), strict=True)
+
+
+class StateTableVisitor:
+    """Walks the maps of a table one after the other, and starts again after the last.
+
+    Args:
+        maps: the maps of the table, which may be replaced by others in this list.
+        max_positions: how many places of a map are looked at each time, until one has entries.
+    """
+
+    def __init__(self, maps: list[CopyOnWriteStateMap], max_positions: int) -> None:
+        self._maps = maps
+        self._max_positions = max_positions
+        self._index = 0
+        self._begin()
+
+    def has_next(self) -> bool:
+        """Return whether there are places left before the walk starts again."""
+        return self._visitor.has_next() or self._index + 1 < len(self._maps)
+
+    def next_columns(self) -> Columns:
+        """Return keys and values of the next non-empty place, which must not be changed.
+
+        They are empty if ``max_positions`` places were.
+        """
+        if self.state_map is not self._maps[self._index]:
+            self._begin()
+        elif not self._visitor.has_next():
+            self._index = (self._index + 1) % len(self._maps)
+            self._begin()
+        return self._visitor.next_columns()
+
+    def restart(self) -> None:
+        """Start again."""
+        self._index = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        #: The map of the entries that were returned last.
+        self.state_map = self._maps[self._index]
+        self._visitor = self.state_map.incremental_visitor(self._max_positions)

@@ -7,26 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api import Stored, safe_repr
 from pyflinkstate.backends.bound_state import BoundState, KeyContext
-from pyflinkstate.backends.heap.state_map import StateMap
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.types import VOID_NAMESPACE, may_hold_nan
 from pyflinkstate.backends.values.nan import refuse_nan
-from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError
+from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 
 if TYPE_CHECKING:
     from pyflinkstate.backends.heap.state_table import StateTable
-
-
-class NoNamespace:
-    """Stands for the namespace of a state until one is set: looking up an entry with it fails."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __hash__(self) -> int:
-        raise StateAccessError(
-            f"state {self._name!r} was used with no namespace set: call set_current_namespace() first",
-            state=self._name,
-        )
 
 
 class HeapState(BoundState):
@@ -34,24 +21,20 @@ class HeapState(BoundState):
 
     def __init__(self, table: StateTable, context: KeyContext) -> None:
         self._table = table
-        self._maps: list[StateMap] = table.maps
+        self._maps: list[CopyOnWriteStateMap] = table.maps
         self._context = context
-        self._name: str = table.meta.name
-        self._namespace_type = table.meta.namespace_type
+        #: The state's name.
+        self.name: str = table.meta.name
+        self.namespace_type = table.meta.namespace_type
         self._is_namespaced: bool = table.meta.is_namespaced
-        self._namespace_may_hold_nan: bool = self._is_namespaced and may_hold_nan(self._namespace_type)
-        #: None for the void namespace.
-        self._namespace: Hashable = NoNamespace(self._name) if self._is_namespaced else None
-
-    @property
-    def name(self) -> str:
-        """The state's name."""
-        return self._name
+        self.namespace_may_hold_nan: bool = self._is_namespaced and may_hold_nan(self.namespace_type)
+        #: None for the void namespace, and until a namespace is set.
+        self.namespace: Hashable = None
 
     def set_current_namespace(self, namespace: Hashable) -> None:
         """Bind the state to ``namespace``."""
         checked = self._checked_namespace(namespace)
-        self._namespace = None if checked is VOID_NAMESPACE else checked
+        self.namespace = None if checked is VOID_NAMESPACE else checked
 
     def clear(self) -> None:
         self._map().remove(self._entry_key())
@@ -93,7 +76,7 @@ class HeapState(BoundState):
     def refusal(self, reason: object) -> StateValueError:
         """Return the error for a value that this state cannot take under the current key."""
         key = safe_repr(self._context.key)
-        return StateValueError(f"state {self._name!r}, key {key}: {reason}", state=self._name, key=key)
+        return StateValueError(f"state {self.name!r}, key {key}: {reason}", state=self.name, key=key)
 
     def visitor(self, max_positions: int) -> Stored:
         """Return a visitor over all entries of the state."""
@@ -103,14 +86,14 @@ class HeapState(BoundState):
         """Let each snapshot pass stored values through a transformer of its own."""
         self._table.snapshot_transformer_factory = factory
 
-    def _map(self) -> StateMap:
+    def _map(self) -> CopyOnWriteStateMap:
         index = self._context.map_index
         if index < 0:
             raise self._no_key()
         return self._maps[index]
 
     def _entry_key(self) -> Hashable:
-        namespace = self._namespace
+        namespace = self.namespace
         return self._context.key if namespace is None else (self._context.key, namespace)
 
     def _entry_key_in(self, namespace: Hashable) -> Hashable:
@@ -123,9 +106,9 @@ class HeapState(BoundState):
                 raise ValueError("a namespace must not be None")
             if namespace is VOID_NAMESPACE and self._is_namespaced:
                 raise ValueError("the void namespace cannot be used with a state that is split by namespace")
-            checked: Hashable = self._namespace_type.check_key(namespace)
+            checked: Hashable = self.namespace_type.check_key(namespace)
             hash(checked)
-            if self._namespace_may_hold_nan:
+            if self.namespace_may_hold_nan:
                 refuse_nan(checked)
             return checked
         except (ValueError, TypeError) as error:
@@ -133,7 +116,7 @@ class HeapState(BoundState):
 
     def _no_key(self) -> NoCurrentKeyError:
         return NoCurrentKeyError(
-            f"state {self._name!r} was used with no key set: use keyed state while a record is "
+            f"state {self.name!r} was used with no key set: use keyed state while a record is "
             f"processed, not in open() or close()",
-            state=self._name,
+            state=self.name,
         )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyflinkstate.api import MapStateDescriptor, Reduced, StateValue, safe_repr
 from pyflinkstate.backends.bound_state import KeyContext
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.heap_state import HeapState
-from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.types import may_hold_nan, rebuilds, rechecker, value_copier
 from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
 from pyflinkstate.backends.values.nan import refuse_nan
@@ -175,7 +175,9 @@ class MapView:
     The entries are looked up when iteration begins, so a view never shows an old snapshot.
     """
 
-    def __init__(self, state: HeapMapState, state_map: StateMap, entry_key: Hashable, part: int) -> None:
+    def __init__(
+        self, state: HeapMapState, state_map: CopyOnWriteStateMap, entry_key: Hashable, part: int
+    ) -> None:
         self._state = state
         self._map = state_map
         self._entry_key = entry_key
@@ -195,7 +197,9 @@ class MapIterator:
     It walks the live dict until :meth:`remove` is called, and from then on a list of the remaining entries.
     """
 
-    def __init__(self, state: HeapMapState, state_map: StateMap, entry_key: Hashable, part: int) -> None:
+    def __init__(
+        self, state: HeapMapState, state_map: CopyOnWriteStateMap, entry_key: Hashable, part: int
+    ) -> None:
         self._state = state
         self._changes = state._changes
         self._map = state_map
@@ -283,10 +287,7 @@ class MapIterator:
 
     def _next_key(self) -> StateValue:
         if self._left is None:
-            try:
-                return next(self._rest)
-            except RuntimeError:
-                raise _changed_meanwhile() from None
+            return next(self._rest)
         if not self._left:
             raise StopIteration
         return self._left.pop()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from pyflinkstate.api import Key, Namespace, Stored, safe_repr
 from pyflinkstate.backends.format import KeyGroupEntries
-from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.state_map import (
+from pyflinkstate.backends.heap.copy_on_write_state_map import (
     ABSENT,
-    NestedStateMap,
-    StateMap,
+    CopyOnWriteStateMap,
     StateMapSnapshot,
     StateSnapshotTransformer,
     StateTableVisitor,
@@ -31,7 +28,7 @@ from pyflinkstate.errors import StateMigrationError
 SnapshotTransformerFactory = Callable[[], StateSnapshotTransformer]
 
 
-class StateTable(ABC):
+class StateTable:
     """One map for each key group of ``key_group_range``, in order (Flink: ``StateTable``)."""
 
     def __init__(self, meta: RegisteredStateMeta, key_group_range: KeyGroupRange) -> None:
@@ -39,14 +36,15 @@ class StateTable(ABC):
         self.key_group_range = key_group_range
         #: Indexed by key group minus the start of the range. Views hold this list, so it stays the same
         #: object.
-        self.maps: list[StateMap] = self.new_maps(meta)
+        self.maps: list[CopyOnWriteStateMap] = self.new_maps(meta)
         #: Makes the transformer with which a snapshot filters or changes values, if any.
         self.snapshot_transformer_factory: SnapshotTransformerFactory | None = None
         self._tracks_changes = False
 
-    @abstractmethod
-    def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
+    def new_maps(self, meta: RegisteredStateMeta) -> list[CopyOnWriteStateMap]:
         """Return an empty map for each key group, for values of ``meta``."""
+        copy_value = value_copier(meta.stored_type)
+        return [CopyOnWriteStateMap(copy_value) for _ in self.key_group_range]
 
     def set_meta(
         self,
@@ -84,8 +82,12 @@ class StateTable(ABC):
         self.maps[:] = new
 
     def _converted(
-        self, before: StateMap, after: StateMap, convert: Callable[[Stored], Stored], changes_values: bool
-    ) -> StateMap:
+        self,
+        before: CopyOnWriteStateMap,
+        after: CopyOnWriteStateMap,
+        convert: Callable[[Stored], Stored],
+        changes_values: bool,
+    ) -> CopyOnWriteStateMap:
         """Fill the map ``after`` with the converted entries of ``before``, and return it."""
         # Iterating copies values that an open snapshot shares, which the new map would not know about.
         entries = dict(before.items())
@@ -99,14 +101,14 @@ class StateTable(ABC):
 
     def __len__(self) -> int:
         """The number of entries, over all key groups."""
-        return sum(state_map.size() for state_map in self.maps)
+        return sum(map(len, self.maps))
 
-    def map_of(self, key_group: int) -> StateMap:
+    def map_of(self, key_group: int) -> CopyOnWriteStateMap:
         """Return the map of ``key_group``, which must be in the range."""
         return self.maps[key_group - self.key_group_range.start]
 
     def items(self) -> Iterator[tuple[Hashable, Stored]]:
-        """Iterate over entry keys and values; see :meth:`StateMap.items`."""
+        """Iterate over entry keys and values; see :meth:`CopyOnWriteStateMap.items`."""
         for state_map in self.maps:
             yield from state_map.items()
 
@@ -146,21 +148,6 @@ class StateTable(ABC):
     def snapshot(self) -> StateTableSnapshot:
         """Return a snapshot of the table. This takes milliseconds with millions of entries."""
         return StateTableSnapshot(self)
-
-
-class CopyOnWriteStateTable(StateTable):
-    """A table whose snapshots can be written while it goes on changing."""
-
-    def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
-        copy_value = value_copier(meta.stored_type)
-        return [CopyOnWriteStateMap(copy_value) for _ in self.key_group_range]
-
-
-class NestedMapsStateTable(StateTable):
-    """A table of plain dicts: a little faster, but it must not change until a snapshot is written."""
-
-    def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
-        return [NestedStateMap() for _ in self.key_group_range]
 
 
 class StateTableSnapshot:

@@ -70,7 +70,7 @@ class HeapValueState(HeapState):
         context = self._context
         if context.map_index < 0:
             raise self._no_key()
-        namespace = self._namespace
+        namespace = self.namespace
         key = context.key if namespace is None else (context.key, namespace)
         value = self._maps[context.map_index].get(key)
         if value is None and self._default is not None:
@@ -90,7 +90,7 @@ class HeapValueState(HeapState):
             return
         else:
             value = self._checked(value)
-        namespace = self._namespace
+        namespace = self.namespace
         key = context.key if namespace is None else (context.key, namespace)
         state_map = self._maps[context.map_index]
         if self._isolates and not is_immutable(value):
@@ -121,7 +121,7 @@ class HeapListState(HeapState):
         if stored is None:
             return ()
         if type(stored) is not StateList:
-            stored = StateList(stored, self._name)
+            stored = StateList(stored, self.name)
             self._map().put(self._entry_key(), stored)
         return stored
 
@@ -208,9 +208,35 @@ class FoldingState(HeapState):
         self._takes_all: bool = _takes_all(stored_type)
         self._fold: Callable[[Stored, StateValue], Stored] = self._folded
 
+    def add(self, value: StateValue) -> None:
+        state_map = self._map()
+        if value is None:
+            self.clear()
+        else:
+            state_map.transform(self._entry_key(), self._taken(value), self._fold)
+
+    def add_in(self, namespace: Hashable, value: StateValue) -> bool:
+        context = self._context
+        value = self._taken(value)
+        return self._maps[context.map_index].transform((context.key, namespace), value, self._fold)
+
+    def _taken(self, value: StateValue) -> StateValue:
+        """Return a value that is added in the form in which it is folded."""
+        return value
+
     def _folded(self, stored: Stored, value: StateValue) -> Stored:
         """Return what is to be stored after ``value`` is added."""
         raise NotImplementedError
+
+    def _kept(self, made: Stored, stored: Stored, what: str) -> Stored:
+        """Return what a function has made of ``stored`` in the form that is stored."""
+        if not self._takes_all:
+            try:
+                recheck = self._recheck
+                made = self._check(made) if recheck is None else recheck(made, stored)
+            except ValueError as error:
+                raise self.refusal(f"{what}: {error}") from None
+        return isolated_from(made, stored) if self._isolates else made
 
     def _merged(self, stored: Stored, other: Stored) -> Stored:
         """Return what is to be stored for two stored values, of which the first may be None."""
@@ -238,25 +264,13 @@ class HeapReducingState(FoldingState):
     def get(self) -> StateValue:
         return self.get_internal()
 
-    def add(self, value: StateValue) -> None:
-        state_map = self._map()
-        if value is None:
-            self.clear()
-            return
+    def _taken(self, value: StateValue) -> StateValue:
+        if self._takes_all:
+            return value
         try:
-            value = self._check(value)
+            return self._check(value)
         except ValueError as error:
             raise self.refusal(error) from None
-        state_map.transform(self._entry_key(), value, self._fold)
-
-    def add_in(self, namespace: Hashable, value: StateValue) -> bool:
-        if not self._takes_all:
-            try:
-                value = self._check(value)
-            except ValueError as error:
-                raise self.refusal(error) from None
-        context = self._context
-        return self._maps[context.map_index].transform((context.key, namespace), value, self._fold)
 
     def _merged(self, stored: Stored, other: Stored) -> Stored:
         return other if stored is None else self._folded(stored, other)
@@ -267,13 +281,7 @@ class HeapReducingState(FoldingState):
         reduced = self._reduce(stored, value)
         if reduced is None:
             raise self.refusal("the reduce function returned None, which is not a value")
-        if not self._takes_all:
-            try:
-                recheck = self._recheck
-                reduced = self._check(reduced) if recheck is None else recheck(reduced, stored)
-            except ValueError as error:
-                raise self.refusal(f"the reduce function's result: {error}") from None
-        return isolated_from(reduced, stored) if self._isolates else reduced
+        return self._kept(reduced, stored, "the reduce function's result")
 
 
 class HeapAggregatingState(FoldingState):
@@ -288,17 +296,6 @@ class HeapAggregatingState(FoldingState):
     def get(self) -> StateValue:
         accumulator = self.get_internal()
         return None if accumulator is None else self._function.get_result(accumulator)
-
-    def add(self, value: StateValue) -> None:
-        state_map = self._map()
-        if value is None:
-            self.clear()
-        else:
-            state_map.transform(self._entry_key(), value, self._fold)
-
-    def add_in(self, namespace: Hashable, value: StateValue) -> bool:
-        context = self._context
-        return self._maps[context.map_index].transform((context.key, namespace), value, self._fold)
 
     def result_in(self, namespace: Hashable) -> StateValue:
         context = self._context
@@ -317,13 +314,7 @@ class HeapAggregatingState(FoldingState):
             raise self.refusal(
                 "the aggregate function returned None; add() and merge() must return the accumulator"
             )
-        if not self._takes_all:
-            try:
-                recheck = self._recheck
-                accumulator = self._check(accumulator) if recheck is None else recheck(accumulator, stored)
-            except ValueError as error:
-                raise self.refusal(f"the accumulator: {error}") from None
-        return isolated_from(accumulator, stored) if self._isolates else accumulator
+        return self._kept(accumulator, stored, "the accumulator")
 
 
 for _interface, _view in (

@@ -122,7 +122,7 @@ class TtlAggregateFunction(AggregateFunction):
 
     def add(self, value: StateValue, accumulator: TtlValue) -> StateValue:
         now = self._rules.now()
-        is_expired = accumulator[0] <= self._rules.expired_until(now)
+        is_expired = accumulator[0] <= now - self._rules.ttl_ms
         unexpired = None if is_expired else accumulator[1]
         if unexpired is None:
             unexpired = self._function.create_accumulator()

@@ -33,7 +33,7 @@ class TtlRules:
 
     Args:
         clock: returns the time in ms.
-        ttl_ms: how long a value lives.
+        ttl_ms: how long a value lives: with 100 ms, a timestamp of 0 has expired at 100.
         refreshes_on_read: whether reading prolongs its life.
         returns_expired: whether an expired value is returned once.
 
@@ -59,10 +59,6 @@ class TtlRules:
         if now < self.earliest:
             self.earliest = now
         return now
-
-    def expired_until(self, now: int) -> int:
-        """Return the latest timestamp that has expired: with a TTL of 100 ms that is 0 at 100."""
-        return now - self.ttl_ms
 
     def combined(
         self, left: TtlValue, right: TtlValue, combine: Callable[[object, object], StateValue]
@@ -145,7 +141,7 @@ _OLDEST: dict[StateKind, Callable[[Any], int]] = {
 def snapshot_filter(kind: StateKind, rules: TtlRules) -> Callable[[Stored], Stored]:
     """Return the filter of one snapshot, which uses the time of its synchronous part."""
     unexpired = _FILTERS.get(kind, filter_single)
-    expired_until = rules.expired_until(rules.now())
+    expired_until = rules.now() - rules.ttl_ms
     return lambda stored: unexpired(stored, expired_until)
 
 

@@ -83,7 +83,7 @@ class TtlState:
         found: _Stamped | None = self._bound.get_internal()
         if found is None:
             return None
-        if found[0] <= rules.expired_until(now):
+        if found[0] <= now - rules.ttl_ms:
             self._inner.clear()
             return found[1] if rules.returns_expired else None
         if rules.refreshes_on_read:
@@ -214,7 +214,7 @@ class TtlListState(TtlMergingState):
 
     def _refreshed(self, elements: list[Any], now: int) -> list[Any]:
         """Store the unexpired elements with a new timestamp, and return what a reader may see."""
-        expired_until = self._rules.expired_until(now)
+        expired_until = now - self._rules.ttl_ms
         kept = [(now, element[1]) for element in elements if element[0] > expired_until]
         if not kept:
             return elements
@@ -253,7 +253,7 @@ class TtlListView:
         rules = self._rules
         all_expired = True
         for element in ListIterator(self._elements, self._inner.name):
-            is_expired = element[0] <= rules.expired_until(rules.now())
+            is_expired = element[0] <= rules.now() - rules.ttl_ms
             all_expired = all_expired and is_expired
             if not is_expired or rules.returns_expired:
                 yield element[1]
@@ -339,7 +339,7 @@ class TtlMapState(TtlState):
         stored: _Stamped | None = self._inner.get(key)
         if stored is None:
             return None
-        if stored[0] <= rules.expired_until(now):
+        if stored[0] <= now - rules.ttl_ms:
             self._inner.remove(key)
             return stored if rules.returns_expired else None
         if rules.refreshes_on_read:
@@ -379,7 +379,7 @@ class TtlMapIterator:
         while True:
             key, stored = next(self._pairs)
             now = rules.now()
-            if stored[0] > rules.expired_until(now):
+            if stored[0] > now - rules.ttl_ms:
                 if rules.refreshes_on_read:
                     self._pairs.set_value((now, stored[1]))
                 return self._part_of(key, stored)

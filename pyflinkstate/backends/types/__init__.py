@@ -19,6 +19,7 @@ from pyflinkstate.backends.types.internal_types import (
     TtlTypeInfo as TtlTypeInfo,
     TtlValue as TtlValue,
     dump_pickle as dump_pickle,
+    has_pickles as has_pickles,
     load_pickle as load_pickle,
     sealed as sealed,
     unsealed as unsealed,
@@ -42,6 +43,7 @@ from pyflinkstate.backends.types.table import (
     decode_column as decode_column,
     encode_column as encode_column,
     exact_class as exact_class,
+    find_codec as find_codec,
     hash_version as hash_version,
     java_hash_of_type as java_hash_of_type,
     may_hold_nan as may_hold_nan,
@@ -51,6 +53,4 @@ from pyflinkstate.backends.types.table import (
     type_from_json as type_from_json,
     type_to_json as type_to_json,
     value_copier as value_copier,
-    value_of_cell as value_of_cell,
-    written_form as written_form,
 )

@@ -66,6 +66,11 @@ def unsealed(type_info: TypeInformation) -> TypeInformation:
     )
 
 
+def has_pickles(type_info: TypeInformation) -> bool:
+    """Return whether values of a type contain pickles that are not sealed."""
+    return sealed(type_info) != type_info
+
+
 def dump_pickle(value: TypedValue) -> bytes:
     try:
         return pickle.dumps(value, protocol=PICKLE_PROTOCOL)

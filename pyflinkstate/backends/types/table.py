@@ -47,7 +47,6 @@ from pyflinkstate.backends.types.codec import (
     Recheck,
     Show,
     ToArrow,
-    WrittenForm,
     column_values,
     unchanged,
     walk,
@@ -616,19 +615,9 @@ def has_own_codec(type_info: TypeInformation) -> bool:
 # --- values ------------------------------------------------------------------------------------------
 
 
-def written_form(type_info: TypeInformation) -> WrittenForm | None:
-    """Return how values of a type are written as a string; None if they are written as JSON."""
-    return find_codec(type_info).written
-
-
 def exact_class(type_info: TypeInformation) -> type | None:
     """Return the class of which all values of a type are, if ``check`` returns such values unchanged."""
     return find_codec(type_info).exact
-
-
-def value_of_cell(type_info: TypeInformation) -> Convert:
-    """Return the function that converts cells of a user's table, for a type without parts."""
-    return find_codec(type_info).value_of_cell
 
 
 def may_hold_nan(type_info: TypeInformation) -> bool:

@@ -22,6 +22,7 @@ import enum
 import fractions
 import pickle
 import uuid
+from functools import lru_cache
 from types import GeneratorType
 from typing import Any, Final
 
@@ -83,7 +84,7 @@ def _is_immutable(value: object, depth: int) -> bool:
         return False
     if kind is tuple:
         return _are_immutable(value, depth - 1)
-    nature = _nature_of(kind)
+    nature = _nature_of(kind)  # type: ignore[arg-type]  # a class is hashable
     if nature == _ATOM:
         return True
     if nature == _PARTS:
@@ -379,7 +380,8 @@ def _copied_object(value: Any, memo: _Memo, depth: int) -> StateValue:
         return row
     if _is_immutable(value, min(depth, LOOK_DEPTH)):
         return value
-    return _copied_plain(value, memo, depth) if _is_plain(kind) else copy.deepcopy(value, memo)
+    is_plain = _is_plain(kind)  # type: ignore[arg-type]  # a class is hashable
+    return _copied_plain(value, memo, depth) if is_plain else copy.deepcopy(value, memo)
 
 
 def _copied_checked(value: Any, memo: _Memo, depth: int) -> StateValue:
@@ -420,22 +422,12 @@ _PARTS_AND_ATTRIBUTES: Final = 3
 _FROZEN: Final = 4
 _OTHER: Final = 5
 
-_natures: Final[dict[type, int]] = {}
-_plain: Final[dict[type, bool]] = {}
-#: How many classes are remembered; if a program makes more of them, the memory is cleared.
+#: How many classes are remembered.
 _MAX_CLASSES: Final = 1000
 
 
+@lru_cache(_MAX_CLASSES)
 def _nature_of(kind: type) -> int:
-    known = _natures.get(kind)
-    if known is None:
-        if len(_natures) == _MAX_CLASSES:
-            _natures.clear()
-        known = _natures[kind] = _found_nature(kind)
-    return known
-
-
-def _found_nature(kind: type) -> int:
     if issubclass(kind, enum.Enum) or (issubclass(kind, np.generic) and not issubclass(kind, np.void)):
         return _ATOM
     if issubclass(kind, (tuple, frozenset)):
@@ -445,16 +437,8 @@ def _found_nature(kind: type) -> int:
     return _FROZEN if is_frozen else _OTHER
 
 
+@lru_cache(_MAX_CLASSES)
 def _is_plain(kind: type) -> bool:
-    known = _plain.get(kind)
-    if known is None:
-        if len(_plain) == _MAX_CLASSES:
-            _plain.clear()
-        known = _plain[kind] = _found_plain(kind)
-    return known
-
-
-def _found_plain(kind: type) -> bool:
     """Return whether an object consists only of its attributes and does not define how to copy it."""
     own = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
     if kind in copyreg.dispatch_table or any(hasattr(kind, name) for name in own):

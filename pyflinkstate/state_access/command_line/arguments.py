@@ -33,7 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after the program's name. Default: those of the process.
     """
-    _replace_closed_streams()
     code = FINE
     try:
         try:
@@ -64,13 +63,6 @@ def _run(chosen: Namespace) -> int:
     finally:
         progress.hide()
     return FOUND if found else FINE
-
-
-def _replace_closed_streams() -> None:
-    """Replace streams that were closed from the beginning, which are None, so that output is discarded."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
 
 
 def _complain(text: str) -> None:
@@ -104,13 +96,6 @@ class _AddChange(Action):
         chosen.changes = [*chosen.changes, (option, words)]
 
 
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise ValueError(text)
-    return count
-
-
 #: The names and the options of an argument, as ``add_argument`` takes them.
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -124,7 +109,7 @@ def _switch(name: str, about: str) -> Argument:
 
 
 def _limit(about: str) -> Argument:
-    return _argument("--limit", type=_count, default=20, help=f"{about} (default: 20)")
+    return _argument("--limit", type=int, default=20, help=f"{about} (default: 20)")
 
 
 def _change(option: str, count: int | str, names: tuple[str, ...], about: str) -> Argument:
@@ -201,7 +186,7 @@ _COMMANDS: dict[str, tuple[str, Sequence[Argument]]] = {
         "show jobs that do not run any more on a web page",
         [
             _argument("path", help=_JOBS),
-            _argument("--port", type=_count, default=0, help="the port to listen on (default: any free one)"),
+            _argument("--port", type=int, default=0, help="the port to listen on (default: any free one)"),
             _argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)"),
         ],
     ),

@@ -39,6 +39,7 @@ from pyflinkstate.state_access.command_line.output import (
     readable_row,
     readable_rows,
     state_names,
+    told_apart,
 )
 from pyflinkstate.state_access.differences import diff as compare
 from pyflinkstate.state_access.tables import StateTable
@@ -229,13 +230,10 @@ def _answered(checkpoint: Checkpoint, query: str, allow_pickle: bool, allow_file
             found = connection.sql(query)
             if found is None:  # a statement without rows
                 return []
-            names, rows = found.columns, found.fetchall()
+            names, rows = told_apart(found.columns), found.fetchall()
         except duckdb.Error as error:
             files = "" if allow_files else ", and files need --allow-files"
             raise StateTableError(f"{error}; the tables are {', '.join(tables)}{files}") from error
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise StateTableError(f"two columns are called {twice!r}: name them with AS", column=twice)
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
@@ -375,13 +373,9 @@ def _delete(changed: CheckpointEdit, words: list[str]) -> None:
 
 def _max_parallelism(changed: CheckpointEdit, words: list[str]) -> None:
     uid, number = words
-    try:
-        most = int(number)
-    except ValueError:
-        raise ConfigurationError(
-            f"--max-parallelism {uid}: {number!r} is not a number of key groups"
-        ) from None
-    changed.set_max_parallelism(uid, most)
+    if not number.isdecimal():
+        raise ConfigurationError(f"--max-parallelism {uid}: {number!r} is not a number of key groups")
+    changed.set_max_parallelism(uid, int(number))
 
 
 _CHANGES: dict[str, Callable[[Any, list[str]], object]] = {

@@ -33,10 +33,10 @@ from pyflinkstate.api import (
     TypedValue,
     TypeInformation,
 )
-from pyflinkstate.backends.types import WrittenForm, written_form
+from pyflinkstate.backends.types import WrittenForm, find_codec, has_pickles
 from pyflinkstate.errors import CheckpointStorageError, InvalidKeyError, PickledStateError, StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint
-from pyflinkstate.state_access.tables import StateTable, has_pickles, load_plain
+from pyflinkstate.state_access.tables import StateTable, load_plain
 
 if TYPE_CHECKING:
     from rich import progress as rich_progress
@@ -232,9 +232,6 @@ def _started() -> rich_progress.Progress:
 #: A value of JSON that may be a key or a part of one.
 _Written: TypeAlias = "Key | list[_Written]"
 
-#: How deep the lists of a key may be nested: far deeper than any type is declared.
-MOST_LEVELS = 100
-
 
 def parsed_key(text: str, key_type: TypeInformation) -> Key:
     """Return the key that a user has written: strings, dates and the like as printed, others as JSON.
@@ -250,9 +247,7 @@ def parsed_key(text: str, key_type: TypeInformation) -> Key:
         return _read(form, text, key_type)
     try:
         written = json.loads(text)
-    except RecursionError as error:
-        raise _too_deep() from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if isinstance(key_type, PickledBytesTypeInfo):
             return text
         raise InvalidKeyError(
@@ -261,14 +256,10 @@ def parsed_key(text: str, key_type: TypeInformation) -> Key:
     return _typed(written, key_type)
 
 
-def _too_deep() -> InvalidKeyError:
-    return InvalidKeyError(f"the JSON of a key is nested more than {MOST_LEVELS} levels deep: no key is")
-
-
 def _form_of(key_type: TypeInformation) -> WrittenForm | None:
     if isinstance(key_type, ExternalTypeInfo):
         return _form_of(key_type.parts()[0])
-    return written_form(key_type)
+    return find_codec(key_type).written
 
 
 def _read(form: WrittenForm, text: str, key_type: TypeInformation) -> Key:
@@ -281,14 +272,12 @@ def _read(form: WrittenForm, text: str, key_type: TypeInformation) -> Key:
     return key
 
 
-def _typed(written: _Written, key_type: TypeInformation | None, level: int = 0) -> Key:
+def _typed(written: _Written, key_type: TypeInformation | None) -> Key:
     """Convert parsed JSON to a key; parts without a type stay as they are."""
     if isinstance(written, list):
-        if level >= MOST_LEVELS:
-            raise _too_deep()
         parts = () if key_type is None else key_type.parts()
         types = parts if len(parts) == len(written) else (None,) * len(written)
-        return tuple([_typed(one, part, level + 1) for one, part in zip(written, types, strict=True)])
+        return tuple([_typed(one, part) for one, part in zip(written, types, strict=True)])
     form = None if key_type is None else _form_of(key_type)
     if form is None or key_type is None or not isinstance(written, str):
         return written

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -41,11 +42,10 @@ from pyflinkstate.api import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.format import (
-    ByteStreamStateHandle,
     CheckpointStreamFactory,
+    MemoryCheckpoint,
     OperatorState,
     OperatorSubtaskState,
-    StreamStateHandle,
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import key_group_range
@@ -407,30 +407,8 @@ class Bootstrap:
 
     def without_rows(self) -> OperatorState:
         """Return the operator with all of its states and nothing in them."""
-        written = seeded(self.settings, (), _Memory(), "")
+        written = seeded(self.settings, (), MemoryCheckpoint(), "")
         return OperatorState(self.keys.uid, 1, self.keys.max_parallelism, (written,))
-
-
-@attrs.frozen
-class _Memory:
-    """A stream that keeps what is written in its handle, and the factory of such streams."""
-
-    _written: list[bytes] = attrs.field(factory=list, init=False)
-
-    def create(self) -> _Memory:
-        return _Memory()
-
-    def write(self, data: bytes) -> None:
-        self._written.append(bytes(data))
-
-    def close_and_get_handle(self) -> StreamStateHandle:
-        return ByteStreamStateHandle(b"".join(self._written))
-
-    def abort(self) -> None:
-        self._written.clear()
-
-    def discard(self, handle: StreamStateHandle) -> None:
-        """Do nothing: the handle has all of it."""
 
 
 def is_spark_dataframe(data: object) -> bool:
@@ -674,8 +652,10 @@ def seed_on_spark(frame: SparkObject, settings: SeedSettings, uri: str) -> list[
     Raises:
         SparkJobError: Spark's job failed; the message says what a task raised.
     """
-    routed = frame.rdd.mapPartitionsWithIndex(_Route(settings))
-    written = routed.partitionBy(settings.parallelism, int).mapPartitionsWithIndex(_Write(settings, uri))
+    routed = frame.rdd.mapPartitionsWithIndex(partial(_routed, settings))
+    written = routed.partitionBy(settings.parallelism, int).mapPartitionsWithIndex(
+        partial(_written, settings, uri)
+    )
     try:
         return [state for _, state in sorted(written.collect(), key=itemgetter(0))]
     except Exception as error:
@@ -687,30 +667,19 @@ def seed_on_spark(frame: SparkObject, settings: SeedSettings, uri: str) -> list[
         ) from spark_cause(error)
 
 
-@attrs.frozen
-class _Route:
-    """Sends the rows of a partition to the subtasks of their keys."""
-
-    settings: SeedSettings
-
-    def __call__(self, partition: int, rows: Iterable[object]) -> Iterator[tuple[int, Numbered]]:
-        number = 0
-        for subtask, frame in self.settings.frames(partition, rows):
-            for data in encoded_frames(frame, self.settings.keys.uid):
-                yield subtask, (partition, number, data)
-                number += 1
+def _routed(settings: SeedSettings, partition: int, rows: Iterable[object]) -> Iterator[tuple[int, Numbered]]:
+    """Send the rows of a partition to the subtasks of their keys."""
+    number = 0
+    for subtask, frame in settings.frames(partition, rows):
+        for data in encoded_frames(frame, settings.keys.uid):
+            yield subtask, (partition, number, data)
+            number += 1
 
 
-@attrs.frozen
-class _Write:
-    """Makes the state of one subtask and writes it."""
-
-    settings: SeedSettings
-    uri: str
-
-    def __call__(
-        self, subtask: int, frames: Iterable[tuple[int, Numbered]]
-    ) -> Iterator[tuple[int, OperatorSubtaskState]]:
-        in_order = sorted((numbered for _, numbered in frames), key=lambda numbered: numbered[:2])
-        decoded = (InputFrame.decode(data) for _, _, data in in_order)
-        yield subtask, seeded(self.settings, decoded, open_folder(self.uri), self.uri, subtask)
+def _written(
+    settings: SeedSettings, uri: str, subtask: int, frames: Iterable[tuple[int, Numbered]]
+) -> Iterator[tuple[int, OperatorSubtaskState]]:
+    """Make the state of one subtask and write it."""
+    in_order = sorted((numbered for _, numbered in frames), key=lambda numbered: numbered[:2])
+    decoded = (InputFrame.decode(data) for _, _, data in in_order)
+    yield subtask, seeded(settings, decoded, open_folder(uri), uri, subtask)

@@ -64,12 +64,9 @@ class DraftState:
     def changed(self, change: Callable[[int, pa.RecordBatch], pa.RecordBatch]) -> DraftState:
         """Return the state with each key group replaced by ``change(key_group, rows)``."""
         read = self.read
-
-        def changed() -> Iterator[Group]:
-            for key_group, batch in read():
-                yield key_group, change(key_group, batch)
-
-        return attrs.evolve(self, read=changed)
+        return attrs.evolve(
+            self, read=lambda: ((key_group, change(key_group, batch)) for key_group, batch in read())
+        )
 
 
 @attrs.frozen
@@ -241,7 +238,7 @@ def _merged_maps(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.Re
 
 def without_keys(state: DraftState, gone: pa.Array, keys: KeySpace) -> DraftState:
     """Return the state without the entries of some keys, given as a column of a state file."""
-    wanted = set(keys.groups_of(gone).tolist())
+    wanted = set(keys.groups_of_keys(keys.decoded(gone)).tolist())
 
     def change(key_group: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         if key_group not in wanted:

@@ -50,14 +50,15 @@ from pyflinkstate.backends.types import (
     decode_column,
     dump_pickle,
     encode_column,
+    find_codec,
+    has_pickles,
     may_hold_nan,
     unsealed,
-    value_of_cell,
 )
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.state_access.keyed_state import KeySpace
-from pyflinkstate.state_access.tables import comparable, expires, has_pickles, nested, user_type
+from pyflinkstate.state_access.tables import comparable, expires, nested, user_type
 from pyflinkstate.state_access.views import namespace_name
 
 T = TypeVar("T")
@@ -99,8 +100,7 @@ def user_table(table: ArrowObject, what: str) -> UserTable:
     Raises:
         StateTableError: it is none of these; the message begins with ``what``.
     """
-    found: UserTable = _converted(table, what, _user_table)
-    return found
+    return _converted(table, what, _user_table)
 
 
 def arrow_table(table: object, what: str) -> pa.Table:
@@ -237,7 +237,7 @@ def _value_of(type_info: TypeInformation, cell: Any, pickled: Shape) -> TypedVal
         return _tuple_of(parts, [cell[name] for name in names] if is_struct else cell, pickled)
     if isinstance(type_info, RowTypeInfo):
         return _row_of(type_info, cell, pickled)
-    return value_of_cell(type_info)(cell)
+    return find_codec(type_info).value_of_cell(cell)
 
 
 def _map_of(parts: Sequence[TypeInformation], cell: object, pickled: Shape) -> TypedValue:

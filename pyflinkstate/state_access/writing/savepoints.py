@@ -40,28 +40,30 @@ from pyflinkstate.backends.format import (
     CheckpointMetadata,
     FileStateHandle,
     KeyGroupsStateHandle,
+    MemoryCheckpoint,
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
     RawOperatorStateHandle,
     Section,
-    SectionChecks,
     SectionWriter,
     StateCodec,
     StateFileHead,
     StateReader,
     StreamStateHandle,
+    check_section,
     decode_metas,
     is_file_name,
     is_job_id,
     read_head,
     read_section,
+    read_sections,
     write_file,
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange, check_parallelism
 from pyflinkstate.backends.ttl import rules_of, with_timestamps
-from pyflinkstate.backends.types import RegisteredStateMeta, sealed, state_migration, unsealed
+from pyflinkstate.backends.types import RegisteredStateMeta, has_pickles, sealed, state_migration, unsealed
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import (
     CheckpointStorageError,
@@ -87,7 +89,7 @@ from pyflinkstate.runtime.storage import (
 from pyflinkstate.runtime.wire import SlotId
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.keyed_state import KeySpace
-from pyflinkstate.state_access.tables import has_pickles, nearest
+from pyflinkstate.state_access.tables import nearest
 from pyflinkstate.state_access.writing.bootstrapping import (
     Bootstrap,
     KeyOf,
@@ -116,8 +118,6 @@ Checked = tuple[Section, str]
 #: The handle of a file, and the function that yields its sections; its second argument is the file's name.
 H = TypeVar("H", KeyGroupsStateHandle, OperatorStateHandle, RawOperatorStateHandle)
 SectionsOf = Callable[[H, str], Iterator[Checked]]
-#: The bytes of a file that are copied at once.
-COPY_BYTES = 8 << 20
 
 
 @contextmanager
@@ -249,20 +249,28 @@ class DraftWriter:
         if isinstance(stream, FileStateHandle):  # other bytes are in ``_metadata``, which has been checked
             sections = sections_of(handle, self.source.describe(stream))
             if stream not in self._copies:
-                self._copies[stream] = self._copy_of_file(stream, SectionChecks(sections))
+                self._copies[stream] = self._copy_of_file(stream, sections)
             else:
                 for section, what in sections:
                     read_section(self.source, stream, section, what)
             stream = self._copies[stream]
         return attrs.evolve(handle, stream=stream)
 
-    def _copy_of_file(self, handle: FileStateHandle, checks: SectionChecks) -> StreamStateHandle:
+    def _copy_of_file(self, handle: FileStateHandle, sections: Iterable[Checked]) -> StreamStateHandle:
+        """Copy a file, of which each section is checked when it is read."""
+        ordered = sorted(sections, key=lambda checked: checked[0].offset)
+        numbered = dict(enumerate(section for section, _ in ordered))
+
         def write(writer: SectionWriter) -> StreamStateHandle:
-            for offset in range(0, handle.size_bytes, COPY_BYTES):
-                data = self.source.read(handle, offset, min(COPY_BYTES, handle.size_bytes - offset))
-                checks.take(data)
-                writer.append(data)
-            checks.finish()
+            position = 0
+            for number, data in read_sections(self.source, handle, numbered):
+                section, what = ordered[number]
+                check_section(data, section.checksum, what)
+                if section.offset != position:
+                    writer.append(self.source.read(handle, position, section.offset - position))
+                writer.append(bytes(data))
+                position = section.offset + section.length
+            writer.append(self.source.read(handle, position, handle.size_bytes - position))
             return writer.close()
 
         return write_file(self.target, threading.Event(), write)
@@ -392,7 +400,7 @@ def tried(
             f"a StreamExecutionEnvironment with the program's streams and sinks is needed, not {program!r}"
         )
     plan, name = jobs.preview(job_name)
-    trial = _Trial(plan, name, attrs.evolve(metadata, operators=()), operators, reader or _NoFiles())
+    trial = _Trial(plan, name, attrs.evolve(metadata, operators=()), operators, reader or MemoryCheckpoint())
     found = tuple(trial.mismatches())
     known = {operator.operator_id for operator in plan.operators}
     restored = tuple(uid for uid in operators if uid in known)
@@ -436,17 +444,6 @@ class _Trial:
             error = _open(attrs.evolve(fitted, operators=own), uid, metadata, self.reader)
             if error is not None:
                 yield Mismatch(uid, error.context.get("state"), error.message)
-
-
-class _NoFiles:
-    """Reads state from the handles; a seeded operator has no files yet."""
-
-    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
-        assert isinstance(handle, ByteStreamStateHandle)
-        return handle.data[offset : offset + length]
-
-    def describe(self, handle: StreamStateHandle) -> str:
-        return "the savepoint in the making"
 
 
 def _open(
