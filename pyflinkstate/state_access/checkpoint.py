@@ -723,6 +723,7 @@ def _check(located: Located, result: Verification, on_read: OnRead | None) -> se
             _check_subtask(operator, subtask, reader, result.problems)
         files |= {file.path: file for subtask in operator.subtasks for file in subtask.files()}
     result.files += len(files)
+    result.problems += filter(None, (_wrong_size(folder, handle) for handle in files.values()))
     result.bytes_read += reader.bytes_read
     result.unneeded += _strangers(folder, files)
     return set(files)
@@ -770,6 +771,15 @@ def _raw(subtask: OperatorSubtaskState) -> Iterator[tuple[StreamStateHandle, lis
         yield subtask.raw_keyed.stream, [section for group in groups for section in group.values()]
     if subtask.raw_operator is not None:
         yield subtask.raw_operator.stream, list(subtask.raw_operator.partitions)
+
+
+def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None:
+    """Return the problem with the size of a file. Missing files were found before."""
+    what = folder.describe(handle)
+    info = folder.file_system.get_file_info(what)
+    if info.type == fs.FileType.NotFound or info.size == handle.size_bytes:
+        return None
+    return f"{what} has {info.size} bytes, and the checkpoint says {handle.size_bytes}"
 
 
 def _strangers(folder: CheckpointFolder, files: Container[str]) -> list[str]:

@@ -287,7 +287,10 @@ class MapIterator:
 
     def _next_key(self) -> StateValue:
         if self._left is None:
-            return next(self._rest)
+            try:
+                return next(self._rest)
+            except RuntimeError:
+                raise _changed_meanwhile() from None
         if not self._left:
             raise StopIteration
         return self._left.pop()
