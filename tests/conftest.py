@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -32,3 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(name) for name in MAY_LEAVE_OPEN):
             item.add_marker(pytest.mark.filterwarnings("error::ResourceWarning"))
+
+
+def pytest_collection_finish() -> None:
+    """The thousands of tests stay as they are: no collection of garbage need look at them again."""
+    gc.collect()
+    gc.freeze()

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import record_path
 from record import BenchmarkFailed, Recorder, arguments_of, record_all
 from report import conditions
 from report.programs import BENCHMARKS, Benchmark
 from report.results import Result, read, write
 from report_support import begun, result_of
+from support_runtime import wait_for_exit
 
 NAME = "keyed_count"
 #: Prints what it is told, and notes that it was called.
@@ -167,3 +172,52 @@ def test_conditions_name_no_host_user_or_path(monkeypatch: pytest.MonkeyPatch) -
     said = str({**conditions.machine(), **conditions.versions()})
     for private in ("name-of-the-host", "name-of-the-user", str(conditions.ROOT)):
         assert private not in said
+
+
+# --- the way of a record -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", record_path.NAMES)
+def test_each_program_goes_all_steps_and_counts_each_record(name: str) -> None:
+    found = record_path.steps(name, 10_000)  # raises an error if a record is missing
+    assert found["source"] > 0
+    assert found["unpickle"] > 0
+    assert (found["timestamps"] == 0) == (name in record_path.UNTIMED)
+
+
+def test_a_record_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_path, "run_slot", lambda function, frames: [])
+    with pytest.raises(AssertionError, match="value: 0 of"):
+        record_path.steps("value", 1_000)
+
+
+# --- a program ends with the one that started it -----------------------------------------------------------
+
+
+STAYS = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+OWNER = f"import sys; from engines import owned; owned.run([sys.executable, '-c', {STAYS!r}])"
+ASKS = """
+import subprocess, sys
+from engines import owned
+done = owned.run([sys.executable, "-c", "print('said'); exit(3)"], stdout=subprocess.PIPE)
+assert (done.returncode, done.stdout) == (3, "said\\n")
+"""
+#: Programs are started by processes of one thread.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_it_is_run_as_by_subprocess() -> None:
+    subprocess.run([sys.executable, "-c", ASKS], check=True, env=ENVIRONMENT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
+def test_it_ends_when_its_owner_is_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as owner:
+        assert owner.stdout is not None
+        process_fd = os.pidfd_open(int(owner.stdout.readline()))
+        owner.send_signal(signal.SIGKILL)
+        wait_for_exit(process_fd)
+        os.close(process_fd)
+    assert owner.returncode == -signal.SIGKILL

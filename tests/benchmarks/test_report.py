@@ -121,12 +121,6 @@ def test_a_wrong_query_is_seen() -> None:
     assert [mark.key for mark, _ in missed(result)] == ["all_right"]
 
 
-def test_of_peers_some_work_may_not_be_recorded() -> None:
-    lines = PARTS["peers"]({"peers_timers": WHOLE["peers_timers"]})
-    assert lines[-1] == "Not recorded yet: count per key, tumbling windows, session windows."
-    assert {line.split(" | ")[0] for line in lines if line.startswith("| event")} == {"| event-time timers"}
-
-
 def test_every_work_of_peers_is_recorded() -> None:
     always = [each.always for each in BENCHMARKS.values() if each.program == "peers"]
     assert always == [("--workload", work) for work in WORKLOADS]
@@ -145,11 +139,6 @@ def test_results_of_two_machines_are_kept_apart() -> None:
 
 @pytest.mark.parametrize("name", CHARTS)
 class TestCharts:
-    def test_it_has_both_colour_schemes_and_its_own_background(self, name: str) -> None:
-        text = drawn(WHOLE)[file_of(name)]
-        assert "@media (prefers-color-scheme: dark)" in text
-        assert 'class="back"' in text
-
     def test_everything_is_inside_and_labels_have_room(self, name: str) -> None:
         root = ElementTree.fromstring(drawn(WHOLE)[file_of(name)])
         width, height = float(root.attrib["width"]), float(root.attrib["height"])

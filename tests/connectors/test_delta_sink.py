@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,8 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from s3_server import CREDENTIALS, Bucket, Server
-from support_sinks import Flushed, history, run_id
+from support_sinks import JOB, Flushed, history, run_id
+from table_sinks import SCHEMA, prepare, run
 
 from pyflinkstate import Row, RowKind, RunHistory
 from pyflinkstate.connectors.delta import DeltaPlace
@@ -34,9 +34,6 @@ from pyflinkstate.errors import (
     SinkStorageError,
 )
 from pyflinkstate.testing import check_sink
-
-JOB = "a" * 32
-SCHEMA = pa.schema([("day", pa.string()), ("amount", pa.int64())])
 
 
 class Lake:
@@ -87,20 +84,6 @@ class Lake:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
-
-
-def prepare(sink: DeltaSink, epoch: int, *parts: list[Any]) -> list[Any]:
-    """Run an epoch up to the end of its tasks, and return what they have staged."""
-    writer = pickle.loads(pickle.dumps(sink.writer(epoch)))
-    results = [made for number, part in enumerate(parts) for made in writer.write(number, iter(part))]
-    sink.prepare(epoch, results)
-    return results
-
-
-def run(sink: DeltaSink, epoch: int, *amounts: int) -> None:
-    """Run and commit an epoch with a partition for each amount."""
-    prepare(sink, epoch, *([{"day": f"day{amount % 2}", "amount": amount}] for amount in amounts))
-    sink.commit(epoch)
 
 
 @pytest.mark.full
@@ -306,19 +289,6 @@ def test_an_epoch_loads_the_table_once(
     assert len(loads) == 1
 
 
-def test_an_epoch_that_is_there_is_not_published_again(lake: Lake) -> None:
-    """The outcome of a commit was not known, for example."""
-    sink = lake.opened()
-    staged = prepare(sink, 1, [("day1", 1)])
-    sink.publish(1, staged)
-    sink.publish(2, [])
-    version = lake.table.version()
-    sink.publish(1, staged)
-    assert lake.amounts == [1]
-    assert lake.table.version() == version
-    assert sink.committed_epoch() == 2
-
-
 # --- the table -------------------------------------------------------------------------------------------
 
 
@@ -424,14 +394,6 @@ def test_the_default_name_is_that_of_the_table(tmp_path: Path) -> None:
     assert names == {DeltaSink(f"{tmp_path}/{name}/", SCHEMA).name for name in ("a b", "x/ab", "y/ab")}
 
 
-def test_a_record_that_does_not_fit_fails_in_its_task(lake: Lake) -> None:
-    sink = lake.opened()
-    for record in ({"day": "x"}, ("x", "y"), "xy"):
-        with pytest.raises(BadRecordError, match="record"):
-            prepare(sink, 1, [record])
-    assert [name for name in os.listdir(lake.uri) if name.endswith(".parquet")] == []
-
-
 def test_rows_are_appended_by_name_or_position(lake: Lake) -> None:
     sink = lake.opened()
     prepare(sink, 1, [Row("a", 1), Row(amount=2, day="b"), Row.of_kind(RowKind.UPDATE_AFTER, "c", 3)])
@@ -476,12 +438,6 @@ def test_what_was_staged_for_an_upsert_is_not_left_in_the_table(lake: Lake) -> N
     files = {Path(uri).name for uri in lake.table.file_uris()}
     assert {path.name for path in Path(lake.uri).rglob("*.parquet")} == files
     assert not list((lake.folder / "staging").rglob("*.parquet"))
-
-
-def test_a_key_must_not_be_null(lake: Lake) -> None:
-    sink = lake.opened(key=["day"])
-    with pytest.raises(BadRecordError, match="its key 'day' is None"):
-        prepare(sink, 1, [(None, 1)])
 
 
 def test_a_table_whose_key_must_not_be_null(lake: Lake) -> None:
@@ -603,16 +559,6 @@ def test_a_checkpoint_of_another_line_is_refused(lake: Lake) -> None:
     assert lake.amounts == [1, 20, 30]
     lake.opened(runs=history((1, 0), (2, 1), (5, 2)), restored=2)
     assert lake.amounts == [1, 20]
-
-
-def test_going_back_to_an_epoch_without_output(lake: Lake) -> None:
-    run(lake.opened(), 1, 1)
-    sink = lake.opened(runs=history((1, 0), (2, 1)), restored=1)
-    run(sink, 2)
-    run(sink, 3, 3)
-    sink.rewind(2)
-    assert lake.amounts == [1]
-    assert sink.committed_epoch() == 2
 
 
 # --- compaction and errors ---------------------------------------------------------------------------------

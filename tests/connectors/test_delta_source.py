@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import shutil
-from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from source_epochs import epochs, first_epoch, records
+from table_sinks import SCHEMA, prepare
 
 from pyflinkstate.connectors.delta_sink import DeltaSink
 from pyflinkstate.connectors.delta_source import DeltaSource
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 
-SCHEMA = pa.schema([("day", pa.string()), ("amount", pa.int64())])
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -47,24 +45,6 @@ class Lake:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
-
-
-def records(source: DeltaSource, start: Any, end: Any) -> list[dict[str, Any]]:
-    """Read an epoch, as its tasks do."""
-    epoch: Any = source.plan(start, end)
-    read, splits = pickle.loads(pickle.dumps((epoch.read, epoch.splits)))
-    return [row for split in splits for row in read(split, None)]
-
-
-def epochs(source: DeltaSource, start: Any = None) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
-    """Run a job until there is nothing more; yields the end of each epoch, and its records."""
-    offset = source.initial_offset() if start is None else start
-    while True:
-        end = json.loads(json.dumps(source.latest_offset(offset, False).end))
-        if end == offset:
-            return
-        yield end, records(source, offset, end)
-        offset = end
 
 
 def amounts(source: DeltaSource, start: Any = None) -> list[list[int]]:
@@ -151,7 +131,7 @@ def test_what_the_sink_writes_is_read(lake: Lake, tmp_path: Path) -> None:
     schema = pa.schema([("p", pa.timestamp("us", "UTC")), ("n", pa.int64())])
     sink = DeltaSink(lake.uri, schema, partition_by=["p"], staging=tmp_path / "staging")
     sink.open("a" * 32, None)
-    sink.prepare(1, list(sink.writer(1).write(0, iter([row]))))
+    prepare(sink, 1, [row])
     sink.commit(1)
     ((_, rows),) = epochs(lake.source(starting_version=0))
     assert rows == [row]
@@ -170,10 +150,7 @@ def test_columns_that_were_added_are_null_in_older_rows(lake: Lake) -> None:
 def test_a_file_is_a_split(lake: Lake) -> None:
     for number in range(3):
         lake.append(number)
-    source = lake.source()
-    start = source.initial_offset()
-    epoch: Any = source.plan(start, source.latest_offset(start, False).end)
-    assert len(epoch.splits) == 3
+    assert len(first_epoch(lake.source()).splits) == 3
 
 
 # --- change feeds ------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_support import JOB, SCHEMA, TABLE, Lake, prepare, run
+from iceberg_support import TABLE, Lake
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Transaction
-from support_sinks import Flushed, history
+from pyiceberg.types import StringType
+from support_sinks import JOB, history
+from table_sinks import SCHEMA, prepare, run
 
 from pyflinkstate import Row, RowKind
 from pyflinkstate.connectors import iceberg_sink
@@ -125,23 +127,6 @@ def test_a_value_without_statistics_is_no_partition(lake: Lake) -> None:
         prepare(sink, 1, [("y" * 4096, 1), (None, 1), ("x" * 4097, 1)])
 
 
-def test_the_names_of_files_are_flushed_before_the_checkpoint(lake: Lake, flushed: Flushed) -> None:
-    sink = lake.opened()
-    staged = list(sink.writer(1).write(0, iter([("a", 1)])))
-    flushed.inodes.clear()
-    sink.prepare(1, staged)
-    assert flushed.has(Path(sink.open_folder()()[1]))
-
-
-def test_rows_are_appended_by_name_or_position(lake: Lake) -> None:
-    sink = lake.opened()
-    prepare(sink, 1, [Row("a", 1), Row(amount=2, day="b")])
-    sink.commit(1)
-    assert lake.rows == [{"day": "a", "amount": 1}, {"day": "b", "amount": 2}]
-    with pytest.raises(BadRecordError, match="a row of kind -D needs a sink with a key"):
-        prepare(sink, 2, [Row.of_kind(RowKind.DELETE, "a", 1)])
-
-
 # --- the table -----------------------------------------------------------------------------------------
 
 
@@ -183,16 +168,10 @@ def test_further_columns_are_null_and_may_come_while_the_job_runs(lake: Lake) ->
     sink = lake.opened()
     run(sink, 1, 1)
     with lake.table.update_schema() as columns:
-        columns.add_column("note", pa_string())
+        columns.add_column("note", StringType())
     run(sink, 2, 2)
     run(lake.opened(2, 2), 3, 3)
     assert [row["note"] for row in lake.rows] == [None] * 3
-
-
-def pa_string() -> Any:
-    from pyiceberg.types import StringType
-
-    return StringType()
 
 
 def test_a_type_that_iceberg_does_not_have_is_refused(lake: Lake) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from iceberg_support import JOB, SCHEMA, TABLE, Lake, run
+from iceberg_support import TABLE, Lake
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.types import StringType
+from source_epochs import epochs, first_epoch, records
+from support_sinks import JOB
+from table_sinks import SCHEMA, run
 
 from pyflinkstate.connectors import iceberg_sink
 from pyflinkstate.connectors.iceberg_source import IcebergSource
@@ -35,20 +38,11 @@ def source_of(lake: Lake, **options: Any) -> IcebergSource:
     return IcebergSource(lake.properties, TABLE, **options)
 
 
-def read(source: IcebergSource, start: Any, end: Any) -> list[list[int]]:
-    """Return the amounts of each split of an epoch, which tasks in another process read."""
-    epoch = pickle.loads(pickle.dumps(source.plan(start, end)))
-    splits = [list(epoch.read(split, lambda rejected: None)) for split in epoch.splits]
-    return [[record["amount"] for record in records] for records in splits]
-
-
-def all_epochs(source: IcebergSource, start: Any) -> tuple[list[list[int]], Any]:
+def all_epochs(source: IcebergSource, start: Any = None) -> tuple[list[list[int]], Any]:
     """Return the sorted amounts of each epoch up to the newest snapshot, and the offset there."""
-    epochs = []
-    while (end := source.latest_offset(start, False).end) != start:
-        epochs.append(sorted(amount for split in read(source, start, end) for amount in split))
-        start = end
-    return epochs, start
+    found = list(epochs(source, start))
+    amounts = [sorted(row["amount"] for row in rows) for _, rows in found]
+    return amounts, found[-1][0] if found else start
 
 
 def expire(lake: Lake) -> None:
@@ -63,24 +57,20 @@ def test_all_rows_and_then_what_is_appended(lake: Lake) -> None:
     assert all_epochs(source, start) == ([], start)
     lake.append(1)
     lake.append(2, 3)
-    epochs, end = all_epochs(source, start)
-    assert epochs == [[1, 2, 3]]
+    amounts, end = all_epochs(source, start)
+    assert amounts == [[1, 2, 3]]
     lake.append(4)
     lake.append(5)
-    epochs, newest = all_epochs(source, end)
-    assert epochs == [[4, 5]]
-    assert read(source, start, end) == read(source, start, end)
-    assert sorted(read(source, end, newest)) == [[4], [5]], "a split for each file"
+    amounts, newest = all_epochs(source, end)
+    assert amounts == [[4, 5]]
+    assert records(source, start, end) == records(source, start, end)
+    assert len(source.plan(end, newest).splits) == 2, "a split for each file"
 
 
 def test_records_are_dicts(lake: Lake) -> None:
     lake.append(1)
-    source = source_of(lake)
-    start = source.initial_offset()
-    epoch = source.plan(start, source.latest_offset(start, False).end)
-    assert [list(epoch.read(split, lambda rejected: None)) for split in epoch.splits] == [
-        [{"day": "other", "amount": 1}]
-    ]
+    ((_, rows),) = epochs(source_of(lake))
+    assert rows == [{"day": "other", "amount": 1}]
 
 
 def test_an_epoch_has_so_many_snapshots(lake: Lake) -> None:
@@ -89,17 +79,16 @@ def test_an_epoch_has_so_many_snapshots(lake: Lake) -> None:
     for amount in range(1, 6):
         lake.append(amount)
     source = source_of(lake, starting_snapshot=first, max_snapshots_per_epoch=2)
-    start = source.initial_offset()
-    available = source.latest_offset(start, False)
-    assert available.is_full
-    assert all_epochs(source, start)[0] == [[1, 2], [3, 4], [5]]
-    assert not source.latest_offset(all_epochs(source, start)[1], False).is_full
+    assert source.latest_offset(source.initial_offset(), False).is_full
+    amounts, end = all_epochs(source)
+    assert amounts == [[1, 2], [3, 4], [5]]
+    assert not source.latest_offset(end, False).is_full
 
 
 def test_a_job_resumes_where_its_checkpoint_is(lake: Lake) -> None:
     lake.append(1)
     source = source_of(lake)
-    _, end = all_epochs(source, source.initial_offset())
+    _, end = all_epochs(source)
     source.close(None)
     lake.append(2)
     again = source_of(lake)
@@ -112,11 +101,11 @@ def test_what_the_sink_writes(lake: Lake) -> None:
     start = source.initial_offset()
     sink = lake.opened()
     run(sink, 1, 1, 2)
-    epochs, start = all_epochs(source, start)
+    amounts, start = all_epochs(source, start)
     run(sink, 2, 3)
     run(lake.opened(2, 2), 3, 4)
     more, start = all_epochs(source, start)
-    assert epochs + more == [[1, 2], [3, 4]]
+    assert amounts + more == [[1, 2], [3, 4]]
     lake.opened(3, 3)
     assert all_epochs(source, start)[0] == [[]], "a driver that takes over makes a snapshot"
 
@@ -128,14 +117,14 @@ def test_the_first_epoch_has_what_is_left_of_the_rows(lake: Lake) -> None:
     expire(lake)
     lake.append(3)
     source = source_of(lake)
-    assert all_epochs(source, source.initial_offset())[0] == [[2, 3]]
+    assert all_epochs(source)[0] == [[2, 3]]
 
 
 @pytest.mark.parametrize("how", ["deleted", "overwritten", "upserted"])
 def test_rows_that_are_deleted_or_overwritten_end_the_job(lake: Lake, how: str) -> None:
     lake.append(1, 2)
     source = source_of(lake)
-    _, end = all_epochs(source, source.initial_offset())
+    _, end = all_epochs(source)
     if how == "deleted":
         lake.table.delete(EqualTo("amount", 1))
     elif how == "overwritten":
@@ -147,8 +136,7 @@ def test_rows_that_are_deleted_or_overwritten_end_the_job(lake: Lake, how: str) 
     lake.append(7)
     named = int(str(caught.value).partition("starting_snapshot=")[2].partition(",")[0])
     source = source_of(lake, starting_snapshot=named)
-    epochs, _ = all_epochs(source, source.initial_offset())
-    assert 7 in epochs[-1]
+    assert 7 in all_epochs(source)[0][-1]
 
 
 def test_snapshots_that_expired_before_they_were_read(lake: Lake) -> None:
@@ -170,7 +158,7 @@ def test_a_snapshot_that_is_read_may_expire_if_the_next_one_names_it(lake: Lake)
     """Spark does that; the library removes the name of the parent as well."""
     lake.append(1)
     source = source_of(lake)
-    _, end = all_epochs(source, source.initial_offset())
+    _, end = all_epochs(source)
     lake.append(2)
     table = lake.table
     table.metadata.snapshots[:] = table.metadata.snapshots[1:]
@@ -192,8 +180,8 @@ def test_a_sink_keeps_what_was_the_newest_until_lately(lake: Lake, monkeypatch: 
     for epoch in range(1, 6, 2):
         run(sink, epoch, epoch)
         run(sink, epoch + 1, epoch + 1)
-        epochs, start = all_epochs(source, start)
-        assert epochs == [[epoch, epoch + 1]]
+        amounts, start = all_epochs(source, start)
+        assert amounts == [[epoch, epoch + 1]]
         assert len(lake.table.snapshots()) == 3
 
 
@@ -202,7 +190,7 @@ def test_a_table_that_was_rolled_back(lake: Lake) -> None:
     first = lake.table.current_snapshot().snapshot_id
     lake.append(2)
     source = source_of(lake)
-    _, end = all_epochs(source, source.initial_offset())
+    _, end = all_epochs(source)
     with lake.table.transaction() as transaction:
         ManageSnapshots(transaction).rollback_to_snapshot(first).commit()
     with pytest.raises(IncompatibleCheckpointError, match="or the table was rolled back"):
@@ -214,7 +202,7 @@ def test_a_table_that_was_rolled_back(lake: Lake) -> None:
 def test_a_table_that_was_made_anew(lake: Lake) -> None:
     lake.append(1)
     source = source_of(lake)
-    _, end = all_epochs(source, source.initial_offset())
+    _, end = all_epochs(source)
     lake.catalog.drop_table(TABLE)
     with pytest.raises(SourceError, match=r"cannot load the table sales\.orders: NoSuchTableError"):
         source.latest_offset(end, False)
@@ -228,29 +216,23 @@ def test_a_table_that_was_made_anew(lake: Lake) -> None:
 def test_records_have_the_columns_of_the_end_of_their_epoch(lake: Lake) -> None:
     lake.append(1)
     source = source_of(lake)
-    start = source.initial_offset()
-    _, end = all_epochs(source, start)
+    ((end, before),) = epochs(source)
     with lake.table.update_schema() as columns:
         columns.add_column("note", StringType())
     lake.table.append(pa.table({"day": ["a"], "amount": [2], "note": ["x"]}))
-
-    def records(*offsets: Any) -> list[Any]:
-        epoch = source.plan(*offsets)
-        return [record for split in epoch.splits for record in epoch.read(split, lambda rejected: None)]
-
-    assert records(start, end) == [{"day": "other", "amount": 1}]
-    assert records(end, source.latest_offset(end, False).end) == [{"day": "a", "amount": 2, "note": "x"}]
+    ((_, after),) = epochs(source, end)
+    assert before == [{"day": "other", "amount": 1}]
+    assert records(source, source.initial_offset(), end) == before
+    assert after == [{"day": "a", "amount": 2, "note": "x"}]
 
 
 def test_a_file_that_is_gone(lake: Lake) -> None:
     lake.append(1)
-    source = source_of(lake)
-    start = source.initial_offset()
-    epoch = source.plan(start, source.latest_offset(start, False).end)
+    epoch = first_epoch(source_of(lake))
     (split,) = epoch.splits
     Path(split.file.file_path.removeprefix("file://")).unlink()
     with pytest.raises(SourceError, match=r"cannot read .*parquet of the table sales.orders"):
-        list(epoch.read(split, lambda rejected: None))
+        list(epoch.read(split, None))
 
 
 def test_what_tasks_get_does_not_grow_with_the_table(lake: Lake) -> None:

@@ -82,6 +82,7 @@ def prepare(sink: TransactionalKafkaSink, epoch: int, *values: str) -> None:
     sink.prepare(epoch, list(sink.writer(epoch).write(0, iter(values))))
 
 
+@pytest.mark.full
 def test_an_older_driver_is_fenced(kafka: KafkaServer, tmp_path: Path) -> None:
     """Also with folders of its own, where it does not see that a newer run has begun."""
     topic = kafka.topic()

@@ -75,15 +75,6 @@ def test_rows_are_replaced_and_deleted_by_key(database: Database, tmp_path: Path
     assert rows(database) == Counter([("bob", 2), ("eve", 3)])
 
 
-def test_a_row_with_names_is_taken_by_them(database: Database, tmp_path: Path) -> None:
-    for key in ([], ["name"]):
-        made = sink(database, tmp_path, key=key, name=f"sink{len(key)}")
-        made.open(JOB, None)
-        committed(made, 1, Row(number=1, name=f"ann{len(key)}"))
-        database.run("CREATE UNIQUE INDEX IF NOT EXISTS one ON numbers (name)")
-    assert rows(database) == Counter([("ann0", 1), ("ann1", 1)])
-
-
 def test_rows_that_are_only_a_key(database: Database, tmp_path: Path) -> None:
     database.run("CREATE TABLE names (name TEXT PRIMARY KEY)")
     made = SqlSink(database.url, "names", ["name"], key=["name"], staging=tmp_path / "staging")

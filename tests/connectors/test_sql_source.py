@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from datetime import date
 from decimal import Decimal
@@ -15,6 +13,7 @@ from typing import Any
 import postgres_server
 import pytest
 from databases import Database, sqlite_database
+from source_epochs import epochs, first_epoch, records
 
 from pyflinkstate.connectors.sql_source import SqlSource
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
@@ -57,24 +56,6 @@ def on_postgresql(postgresql: Database) -> Changes:
 @pytest.fixture
 def on_sqlite(tmp_path: Path) -> Changes:
     return Changes(sqlite_database(tmp_path))
-
-
-def records(source: SqlSource, start: Any, end: Any) -> list[dict[str, Any]]:
-    """Read an epoch, as its tasks do."""
-    epoch: Any = source.plan(start, end)
-    read, splits = pickle.loads(pickle.dumps((epoch.read, epoch.splits)))
-    return [row for split in splits for row in read(split, None)]
-
-
-def epochs(source: SqlSource, start: Any = None) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
-    """Run a job until there is nothing more; yields the end of each epoch, and its records."""
-    offset = source.initial_offset() if start is None else start
-    while True:
-        end = json.loads(json.dumps(source.latest_offset(offset, False).end))
-        if end == offset:
-            return
-        yield end, records(source, offset, end)
-        offset = end
 
 
 def numbers(source: SqlSource, start: Any = None) -> list[list[int]]:
@@ -158,9 +139,7 @@ def test_a_relative_path_is_that_of_the_driver(
 ) -> None:
     on_sqlite.create().append(1)
     monkeypatch.chdir(tmp_path)
-    source = SqlSource("sqlite:///data.sqlite", "changes", "id")
-    start = source.initial_offset()
-    epoch: Any = source.plan(start, source.latest_offset(start, False).end)
+    epoch = first_epoch(SqlSource("sqlite:///data.sqlite", "changes", "id"))
     monkeypatch.chdir("/")
     assert len(list(epoch.read(epoch.splits[0], None))) == 1
 
@@ -189,17 +168,6 @@ def test_rows_that_commit_out_of_order_are_neither_lost_nor_read_twice(on_postgr
     again.check_restored(end)
     assert numbers(again, end) == []
     assert records(again, start, end) == rows
-
-
-@pytest.mark.full
-def test_what_is_rolled_back_holds_back_others_only_while_it_is_open(on_postgresql: Changes) -> None:
-    source = on_postgresql.source()
-    with closing(on_postgresql.database.connect()) as other:
-        other.execute("INSERT INTO changes (number) VALUES (1)")
-        on_postgresql.append(2)
-        assert numbers(source) == []
-        other.rollback()
-    assert numbers(source) == [[2]]
 
 
 @pytest.mark.full
@@ -336,14 +304,6 @@ def test_ids_of_transactions_of_another_server(on_postgresql: Changes) -> None:
     assert numbers(source, end) == [[2]]
     with pytest.raises(IncompatibleCheckpointError, match=r"is read from xid = 99999999 on, and ends before"):
         source.check_restored({**end, "next": 99999999})
-
-
-@pytest.mark.full
-def test_rows_without_an_id_of_a_transaction(on_postgresql: Changes) -> None:
-    on_postgresql.database.run("ALTER TABLE changes ALTER xid DROP NOT NULL")
-    on_postgresql.database.run("INSERT INTO changes (xid) VALUES (NULL)")
-    with pytest.raises(ConfigurationError, match="changes has rows without xid, which would never be read"):
-        on_postgresql.source().initial_offset()
 
 
 def test_columns_that_cannot_be_a_cursor_on_sqlite(on_sqlite: Changes) -> None:

@@ -231,24 +231,21 @@ class TestFullGoldenFilesFromVersion2:
     def test_values_are_read_with_their_times(self, backend, name):
         assert dict(entries(backend, name)) == dict.fromkeys(KEYS[:-1], TTL_STORED[name])
 
-    def test_values_with_times_are_what_the_descriptors_ask_for(self, backend):
-        states = {
-            name: state_of(backend, descriptor, "flink") for name, descriptor in TTL_DESCRIPTORS.items()
-        }
-        assert states["ttl value"].value() == 42
-        assert list(states["ttl list"].get()) == ["old", "", "\U0001f600"]
-        assert dict(states["ttl map"].items()) == {"a": 10**25, "none": None}
-        assert dict(states["ttl pickled map"].items()) == {(1, "a"): [1.5], "none": None}
-
-    def test_values_expire_by_the_times_that_were_written(self, version):
-        backend = restore([read_golden(version)], STRING, clock=lambda: 101_000)
-        states = {
-            name: state_of(backend, descriptor, "flink") for name, descriptor in TTL_DESCRIPTORS.items()
-        }
-        assert states["ttl value"].value() is None
-        assert list(states["ttl list"].get()) == ["\U0001f600"]
-        assert dict(states["ttl map"].items()) == {"none": None}
-        assert dict(states["ttl pickled map"].items()) == {"none": None}
+    @pytest.mark.parametrize(
+        ("now_ms", "expected"),
+        [
+            (
+                NOW,
+                [42, ["old", "", "\U0001f600"], {"a": 10**25, "none": None}, {(1, "a"): [1.5], "none": None}],
+            ),
+            (101_000, [None, ["\U0001f600"], {"none": None}, {"none": None}]),
+        ],
+        ids=["alive", "expired in part"],
+    )
+    def test_values_with_times_are_what_the_descriptors_ask_for(self, version, now_ms, expected):
+        backend = restore([read_golden(version)], STRING, clock=lambda: now_ms)
+        one, many, named, pickled = (state_of(backend, each, "flink") for each in TTL_DESCRIPTORS.values())
+        assert [one.value(), list(many.get()), dict(named.items()), dict(pickled.items())] == expected
 
     def test_timers_are_read(self, backend):
         plain = backend.create_timer_queue(TIMERS)
@@ -322,14 +319,15 @@ class TestGoldenIncrements:
         plain._check()
         spaced._check()
 
-    def test_an_increment_goes_on_top_of_a_full_file_of_version_2_as_well(self):
-        chain = attrs.evolve(read_golden_chain(3), stream=read_golden(2).stream)
-        backend = restore([chain], STRING)
-        contents = {name: dict(entries(backend, name)) for name in backend.registered_kv_states}
-        assert contents == changed_contents()
-
-    def test_an_increment_of_this_version_goes_on_top_of_a_full_file_of_version_3(self):
-        chain = attrs.evolve(read_golden(3), increments=(read_golden(5, "_increment"),))
+    @pytest.mark.parametrize(
+        "chain",
+        [
+            attrs.evolve(read_golden_chain(3), stream=read_golden(2).stream),
+            attrs.evolve(read_golden(3), increments=(read_golden(5, "_increment"),)),
+        ],
+        ids=["3 on 2", "5 on 3"],
+    )
+    def test_an_increment_goes_on_top_of_a_full_file_of_an_earlier_version(self, chain):
         backend = restore([chain], STRING)
         contents = {name: dict(entries(backend, name)) for name in backend.registered_kv_states}
         assert contents == changed_contents()

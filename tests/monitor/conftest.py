@@ -9,7 +9,9 @@ import pytest
 from slot_functions import Count
 from support_job import JobRun, numbers
 from support_runtime import PICKLED
+from support_web import monitor_with, story
 
+from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
@@ -19,6 +21,14 @@ from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 def _slots(forked_slots: None) -> Iterator[None]:
     """For every test of the room."""
     return
+
+
+@pytest.fixture
+def monitor() -> Iterator[Monitor]:
+    """A page with a job that has ended."""
+    made = monitor_with(story())
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from support_web import JOB_ID, Answer, Browser, browser_of, exchange, monitor_with, story
 
@@ -19,13 +17,6 @@ PATHS = [
     "/metrics",
     "/no",
 ]
-
-
-@pytest.fixture
-def monitor() -> Iterator[Monitor]:
-    made = monitor_with(story())
-    yield made
-    made.close()
 
 
 @pytest.fixture

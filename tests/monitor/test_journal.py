@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,12 @@ def event(number: int) -> dict[str, Any]:
     return {"event": "epoch", "at": number, "text": "<script>\n\u2028\ud800" * (number % 3)}
 
 
+def write(journal: Journal, numbers: Iterable[int]) -> None:
+    """Write an event for each number."""
+    for number in numbers:
+        journal.write([encode(event(number))])
+
+
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(), JSON))
 def test_a_line_is_read_as_it_was_written(content: dict[str, Any]) -> None:
@@ -76,8 +83,7 @@ def test_what_is_no_event_is_absent() -> None:
 def test_a_journal_is_read_in_order_over_files_and_runs(tmp_path: Path) -> None:
     for start, now_ms in ((0, 9), (50, 10)):
         journal = Journal(str(tmp_path), now_ms, segment_bytes=500, most_segments=100)
-        for number in range(start, start + 50):
-            journal.write([encode(event(number))])
+        write(journal, range(start, start + 50))
     assert len(list((tmp_path / "journal").iterdir())) > 4
     assert read_journal(str(tmp_path)) == [event(number) for number in range(100)]
 
@@ -144,8 +150,7 @@ class Failing:
 
 def test_a_full_disk_costs_nothing_that_was_told_before(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path), 1, segment_bytes=500, most_segments=3)
-    for number in range(200):
-        journal.write([encode(event(number))])
+    write(journal, range(200))
     before = read_journal(str(tmp_path))
     good, journal._fs = journal._fs, Failing(journal._fs, "open_append_stream", errno.ENOSPC)
     for number in range(200, 250):
@@ -173,8 +178,7 @@ HEAD: dict[str, Any] = {"event": "job", "at": 0, "name": "orders" * 100}
 def test_each_further_file_begins_with_the_head_which_takes_no_room(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path), 1, segment_bytes=500, most_segments=3)
     journal.head = encode(HEAD)
-    for number in range(60):
-        journal.write([encode(event(number))])
+    write(journal, range(60))
     files = [list(decode_all(path.read_bytes())) for path in sorted((tmp_path / "journal").iterdir())]
     assert [(file[0], file.count(HEAD)) for file in files] == [(HEAD, 1)] * 3
     told = [one for file in files for one in file[1:]]
@@ -198,8 +202,7 @@ def test_after_a_failed_write_the_head_comes_again(tmp_path: Path) -> None:
 def test_if_one_file_cannot_be_read_all_of_them_are_read_later(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path), 1, segment_bytes=1)
     reader = JournalReader(str(tmp_path))
-    for number in range(3):
-        journal.write([encode(event(number))])
+    write(journal, range(3))
     last = sorted((tmp_path / "journal").iterdir())[-1]
     good, reader._fs = reader._fs, Failing(reader._fs, "open_input_file", errno.EIO, last.name)
     with pytest.raises(OSError, match="Input/output error"):
@@ -236,8 +239,7 @@ def test_an_object_store_has_the_journal_too(monkeypatch: pytest.MonkeyPatch) ->
         uri = f"s3://jobs/one?{options}"
         journal = Journal(uri, 1, segment_bytes=500, most_segments=3)
         journal.head = encode(HEAD)
-        for number in range(30):
-            journal.write([encode(event(number))])
+        write(journal, range(30))
         found = read_journal(uri)
         assert found[0] == HEAD
         told = [one for one in found if one != HEAD]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,13 +23,6 @@ from pyflinkstate.runtime.master.monitoring import WebPageSettings
 
 SEED = 20_240_601
 REQUESTS = 2_000
-
-
-@pytest.fixture
-def monitor() -> Iterator[Monitor]:
-    made = monitor_with(story())
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -123,11 +123,8 @@ class TestWhileAListIsIteratedOver:
         assert (type(kept), kept) == (list, [1])
 
 
-def test_a_new_list_state_is_empty(numbers: Any) -> None:
-    assert list(numbers.get()) == []
-
-
 def test_update_replaces_all_elements_and_clear_removes_them(numbers: Any) -> None:
+    assert list(numbers.get()) == []
     numbers.add(1)
     numbers.update([2, 3])
     assert list(numbers.get()) == [2, 3]
@@ -195,34 +192,33 @@ def test_entries_of_broadcast_state_are_put_read_and_removed(rules: Any) -> None
     assert rules.is_empty()
 
 
-@pytest.mark.parametrize("key", [1, None, ["a"], ("a", [])], ids=repr)
+NAN = float("nan")
+ANYTHING = MapStateDescriptor("anything")
+#: Of a descriptor, and why each is refused; NaN would never be found again.
+BAD_KEYS = [
+    *((RULES, key, "operator state 'rules': key") for key in (1, None, ["a"], ("a", []))),
+    (ANYTHING, [], "operator state 'anything': key: unhashable type"),
+    *(
+        (ANYTHING, key, "operator state 'anything': key: NaN does not equal itself")
+        for key in (NAN, ("a", NAN), Row(NAN))
+    ),
+    (
+        MapStateDescriptor("lists", Types.TUPLE([LIST_OF_LONGS]), Types.LONG()),
+        ((1,),),
+        "operator state 'lists': key: unhashable type: 'list'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("descriptor", "key", "message"), BAD_KEYS, ids=repr)
 @pytest.mark.parametrize("use", ["get", "contains", "remove", "put"])
-def test_a_key_that_is_not_of_the_type_is_refused(rules: Any, use: str, key: Any) -> None:
+def test_bad_keys_are_refused(
+    store: DefaultOperatorStateBackend, use: str, descriptor: MapStateDescriptor, key: Any, message: str
+) -> None:
+    state = store.get_broadcast_state(descriptor)
     arguments = (key, 1) if use == "put" else (key,)
-    with pytest.raises(StateValueError, match="operator state 'rules': key"):
-        getattr(rules, use)(*arguments)
-    assert rules.is_empty()
-
-
-@pytest.mark.parametrize("use", ["get", "contains", "remove", "put"])
-def test_a_key_that_has_no_hash_is_refused_even_where_no_type_is_declared(
-    store: DefaultOperatorStateBackend, use: str
-) -> None:
-    state = store.get_broadcast_state(MapStateDescriptor("anything"))
-    with pytest.raises(StateValueError, match="operator state 'anything': key: unhashable type"):
-        getattr(state, use)(*(([], 1) if use == "put" else ([],)))
-    assert state.is_empty()
-
-
-@pytest.mark.parametrize("key", [float("nan"), ("a", float("nan")), Row(float("nan"))], ids=repr)
-@pytest.mark.parametrize("use", ["get", "contains", "remove", "put"])
-def test_nan_is_no_key_of_broadcast_state_and_no_part_of_one(
-    store: DefaultOperatorStateBackend, use: str, key: Any
-) -> None:
-    """It would never be found again."""
-    state = store.get_broadcast_state(MapStateDescriptor("anything"))
-    with pytest.raises(StateValueError, match="operator state 'anything': key: NaN does not equal itself"):
-        getattr(state, use)(*((key, 1) if use == "put" else (key,)))
+    with pytest.raises(StateValueError, match=message):
+        getattr(state, use)(*arguments)
     assert state.is_empty()
 
 
@@ -317,17 +313,6 @@ class Shy(dict[Any, Any]):
 
     def __hash__(self) -> int:  # type: ignore[override]
         return 1
-
-
-@pytest.mark.parametrize("use", ["get", "contains", "put", "put_all", "remove"])
-def test_a_key_that_its_check_makes_unhashable_is_refused(
-    store: DefaultOperatorStateBackend, use: str
-) -> None:
-    key_type = Types.TUPLE([LIST_OF_LONGS])
-    state: Any = store.get_broadcast_state(MapStateDescriptor("lists", key_type, Types.LONG()))
-    given: dict[str, tuple[Any, ...]] = {"put": (((1,),), 2), "put_all": ({((1,),): 2},)}
-    with pytest.raises(StateValueError, match="operator state 'lists': key: unhashable type: 'list'"):
-        getattr(state, use)(*given.get(use, (((1,),),)))
 
 
 def test_a_key_that_its_check_makes_hashable_is_taken(store: DefaultOperatorStateBackend) -> None:
@@ -522,26 +507,19 @@ def test_a_cancelled_snapshot_stops_before_its_next_write(store: DefaultOperator
 # --- what was changed in place ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["get_list_state", "get_union_list_state"])
-def test_an_element_that_was_changed_in_place_is_named(
-    store: DefaultOperatorStateBackend, method: str
-) -> None:
-    state = getattr(store, method)(ListStateDescriptor("lists", LIST_OF_LONGS))
-    state.update([[1], [2]])
-    list(state.get())[1].append("x")
+@pytest.mark.parametrize("method", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
+def test_what_was_changed_in_place_is_named(store: DefaultOperatorStateBackend, method: str) -> None:
+    if method == "get_broadcast_state":
+        entries = store.get_broadcast_state(MapStateDescriptor("lists", Types.STRING(), LIST_OF_LONGS))
+        entries.put_all({"a": [1], "none": None, "b": [2]})
+        entries.get("b").append("x")
+    else:
+        elements = getattr(store, method)(ListStateDescriptor("lists", LIST_OF_LONGS))
+        elements.update([[1], [2]])
+        list(elements.get())[1].append("x")
+    place = "entry 'b'" if method == "get_broadcast_state" else "element 1"
     with pytest.raises(
-        StateValueError, match=r"operator state 'lists', element 1: 'x' .*changed in place"
-    ) as caught:
-        snapshot(store)
-    assert caught.value.context == {"state": "lists"}
-
-
-def test_an_entry_that_was_changed_in_place_is_named(store: DefaultOperatorStateBackend) -> None:
-    state = store.get_broadcast_state(MapStateDescriptor("lists", Types.STRING(), LIST_OF_LONGS))
-    state.put_all({"a": [1], "none": None, "b": [2]})
-    state.get("b").append("x")
-    with pytest.raises(
-        StateValueError, match=r"operator state 'lists', entry 'b': 'x' .*changed in place"
+        StateValueError, match=f"operator state 'lists', {place}: 'x' .*changed in place"
     ) as caught:
         snapshot(store)
     assert caught.value.context == {"state": "lists"}

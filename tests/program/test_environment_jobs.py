@@ -17,7 +17,7 @@ import pytest
 from local_environment import local_environment
 from operators import RunningSum
 from support_job import Heard
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, metadata
 
 from pyflinkstate.api import OutputTag, TimestampAssigner, TumblingEventTimeWindows, WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
@@ -28,9 +28,12 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.program import DataStream, StreamExecutionEnvironment
+from pyflinkstate.runtime.program.jobs import restore_streaming
 from pyflinkstate.runtime.settings import CheckpointingMode, JobStatus
 from pyflinkstate.runtime.sinks import DriverSink, FileSink
-from pyflinkstate.runtime.sources import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource, StreamingSource
+from pyflinkstate.runtime.sources.spark_sources import NextBatch, position_of
+from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 
 pytestmark = pytest.mark.usefixtures("forked_slots")
 
@@ -394,3 +397,59 @@ def test_a_size_of_epochs_makes_watermarks_advance_without_checkpoints(
     made.sink_to(DriverSink(lambda _, values: seen.extend(values)))
     assert env.execute().epochs == (2 if setting else 1)
     assert seen == late
+
+
+# --- what a streaming job is restored from -----------------------------------------------------------------
+
+
+JOB, QUERY = "0" * 32, "8b1f"
+
+
+class Log:
+    """The log of a query that goes on with a batch that Spark has not planned yet."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def next_batch(self) -> NextBatch:
+        return NextBatch(self.number)
+
+    def query_id(self) -> str:
+        return QUERY
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointFolders:
+    """Storage with checkpoints 1 to 3, of batches 0 to 2."""
+    made = CheckpointFolders(FileSystemCheckpointStorage(str(tmp_path)))
+    for number in (1, 2, 3):
+        made.begin(JOB, number)
+        position = position_of(number - 1, QUERY, "cut")
+        made.complete(metadata(number, JOB, epoch=number, source_position=position))
+    return made
+
+
+def chosen(storage: CheckpointFolders, next_batch: int, path: str | None) -> Any:
+    log: Any = Log(next_batch)
+    source = StreamingSource(lambda _: None, lambda: log)
+    return restore_streaming(source, storage, storage.load(storage.uri_of(JOB, 1)).job_name, path)
+
+
+@pytest.mark.parametrize("path", [None, "latest"])
+def test_an_older_driver_may_complete_a_newer_one_than_the_newest(
+    storage: CheckpointFolders, path: str | None
+) -> None:
+    restore = chosen(storage, 3, path)
+    assert (restore.metadata.checkpoint_id, restore.is_latest) == (3, True)
+
+
+def test_a_query_that_was_set_back_is_restored_from_an_older_one_and_no_other(
+    storage: CheckpointFolders,
+) -> None:
+    restore = chosen(storage, 2, None)
+    assert (restore.metadata.checkpoint_id, restore.is_latest) == (2, False)
+
+
+def test_neither_has_a_savepoint_that_was_named_another_in_its_place(storage: CheckpointFolders) -> None:
+    restore = chosen(storage, 3, storage.uri_of(JOB, 3))
+    assert (restore.metadata.checkpoint_id, restore.is_latest) == (3, False)

@@ -14,10 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from mistakes import Mistake, check, of_each
-from pass_through import CoMap, KeyedProcess, Map, Process
+from pass_through import CoMap, Count, KeyedProcess, Map, Process
 
 from pyflinkstate.api import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     EventTimeSessionWindows,
     FlatMapFunction,
@@ -108,18 +107,9 @@ class WithKeys(KeyedCoProcessFunction):
         return ()
 
 
-class Sum(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
+class Sum(Count):
     def add(self, value: Any, accumulator: int) -> int:
         return accumulator + int(value[1])
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
 
 
 def yields(value: Any) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, make_dataclass
@@ -17,6 +18,7 @@ from pyspark.sql import Row, types as sql
 
 from pyflinkstate.api import Row as OwnRow
 from pyflinkstate.errors import RowError
+from pyflinkstate.runtime.spark import row_batches
 from pyflinkstate.runtime.spark.row_columns import RowCheck, RowColumns
 
 pandas = pytest.importorskip("pandas")
@@ -274,3 +276,23 @@ class TestTheRepeatedHourOfAClockChange:
         assert RowCheck(sql.TimestampType())(FIRST[0]) is FIRST[0]
         assert RowCheck(sql.TimestampNTZType(), for_spark=True)(FIRST[0]) is FIRST[0]
         assert counted(sql.TimestampNTZType(), [FIRST[0]]) == [(FIRST[1] + 2 * 3600) * 10**6]
+
+
+# --- rows whose class has a descriptor for each name -------------------------------------------------------
+
+
+def test_a_collection_of_garbage_takes_no_descriptor_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python clears what a class has when it collects the class, which nobody may hold any more by then."""
+    is_free = row_batches._is_free
+
+    def collecting(name: str) -> bool:
+        gc.collect()
+        return is_free(name)
+
+    monkeypatch.setattr(row_batches, "_is_free", collecting)
+    gc.freeze()  # what is there already need not be looked at each time
+    try:
+        row = row_batches.row_maker(("first_of_three", "second", "third"))((1, 2, 3))
+    finally:
+        gc.unfreeze()
+    assert (row.first_of_three, row.second, row.third) == (1, 2, 3)

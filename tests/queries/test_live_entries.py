@@ -81,16 +81,13 @@ def test_what_has_come_before_is_read_whether_it_was_read_ahead_or_not(is_encryp
     assert from_left.fileno() == from_right.fileno() == -1
 
 
-def test_an_error_of_a_slot_ends_the_answer() -> None:
+def test_an_error_of_a_slot_and_a_connection_that_breaks_end_the_answer() -> None:
     slot, driver = pair()
     slot.send_bytes(batch((1, 1)))
     slot.send_bytes(b"")
     slot.send(AnswerEnded(StateValueError("state 'count': not a number")))
     with pytest.raises(StateValueError, match="not a number"):
         rows(entries_of(driver))
-
-
-def test_a_connection_that_breaks_is_said() -> None:
     slot, driver = pair()
     slot.send_bytes(batch((1, 1)))
     slot.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 from support_sinks import JOB, history, run_id
+from table_sinks import SCHEMA, prepare, run
 from tiers import cases
 
 from pyflinkstate import FileSink, ParquetSink, RunHistory, StagedFile
@@ -31,8 +31,6 @@ from pyflinkstate.runtime.sinks.staging import StagingArea
 from pyflinkstate.runtime.storage import child_uri
 from pyflinkstate.runtime.storage.file_systems import OwnFolders
 from pyflinkstate.testing import check_sink
-
-SCHEMA = pa.schema([("day", pa.string()), ("amount", pa.int64())])
 
 
 class Folder:
@@ -75,20 +73,6 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     return Folder(f"file://{tmp_path}/out", str(tmp_path / "staging"))
-
-
-def prepare(sink: ParquetSink, epoch: int, *parts: list[Any]) -> None:
-    """Run an epoch up to the end of its tasks."""
-    writer = pickle.loads(pickle.dumps(sink.writer(epoch)))
-    sink.prepare(
-        epoch, [made for number, part in enumerate(parts) for made in writer.write(number, iter(part))]
-    )
-
-
-def run(sink: ParquetSink, epoch: int, *amounts: int) -> None:
-    """Run and commit an epoch with a partition for each amount."""
-    prepare(sink, epoch, *([(f"day{amount % 2}", amount)] for amount in amounts))
-    sink.commit(epoch)
 
 
 @pytest.mark.full
@@ -495,19 +479,20 @@ def test_a_name_belongs_to_one_sink_of_a_job(tmp_path: Path) -> None:
         check_sinks([("one", one), ("other", other)])
 
 
-def test_a_marker_that_is_removed_is_noticed(folder: Folder, tmp_path: Path) -> None:
-    run(folder.opened(), 1, 1)
-    for path in tmp_path.rglob("committed.json"):
-        path.unlink()
-    with pytest.raises(SinkError, match=rf"its marker for job {JOB} was removed"):
-        folder.opened(2, 1)
-
-
-def test_a_damaged_marker_is_named(folder: Folder, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (Path.unlink, rf"its marker for job {JOB} was removed"),
+        (lambda path: path.write_text("[1,"), r"committed\.json is damaged"),
+    ],
+)
+def test_a_marker_that_is_removed_or_damaged_is_noticed(
+    folder: Folder, tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
     run(folder.opened(), 1, 1)
     (path,) = tmp_path.rglob("committed.json")
-    path.write_text("[1,")
-    with pytest.raises(SinkError, match=r"committed\.json is damaged"):
+    damage(path)
+    with pytest.raises(SinkError, match=message):
         folder.opened(2, 1)
 
 

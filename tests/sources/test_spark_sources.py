@@ -332,6 +332,12 @@ def still_runs(results: queue.SimpleQueue[Any]) -> bool:
     return False
 
 
+def is_done(source: StreamingSource, given: queue.SimpleQueue[Any], batch: int) -> bool:
+    """Commit a batch, and return whether Spark's thread goes on then."""
+    source.commit(start_of(batch))
+    return outcome(given) is None
+
+
 class TestHandOver:
     """Spark's thread waits until the batch is durable; the job's thread asks, plans and commits."""
 
@@ -346,8 +352,7 @@ class TestHandOver:
         source.commit(start_of(3))
         assert source.latest_offset(start_of(3), False) == Available(start_of(4))
         assert still_runs(given)
-        source.commit(start_of(4))
-        assert outcome(given) is None
+        assert is_done(source, given, 4)
 
     def test_batches_follow_each_other(self, source: StreamingSource, query: Query) -> None:
         start = source.initial_offset()
@@ -366,16 +371,14 @@ class TestHandOver:
         """A batch without data is not given."""
         given = query.give(7)
         assert source.latest_offset(start_of(3), False) == Available(start_of(7))
-        source.commit(start_of(7))
-        assert outcome(given) is None
+        assert is_done(source, given, 7)
 
     def test_a_failed_attempt_gets_the_same_batch_again(self, source: StreamingSource, query: Query) -> None:
         given = query.give(2)
         plans = [source.plan(start_of(1), source.latest_offset(start_of(1), False).end) for _ in range(3)]
         assert plans == [RddEpoch(Query.frame(2).rdd)] * 3
         assert still_runs(given)
-        source.commit(start_of(2))
-        assert outcome(given) is None
+        assert is_done(source, given, 2)
 
     @pytest.mark.parametrize("has_another", [False, True])
     def test_a_batch_that_is_gone_cannot_be_planned(
@@ -401,8 +404,7 @@ class TestDurableAlready:
         given = query.give(5)
         assert source.latest_offset(start_of(4), False) == Available(start_of(5))
         assert still_runs(given)
-        source.commit(start_of(5))
-        assert outcome(given) is None
+        assert is_done(source, given, 5)
 
 
 class TestEnd:
@@ -463,8 +465,7 @@ class TestEnd:
         given = query.give(5)
         query.end()
         assert source.latest_offset(start_of(4), False) == Available(start_of(5))
-        source.commit(start_of(5))
-        assert outcome(given) is None
+        assert is_done(source, given, 5)
         assert source.latest_offset(start_of(5), False) == Available(start_of(5), is_last=True)
 
     def test_a_batch_that_comes_while_the_query_is_asked_is_not_missed(
@@ -534,8 +535,7 @@ class TestFirstBatch:
         given = query.give(3)
         assert opened.latest_offset(start_of(2), False) == Available(start_of(3))
         assert still_runs(given)
-        opened.commit(start_of(3))
-        assert outcome(given) is None
+        assert is_done(opened, given, 3)
 
     def test_the_one_of_the_state_is_skipped_though_the_job_is_busy(
         self, opened: StreamingSource, query: Query

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pass_through import Count
 from pyspark.sql import functions
 from test_keyed_process import SUMS, Downstream, SumOfRows, reads
 
 from pyflinkstate import (
-    AggregateFunction,
     KeyedProcessFunction,
     KeyedStep,
     KeyState,
@@ -51,18 +51,9 @@ def found(frame: Any) -> Counter[Any]:
     return Counter(map(tuple, frame.collect()))
 
 
-class Sum(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
+class Sum(Count):
     def add(self, value: Any, accumulator: int) -> int:
         return accumulator + int(value.n)
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
 
 
 class WithWindow(ProcessWindowFunction):
@@ -241,20 +232,13 @@ class TestWhatDoesNotGoTogether:
 
     def test_columns_and_groups_are_refused_by_name(self, spark: Any) -> None:
         rows = rows_of(spark)
-        for df, options, message in [
-            (rows, {"key": rows.key}, "key= is the name of a column, not a Column: 'key'"),
-            (rows, {"key": [functions.col("key")]}, "key= is the name of a column, not a Column: 'key'"),
-            (
-                rows,
-                {"timestamp": functions.col("n")},
-                "timestamp= is the name of a column, not a Column: 'n'",
-            ),
-            (rows.groupBy("key"), {}, "GroupedData; give the columns that it is grouped by as key="),
-            (rows, {"then": SumOfRows()}, "then= takes a list of steps"),
+        for df, key, message in [
+            (rows, rows.key, "key= is the name of a column, not a Column: 'key'"),
+            (rows, [functions.col("key")], "key= is the name of a column, not a Column: 'key'"),
+            (rows.groupBy("key"), "key", "GroupedData; give the columns that it is grouped by as key="),
         ]:
-            given: dict[str, Any] = {"key": "key", **options}
             with pytest.raises(errors.ConfigurationError, match=re.escape(message)):
-                keyed_process(df, function=SumOfRows(), schema=SUMS, **given)
+                keyed_process(df, key=key, function=SumOfRows(), schema=SUMS)
 
 
 def totals_of_batch(key: str, rows: Iterator[Any], state: KeyState) -> Iterator[tuple[str, int]]:

@@ -108,10 +108,6 @@ class TestBatch:
             )
         assert list(tmp_path.iterdir()) == []
 
-    def test_no_rows(self, spark: Any) -> None:
-        frame = spark.createDataFrame([], "key string, part int, n long")
-        assert keyed_process(frame, key="key", function=SumOfRows(), schema=SUMS).collect() == []
-
 
 class Downstream:
     """A program that reads what ``keyed_process`` gives with a query of its own, run again and again."""

@@ -46,7 +46,7 @@ from pyflinkstate.state_access.command_line import main
 JOB = "0" * 32
 FAILS = Verdict(0.0, OSError(5, "input/output error"))
 #: So many outcomes of each power cut are looked at.
-OUTCOMES = 30
+OUTCOMES = 12
 
 
 def storage_on(disk: Disk) -> CheckpointFolders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,11 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from support_sinks import JOB, history
+from table_sinks import SCHEMA
 
 from pyflinkstate.connectors.iceberg_sink import IcebergSink
 
 TABLE = "sales.orders"
-SCHEMA = pa.schema([("day", pa.string()), ("amount", pa.int64())])
 
 
 def properties_of(folder: Path) -> dict[str, str]:
@@ -68,17 +67,3 @@ class Lake:
         sink = self.sink(**options)
         sink.open_run(job, history((run, restored or 0)), restored)
         return sink
-
-
-def prepare(sink: IcebergSink, epoch: int, *parts: list[Any]) -> list[Any]:
-    """Run an epoch up to the end of its tasks, and return what they have staged."""
-    writer = pickle.loads(pickle.dumps(sink.writer(epoch)))
-    results = [made for number, part in enumerate(parts) for made in writer.write(number, iter(part))]
-    sink.prepare(epoch, results)
-    return results
-
-
-def run(sink: IcebergSink, epoch: int, *amounts: int) -> None:
-    """Run and commit an epoch with a partition for each amount."""
-    prepare(sink, epoch, *([{"day": f"day{amount % 2}", "amount": amount}] for amount in amounts))
-    sink.commit(epoch)

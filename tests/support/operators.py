@@ -36,6 +36,21 @@ class RunningSum(KeyedProcessFunction):
         yield ctx.get_current_key(), total
 
 
+class FailsOnce(RunningSum):
+    """A running sum whose first run fails after some records."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+        self.records = 0
+
+    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
+        self.records += 1
+        if self.records == 60 and not self.flag.exists():
+            self.flag.touch()
+            raise ValueError("once")
+        yield from super().process_element(value, ctx)
+
+
 class History(KeyedProcessFunction):
     """Emits ``(key, all numbers so far)``: tells any reordering."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyflinkstate.api import (
+    AggregateFunction,
     AllWindowFunction,
     AsyncFunction,
     BroadcastProcessFunction,
@@ -51,6 +52,22 @@ class Window(WindowFunction):
 class AllWindow(AllWindowFunction):
     def apply(self, window: Any, inputs: Any) -> Any:
         return list(inputs)
+
+
+class Count(AggregateFunction):
+    """Counts values; a subclass may say what is added for each."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> Any:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
 
 
 class Async(AsyncFunction):

@@ -12,9 +12,9 @@ from typing import Any
 
 import attrs
 from backend_support import MemoryReader, make_backend, prepare, take_snapshot, write
+from pass_through import Count
 
 from pyflinkstate import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -58,7 +58,7 @@ def with_ttl(descriptor: StateDescriptor, config: StateTtlConfig | None = None) 
     return descriptor
 
 
-class FromThree(AggregateFunction):
+class FromThree(Count):
     """Adds to 3; the result is a text."""
 
     def create_accumulator(self) -> int:
@@ -69,9 +69,6 @@ class FromThree(AggregateFunction):
 
     def get_result(self, accumulator: int) -> str:
         return str(accumulator)
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
 
 
 @attrs.frozen(kw_only=True)

@@ -23,7 +23,7 @@ from pyflinkstate.runtime.wire import Channel
 
 
 @pytest.fixture
-def slot(driver: Driver) -> Slot:
+def slot(driver: Driver, forked_slots: None) -> Slot:
     return driver.start_slot(Count())
 
 

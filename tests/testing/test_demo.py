@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +44,17 @@ def test_the_demo_tells_what_it_checks() -> None:
 @pytest.mark.full
 def test_the_demo_never_imports_pyspark() -> None:
     assert run("-c", SCRIPT)[-1] == "pyspark imported: False"
+
+
+# --- the page about testing is one program -----------------------------------------------------------------
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+
+
+def test_the_code_blocks_run() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 5
+    names: dict[str, Any] = {"__name__": "testing_docs"}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"testing.md, block {number}", "exec"), names)

@@ -93,13 +93,6 @@ class TestTwoInputs:
             Watermark(180),
         ]
 
-    def test_state_is_rescaled(self) -> None:
-        harness = join()
-        harness.process_element1(("a", 1))
-        parts = [join(restore=part) for part in split(harness.snapshot(), 2)]
-        forgot = [result for part in parts for result in part.process_watermark(100)]
-        assert forgot == [("forgot", "a")]
-
     def test_without_keys(self) -> None:
         class Both(CoProcessFunction):
             def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any]:
@@ -346,12 +339,6 @@ class TestStreams:
         with pytest.raises(BadRecordError, match="'words'"):
             harness.process_element([1])
 
-    def test_connected_streams(self) -> None:
-        harness = harness_of(lambda a, b: a.connect(b).key_by(itemgetter(0), itemgetter(1)).process(Join()))
-        assert isinstance(harness, KeyedTwoInputOperatorHarness)
-        harness.process_element1(("a", 1))
-        assert harness.process_element2((2, "a")) == [(("a", 1), (2, "a"))]
-
     def test_a_broadcast_stream(self) -> None:
         harness = harness_of(
             lambda pairs, rules: pairs.key_by(itemgetter(0)).connect(rules.broadcast(RULES)).process(Limits())
@@ -359,11 +346,6 @@ class TestStreams:
         assert isinstance(harness, BroadcastOperatorHarness)
         harness.process_broadcast_element(5)
         assert harness.process_element(("a", 6)) == [("a", 6)]
-
-    def test_a_chain(self) -> None:
-        harness = harness_of(lambda ones: ones.map(lambda one: one + 1).filter(lambda one: one % 2))
-        assert isinstance(harness, OneInputOperatorHarness)
-        assert (harness.process_element(1), harness.process_element(2)) == ([], [3])
 
 
 class Above(ProcessFunction):

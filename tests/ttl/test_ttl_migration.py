@@ -100,20 +100,21 @@ def read(backend, descriptor, key="k"):
     return METHODS[descriptor.name][1](backend.get_partitioned_state(descriptor))
 
 
-@pytest.fixture
-def from_plain(clocked, plain):
-    """A backend restored from state without time to live, written at 0; it is 1000 now."""
-    write_some(clocked.backend, plain)
+def restored_at_1000(clocked, descriptor):
+    """Return a backend that is restored at 1000 from state that was written at 0."""
+    write_some(clocked.backend, descriptor)
     clocked.at(1000)
     return clocked.restored(take_snapshot(clocked.backend))
+
+
+@pytest.fixture
+def from_plain(clocked, plain):
+    return restored_at_1000(clocked, plain)
 
 
 @pytest.fixture
 def from_ttl(clocked, expiring):
-    """A backend restored from state with time to live, written at 0; it is 1000 now."""
-    write_some(clocked.backend, expiring)
-    clocked.at(1000)
-    return clocked.restored(take_snapshot(clocked.backend))
+    return restored_at_1000(clocked, expiring)
 
 
 # --- to time to live ---------------------------------------------------------------------------------
