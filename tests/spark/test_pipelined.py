@@ -119,5 +119,5 @@ def test_workers_that_spark_ends_when_they_send_nothing_need_stages(
     conf = {"spark.python.worker.killOnIdleTimeout": "true", "spark.python.worker.idleTimeoutSeconds": "60"}
     monkeypatch.setattr(env.jobs._context, "getConf", lambda: conf)
     env.from_collection([1]).map(str).print()
-    with pytest.raises(errors.UnsupportedFeatureError, match="killOnIdleTimeout is on.*: choose STAGES"):
+    with pytest.raises(errors.UnsupportedFeatureError, match=r"killOnIdleTimeout is on.*: choose STAGES"):
         env.execute()
