@@ -265,7 +265,7 @@ def test_a_viewer_that_reads_nothing_is_let_go_and_nobody_waits(
     monkeypatch.setattr(pages, "TELL_EVERY_S", 0.0)
     monkeypatch.setattr(server, "ANSWER_S", 0.2)
     # A message is larger than the buffers of a connection.
-    monkeypatch.setattr(Jobs, "version", property(lambda _: "x" * 20_000_000))
+    monkeypatch.setattr(monitor._jobs, "version", "x" * 20_000_000)
     with stream(browser) as dead:
         assert b"HTTP/1.1 200" in dead.recv(100)
         assert monitor._pages is not None

@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -27,6 +27,7 @@ from simulation_checks import CHECKPOINTS, OUTPUT, SAVEPOINTS, Witness
 from simulation_cluster import Chaos, Cluster, Mailbox, SimulatedClock
 from simulation_draws import Draws
 from simulation_model import Ledger, Model, Poison, SimulatedSource, Tally
+from simulation_pipelined import SimulatedPipelined, unpickled
 from simulation_slots import SimulatedControl
 from simulation_spark import KeptFrames, SimulatedSpark
 from simulation_storage import Killed, Process
@@ -103,6 +104,9 @@ class Simulation:
         settings: changes of the checkpoint settings that the seed chose.
     """
 
+    #: Whether the job runs in tasks that stay; else in stages.
+    is_pipelined = False
+
     def __init__(
         self,
         seed: int,
@@ -130,7 +134,7 @@ class Simulation:
         self.model = Model(
             simulation_model.make_records(draw("records")),
             tallies_rows=draw("tallies rows").random() < 0.5,
-            has_state=draw("has state").random() < 0.85,
+            has_state=draw("has state").random() < 0.85 or self.is_pipelined,
         )
         where = FileSystemCheckpointStorage(
             CHECKPOINTS,
@@ -139,7 +143,7 @@ class Simulation:
         )
         self.storage = CheckpointFolders(where, (self.disk.file_system, CHECKPOINTS))
         self.witness = Witness(self.cluster, self.storage, self.model, self.backend, self.max_parallelism)
-        self.has_foreach = draw("has foreach").random() < 0.3
+        self.has_foreach = draw("has foreach").random() < 0.3 and not self.is_pipelined
         self.epoch_sizes = draw("epoch sizes").choice([(1, 4), (3, 8), (3, 8), (8, 8)])
         self.idles = draw("idles").choice([0.0, 0.3])
         #: The source has no more until a checkpoint covers what it gave.
@@ -178,6 +182,7 @@ class Simulation:
             patch("uuid.uuid4", lambda: uuid.UUID(int=self.draw("uuid").getrandbits(128), version=4)),
             patch.object(tasks, "run_epoch", self.cluster.run_epoch),
             patch.object(backend, "ThreadPoolExecutor", NoThreads),
+            unpickled() if self.is_pipelined else nullcontext(),
         ):
             starts = 1
             while not self._run_program() or self._regrets():
@@ -414,7 +419,7 @@ class Simulation:
     def _make_job(self, restore: RestorePoint | None, plan: JobPlan) -> Job:
         cluster = self.cluster
         mailbox: Any = Mailbox(cluster)
-        spark = SimulatedSpark(cluster, mailbox)
+        spark = (SimulatedPipelined if self.is_pipelined else SimulatedSpark)(cluster, mailbox)
 
         def control(_: bytes, events: Any, deployments: Any) -> SimulatedControl:
             spark.control = SimulatedControl(cluster, events, deployments)
@@ -434,12 +439,21 @@ class Simulation:
 
     def _plan(self, ledger: Ledger | None = None) -> JobPlan:
         """Return the plan of the next run: always the same, but for parallelism, and perhaps ``ledger``."""
+        splits = None
+        if self.is_pipelined:  # between channels there is no order: what it depends on is in one
+            splits = (lambda records: [records]) if self.model.tallies_rows else simulation_model.split_by_key
         source = SimulatedSource(
-            self.model.records, self._available, self.tells_end, self.commits_every_epoch, self.is_backlog
+            self.model.records,
+            self._available,
+            self.tells_end,
+            self.commits_every_epoch,
+            self.is_backlog,
+            splits,
         )
         node: Node = SourceNode(source, "numbers")
         if self.model.has_state:
-            node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", [1, 2, 2, 3])
+            parallelisms = [1] if self.is_pipelined and self.model.tallies_rows else [1, 2, 2, 3]
+            node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", parallelisms)
         if self.model.tallies_rows:
             node = self._keyed(node, simulation_model.group_of, Tally(), "tally", [1, 2])
         directory = f"{OUTPUT}/{self.witness.output}"
@@ -464,6 +478,12 @@ class Simulation:
         # Nobody can keep a superseded driver from this; where it did it, it is not known who was last.
         self.witness.foreach_is_mixed |= self.cluster.is_superseded
         self.witness.foreach[epoch] = [row for _, frame in frames.frames for row in decode_values(frame)]
+
+
+class PipelinedSimulation(Simulation):
+    """A history of a job that runs in tasks that stay."""
+
+    is_pipelined = True
 
 
 class NoThreads(Executor):

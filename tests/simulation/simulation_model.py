@@ -200,6 +200,7 @@ class SimulatedSource(Source):
         tells_end: the last epoch is known to be the last.
         commits_every_epoch: as Structured Streaming does.
         is_full: the next epoch can be planned while one runs.
+        splits: how an epoch is cut: ``split_evenly``, or another function of its records.
     """
 
     def __init__(
@@ -209,7 +210,9 @@ class SimulatedSource(Source):
         tells_end: bool,
         commits_every_epoch: bool,
         is_full: bool,
+        splits: Callable[[Sequence[Record]], list[Sequence[Record]]] | None = None,
     ) -> None:
+        self._splits = splits or split_evenly
         self.records = records
         self.available = available
         self.tells_end = tells_end
@@ -229,11 +232,21 @@ class SimulatedSource(Source):
     def plan(self, start: Any, end: Any) -> Epoch:
         begin, stop = start["index"], end["index"]
         assert begin < stop, f"an epoch from {begin} to {stop}"
-        cuts = sorted({begin, begin + (stop - begin) // 3, begin + (stop - begin) // 2, stop})
-        return SplitEpoch([self.records[first:last] for first, last in pairwise(cuts)], _read)
+        return SplitEpoch(self._splits(self.records[begin:stop]), _read)
 
     def commit(self, end: Any) -> None:
         self.committed.append(end["index"])
+
+
+def split_evenly(records: Sequence[Record]) -> list[Sequence[Record]]:
+    """Return up to three parts, each of records that follow each other."""
+    cuts = sorted({0, len(records) // 3, len(records) // 2, len(records)})
+    return [records[first:last] for first, last in pairwise(cuts)]
+
+
+def split_by_key(records: Sequence[Record]) -> list[Sequence[Record]]:
+    """Return three parts; all records of a key are in one."""
+    return [[record for record in records if key_of(record) % 3 == part] for part in range(3)]
 
 
 def _read(split: Sequence[Record], _: Reject) -> Iterable[Record]:

@@ -20,7 +20,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
     errors,
 )
-from pyflinkstate.runtime.pipelined import crew
+from pyflinkstate.runtime.pipelined import runner
 from pyflinkstate.runtime.pipelined.runner import PipelinedRunner
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.spark.epoch_runner import SparkRunner
@@ -106,7 +106,7 @@ def test_a_source_that_spark_computes_needs_stages(env: StreamExecutionEnvironme
 def test_tasks_that_find_no_core_are_an_error_with_the_numbers(
     env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "START_TIMEOUT_S", 3)
+    monkeypatch.setattr(runner, "START_TIMEOUT_S", 3)
     monkeypatch.setattr(type(env.jobs._context), "defaultParallelism", 64)
     env.set_parallelism(64).from_collection([1]).map(str).print()
     with pytest.raises(errors.ConfigurationError, match=r"\d+ of 64 source tasks have started within 3 s"):

@@ -7,11 +7,11 @@ import select
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from itertools import chain
 
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest
 from pyflinkstate.runtime.pipelined.processes import ENGINE, SOURCES, DriveSlot, JoinEngine, ResidentTask
 from pyflinkstate.runtime.pipelined.programs import (
@@ -33,13 +33,9 @@ from pyflinkstate.runtime.wire import (
     connect,
     listen_on_tcp,
     loads,
-    next_of,
     wait_for,
 )
 
-#: How long the tasks of an attempt may take to start, and how often it is looked meanwhile, in seconds.
-START_TIMEOUT_S = 60
-_LOOK_S = 1.0
 #: An epoch, and a vertex that has a part in it.
 PartId = tuple[int, SlotId]
 
@@ -88,31 +84,24 @@ class Crew:
         join = channel.recv()
         assert isinstance(join, JoinEngine)
         self._arrivals.put((join, channel))
+        self.wake_up()
         wait_for(lambda timeout_s: self._over.wait(timeout_s) or None, lambda: None)
 
-    def await_tasks(self, lost: Callable[[], PyFlinkStateError | None]) -> None:
-        """Wait until all tasks are connected.
-
-        Raises:
-            ConfigurationError: they do not start.
-        """
-        looks = iter(range(int(START_TIMEOUT_S / _LOOK_S)))
-
-        def look() -> PyFlinkStateError | None:
-            return lost() or (self._too_few() if next(looks, None) is None else None)
-
-        arrival = next_of(self._arrivals)
-        while len(self._channels) < self.parallelism:
-            join, channel = wait_for(arrival, look, _LOOK_S)
+    def is_complete(self) -> bool:
+        """Return whether all tasks are connected."""
+        while not self._arrivals.empty():
+            join, channel = self._arrivals.get_nowait()
             name = SlotId(SOURCES, join.subtask)
             if name not in self._channels:
                 self._add(name, channel, join.peer)
+        return len(self._channels) >= self.parallelism
 
-    def _too_few(self) -> ConfigurationError:
+    def too_few(self, seconds: float) -> ConfigurationError:
+        """Return the error that not all tasks have started within some seconds."""
         return ConfigurationError(
-            f"{len(self._channels)} of {self.parallelism} source tasks have started within {START_TIMEOUT_S} "
-            f"s. Each keeps one of Spark's cores as long as the job runs: give Spark more cores, lower the "
-            f"parallelism, or choose RuntimeExecutionMode.BATCH"
+            f"{len(self._channels)} of {self.parallelism} source tasks have started within {seconds} s. Each "
+            f"keeps one of Spark's cores as long as the job runs: give Spark more cores, lower the "
+            f"parallelism, or choose the engine STAGES"
         )
 
     def drive(self, slot: SlotId, address: Address) -> None:

@@ -273,6 +273,11 @@ class CollectingLink(DriverLink):
             _reports.append(report)
 
 
+def collecting(link: DriverLink) -> CollectingLink:
+    """Return the link of tasks that stay."""
+    return CollectingLink(**attrs.asdict(link, recurse=False))
+
+
 _reporting = threading.Lock()
 #: What the vertices of this process have reported since one of them ended its part.
 _reports: list[TaskReport] = []

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 
 import attrs
@@ -20,11 +21,13 @@ import attrs
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
 from pyflinkstate.runtime.engine import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.pipelined.crew import Crew, PartId
-from pyflinkstate.runtime.pipelined.vertices import PipelinedGraph
+from pyflinkstate.runtime.pipelined.vertices import PipelinedGraph, can_read_ahead
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner
-from pyflinkstate.runtime.wire import SlotId, next_of, wait_for
+from pyflinkstate.runtime.wire import SlotId, wait_for
 
+#: How long the tasks of an attempt may take to start, in seconds.
+START_TIMEOUT_S = 60
 #: How often it is looked whether all is well, in seconds.
 _LOOK_S = 1.0
 #: How long tasks have to end by themselves, in seconds.
@@ -53,7 +56,7 @@ class PipelinedRunner(EpochRunner):
         self._spark = spark
         self._endpoint = endpoint
         self._parallelism = parallelism
-        self._attempt: Attempt | None = None
+        self._thread: _AttemptThread | None = None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
@@ -61,15 +64,19 @@ class PipelinedRunner(EpochRunner):
 
     def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
         """See :class:`EpochRunner`. Frames that are read ahead wait in the channels to the slots."""
+        if not can_read_ahead(request.plan):
+            done()
+            return
         self._attempt_of(request).put(_Order(request, lambda _: done(), is_ahead=True))
 
     def _attempt_of(self, request: EpochRequest) -> Attempt:
-        attempt = self._attempt
-        if attempt is None or not attempt.takes(request):
+        thread = self._thread
+        if thread is None or not thread.attempt.takes(request):
             self._end_attempt()
             crew = Crew(self._endpoint, request.link.driver, self._parallelism)
-            attempt = self._attempt = Attempt(self._spark, crew, request)
-        return attempt
+            thread = self._thread = _AttemptThread(Attempt(self._spark, crew, request), crew)
+            thread.start()
+        return thread.attempt
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
@@ -78,15 +85,17 @@ class PipelinedRunner(EpochRunner):
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
-        if self._attempt is not None:
-            self._attempt.end()
+        if self._thread is not None:
+            self._thread.attempt.end()
         self._spark.cancel()
 
     def lost(self) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`."""
-        if self._attempt is None:
+        if self._thread is None:
             return self._spark.lost()
-        return self._spark.gone() or self._attempt.lost()
+        if (error := self._spark.gone()) is not None or self._thread.is_alive():
+            return error
+        return SparkJobError("the engine's thread ended without a result")
 
     def gone(self, at_once: bool = False) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`."""
@@ -98,35 +107,47 @@ class PipelinedRunner(EpochRunner):
         self._spark.close()
 
     def _end_attempt(self) -> None:
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None:
-            attempt.end()
-            attempt.await_end()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.attempt.end()
+            wait_for(thread.has_ended, self._spark.gone)
 
 
 class Attempt:
-    """One attempt: a thread that drives its processes.
+    """The life of one attempt as a script, which yields whenever it waits for an order, a process or Spark.
 
     Args:
         spark: starts slots and tasks.
         crew: the connections to the processes.
         request: the first epoch of the attempt.
+        now_s: returns monotonic time.
     """
 
-    def __init__(self, spark: epoch_runner.SparkRunner, crew: Crew, request: EpochRequest) -> None:
+    def __init__(
+        self,
+        spark: epoch_runner.SparkRunner,
+        crew: Crew,
+        request: EpochRequest,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._spark = spark
         self._crew = crew
         self._first = request
+        self._now_s = now_s
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._is_over = threading.Event()
-        #: How the Spark job of the tasks has ended; None while it runs.
+        self._ending = threading.Lock()
+        #: Whether no order is taken any more.
+        self._has_ended = False
+        #: How the Spark jobs of the slots and the tasks have ended; None while they run.
+        self._slots_started: EpochEnded | None = None
         self._tasks_ended: EpochEnded | None = None
         #: The orders that are carried out, each with the parts that it waits for.
         self._running: dict[_Order, set[PartId]] = {}
         #: The epoch whose sources are read, and which has not begun.
         self._read: EpochRequest | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+
+    # --- from any thread -----------------------------------------------------------------------------
 
     def takes(self, request: EpochRequest) -> bool:
         """Return whether it can run an epoch: one of its own attempt, and nothing has failed."""
@@ -134,83 +155,82 @@ class Attempt:
 
     def put(self, order: _Order) -> None:
         """Carry out an order after those that came before."""
-        self._orders.put(order)
-        self._crew.wake_up()
-
-    def lost(self) -> PyFlinkStateError | None:
-        """Return why an epoch will never end, if the thread has ended."""
-        return (
-            None if self._thread.is_alive() else SparkJobError("the engine's thread ended without a result")
-        )
+        with self._ending:
+            if not self._has_ended:
+                self._orders.put(order)
+                self._crew.wake_up()
+                return
+        order.done(EpochEnded(None, SparkJobError("the attempt has ended")))
 
     def end(self) -> None:
         """End it; what runs fails."""
         self._is_over.set()
         self._crew.shut_down()
 
-    def await_end(self) -> None:
-        """Wait until nothing of it runs any more."""
-        wait_for(self._has_ended, self._spark.gone)
+    # --- the script ----------------------------------------------------------------------------------
 
-    def _has_ended(self, timeout_s: float) -> bool | None:
-        self._thread.join(timeout_s)
-        return None if self._thread.is_alive() else True
-
-    # --- its thread ----------------------------------------------------------------------------------
-
-    def _run(self) -> None:
+    def life(self) -> Generator[None]:
+        """Begin, carry out orders until something fails or the attempt is ended, and end all processes."""
         error: PyFlinkStateError = SparkJobError("the epoch was broken off")
         try:
-            self._begin()
+            yield from self._begin()
             while True:
                 self._turn()
+                yield
         except PyFlinkStateError as failure:
             error = failure
         finally:
             self._end(error)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Iterator[None]:
         """Start the slots and the tasks."""
-        request = self._first
+        request, crew = self._first, self._crew
         missing = epoch_rdds.missing_slots(request)
         if missing:
-            self._start_slots(SlotsRequest(request.link, tuple(missing), request.description))
-        self._spark.start_tasks(
-            self._crew.task(), self._crew.parallelism, request.description, self._end_of_tasks
-        )
-        self._crew.await_tasks(self._why_over)
+            slots = SlotsRequest(request.link, tuple(missing), request.description)
+            self._spark.start_slots(slots, self._end_of_slots)
+            while self._slots_started is None:
+                self._check()
+                yield
+            if self._slots_started.error is not None:
+                raise self._slots_started.error
+        self._spark.start_tasks(crew.task(), crew.parallelism, request.description, self._end_of_tasks)
+        until_s = self._now_s() + START_TIMEOUT_S
+        while not crew.is_complete():
+            self._check()
+            if self._now_s() >= until_s:
+                raise crew.too_few(START_TIMEOUT_S)
+            yield
         for operator in request.plan.operators:
             for subtask in range(operator.parallelism):
                 slot = SlotId(operator.operator_id, subtask)
-                self._crew.drive(slot, request.link.driver.acquire_slot(slot))
+                crew.drive(slot, request.link.driver.acquire_slot(slot))
 
-    def _start_slots(self, request: SlotsRequest) -> None:
-        found: queue.SimpleQueue[EpochEnded] = queue.SimpleQueue()
-        self._spark.start_slots(request, found.put)
-        look = next_of(found)
-        ended = wait_for(look, self._why_over)
-        if ended.error is not None:
-            raise ended.error
+    def _end_of_slots(self, ended: EpochEnded) -> None:
+        self._slots_started = ended
+        self._crew.wake_up()
 
     def _end_of_tasks(self, ended: EpochEnded) -> None:
         self._tasks_ended = ended
         self._crew.wake_up()
 
-    def _why_over(self) -> PyFlinkStateError | None:
+    def _check(self) -> None:
+        """Raise the reason why nothing more can come."""
+        error = self._spark.gone()
         if self._is_over.is_set():
-            return SparkJobError("the epoch was cancelled")
-        if self._tasks_ended is not None:
-            return self._tasks_ended.error or SlotLostError("the source tasks have ended")
-        return self._spark.gone()
+            error = SparkJobError("the epoch was cancelled")
+        elif self._tasks_ended is not None:
+            error = self._tasks_ended.error or SlotLostError("the source tasks have ended")
+        if error is not None:
+            raise error
 
     def _turn(self) -> None:
         """Take what was ordered, then what has come from the processes."""
+        self._check()
         while not self._orders.empty():
             order = self._orders.get_nowait()
-            self._running[order] = self._sent(order)
-        self._crew.receive(_LOOK_S)
-        if (error := self._why_over()) is not None:
-            raise error
+            parts = self._running[order] = set()  # so it is told of its end also if it cannot be sent
+            parts |= self._sent(order)
         for order, parts in [*self._running.items()]:
             if not order.is_ahead:
                 self._crew.check(parts)
@@ -222,7 +242,7 @@ class Attempt:
     def _sent(self, order: _Order) -> set[PartId]:
         """Send the parts of an epoch to the processes that have not got them yet."""
         request, read = order.request, self._read
-        graph = PipelinedGraph(request, self._crew.parallelism)
+        graph = PipelinedGraph(request, self._crew.parallelism, order.is_ahead)
         parts: set[PartId] = set()
         if not order.is_ahead:
             parts.update(self._crew.send(request, part) for part in graph.fed())
@@ -243,7 +263,39 @@ class Attempt:
             self._spark.cancel()
             with suppress(PyFlinkStateError):  # Spark is gone, and its tasks with it
                 wait_for(lambda timeout_s: self._spark.await_end(timeout_s) or None, self._spark.gone)
-        while not self._orders.empty():
-            self._running[self._orders.get_nowait()] = set()
+        with self._ending:
+            self._has_ended = True
+            while not self._orders.empty():
+                self._running[self._orders.get_nowait()] = set()
         for order in self._running:
             order.done(EpochEnded(None, error))
+
+
+class _AttemptThread(threading.Thread):
+    """Runs the script of an attempt; where that waits, it waits for the processes."""
+
+    def __init__(self, attempt: Attempt, crew: Crew) -> None:
+        super().__init__(daemon=True)
+        self.attempt = attempt
+        self._crew = crew
+
+    def run(self) -> None:
+        """Run it to its end."""
+        life = self.attempt.life()
+        failure: PyFlinkStateError | None = None
+        with suppress(StopIteration):
+            while True:
+                next(life) if failure is None else life.throw(failure)
+                failure = self._failure_of_wait()
+
+    def _failure_of_wait(self) -> PyFlinkStateError | None:
+        try:
+            self._crew.receive(_LOOK_S)
+        except PyFlinkStateError as error:
+            return error
+        return None
+
+    def has_ended(self, timeout_s: float) -> bool | None:
+        """Wait for its end; return None if it has not come."""
+        self.join(timeout_s)
+        return None if self.is_alive() else True

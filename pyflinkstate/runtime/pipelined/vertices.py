@@ -15,7 +15,6 @@ from pyflinkstate.runtime.engine import EpochGraph, EpochRequest, Task
 from pyflinkstate.runtime.pipelined.processes import SOURCES
 from pyflinkstate.runtime.pipelined.programs import (
     CODES,
-    CollectingLink,
     ExchangeProgram,
     Program,
     SlotProgram,
@@ -24,8 +23,9 @@ from pyflinkstate.runtime.pipelined.programs import (
     Steps,
     ToSink,
     ToSubtasks,
+    collecting,
 )
-from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.plan import ChainNode, JobPlan, SourceNode, StatefulNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import MergeTask, SlotTask
@@ -41,6 +41,18 @@ def why_in_stages(plan: JobPlan) -> str | None:
         if isinstance(sink.sink, KeptRddSink):
             return f"sink {sink.name!r} keeps its results in Spark"
     return None
+
+
+def can_read_ahead(plan: JobPlan) -> bool:
+    """Return whether all that is read of the sources goes to operators that read nothing else."""
+    reading = (
+        head
+        for head in plan.heads()
+        if not isinstance(head, ChainNode)
+        for branch in plan.branches(head)
+        if any(isinstance(root, SourceNode) for root in plan.regions.roots_of(branch.stage))
+    )
+    return all(head in plan.first_shuffles for head in reading)
 
 
 @attrs.define(eq=False)
@@ -109,17 +121,26 @@ class PipelinedGraph(EpochGraph[Pipes]):
     Args:
         request: the epoch.
         tasks: how many tasks share the partitions of the sources.
+        is_ahead: whether to read the sources alone, see :func:`can_read_ahead`.
     """
 
-    def __init__(self, request: EpochRequest, tasks: int) -> None:
-        driver = CollectingLink(**attrs.asdict(request.link.driver, recurse=False))
-        super().__init__(attrs.evolve(request, link=attrs.evolve(request.link, driver=driver)))
+    def __init__(self, request: EpochRequest, tasks: int, is_ahead: bool = False) -> None:
+        link = attrs.evolve(request.link, driver=collecting(request.link.driver))
+        super().__init__(attrs.evolve(request, link=link))
         self._tasks = [SlotId(SOURCES, number) for number in range(tasks)]
         self._sources: list[Vertex] = []
         self._fed: list[Vertex] = []
+        if is_ahead:
+            self._read_alone()
+            return
         for number, sink in enumerate(request.plan.sinks):
             for pipe in self.written(sink):
                 pipe.steps.append(ToSink(number))
+
+    def _read_alone(self) -> None:
+        for head, (pipe,) in zip(self._plan.first_shuffles, self.shuffled_ahead(), strict=True):
+            operator = self._plan.operator_of(head) if isinstance(head, StatefulNode) else head
+            pipe.vertex.target.operator_id = operator.operator_id
 
     # --- programs ------------------------------------------------------------------------------------
 

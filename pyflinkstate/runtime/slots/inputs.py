@@ -66,38 +66,57 @@ class Inputs:
     def epoch(self, senders: Collection[str], openings: int) -> Iterator[bytes]:
         """Yield the frames of an epoch until all barriers are aligned.
 
-        No frame of records comes before the openings of all partitions, so who merges their watermarks knows
-        all of them.
-
         Args:
-            senders: the names of all processes that send to the slot.
+            senders: the names of all that send.
             openings: how many openings they send.
 
         Raises:
             SlotLostError: a channel has ended before its barrier.
         """
-        waiting, held = set(senders), list[bytes]()
-        look = next_of(self._mail)
-        while waiting:
+        alignment, look = Alignment(senders, openings), next_of(self._mail)
+        while alignment.waiting:
             sender, data = wait_for(look, self._lost)
             if data is None:
                 raise self._lost() or SlotLostError(
                     f"the channel from {sender} has ended in the middle of an epoch"
                 )
-            if not data:
-                waiting.remove(sender)
-                continue
-            if openings and not _is_opening(data):
-                held.append(data)  # its channel is read on: an opening may come behind it
-            else:
-                yield data
-                openings -= openings > 0
-                if not openings:
-                    yield from held
-                    held.clear()
-            self._gates[sender].frames.release()
+            yield from alignment.take(sender, data)
+            if data:
+                self._gates[sender].frames.release()
         for sender in senders:
             self._gates[sender].epochs.release()
+
+
+class Alignment:
+    """What may be processed of the frames of one epoch, and whose barriers have not come.
+
+    No frame of records is processed before the openings of all partitions have come, so who merges their
+    watermarks knows all of them. Meanwhile all channels are read: an opening may come behind the records of
+    another partition.
+
+    Args:
+        senders: the names of all that send.
+        openings: how many openings they send.
+    """
+
+    def __init__(self, senders: Collection[str], openings: int) -> None:
+        self.waiting = set(senders)
+        self._openings = openings
+        self._held: list[bytes] = []
+
+    def take(self, sender: str, data: bytes) -> list[bytes]:
+        """Return the frames that may be processed now that one, or a barrier, has come."""
+        if not data:
+            self.waiting.remove(sender)
+            return []
+        if self._openings and not _is_opening(data):
+            self._held.append(data)
+            return []
+        self._openings -= self._openings > 0
+        if self._openings:
+            return [data]
+        held, self._held = self._held, []
+        return [data, *held]
 
 
 def _is_opening(data: bytes) -> bool:
