@@ -33,7 +33,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.monitor.api import VIEWS, all_metrics, samples
 from pyflinkstate.monitor.events import state_sizes
-from pyflinkstate.monitor.jobs import Jobs, Recorder, Shown
+from pyflinkstate.monitor.jobs import Jobs, MonitoredJob, Recorder
 from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import CheckpointStats, Job, JobObserver, WebPageSettings
@@ -311,12 +311,12 @@ class Follower:
         self._changed = changed
         #: The jobs that have appeared; one that has told nothing that can be shown is not shown yet.
         self._found: dict[Place, JobInFolder] = {}
-        self._shown: dict[Place, Shown] = {}
+        self._shown: dict[Place, MonitoredJob] = {}
         for job in jobs_at(path):
             self._show(job)
 
     def _show(self, job: JobInFolder) -> None:
-        shown = Shown(job.story, threading.Lock(), folder=job.folder)
+        shown = MonitoredJob(job.story, threading.Lock(), folder=job.folder)
         self._found[job.place], self._shown[job.place] = job, shown
         self._jobs.add(shown)
 
@@ -430,7 +430,7 @@ class Monitor:
     def observe(self, directory: str | None) -> JobObserver:
         """Return a new listener, for one job; its journal is kept in ``directory``, if there is one."""
         recorder = Recorder(self._clock, directory, self._jobs.changed)
-        self._jobs.add(Shown(recorder.story, recorder.lock, recorder))
+        self._jobs.add(MonitoredJob(recorder.story, recorder.lock, recorder))
         return recorder
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:

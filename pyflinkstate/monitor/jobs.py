@@ -237,7 +237,7 @@ SAMPLE_MS = 60_000
 
 
 @attrs.define(eq=False)
-class Shown:
+class MonitoredJob:
     """A job on a page.
 
     Attributes:
@@ -272,7 +272,7 @@ class Jobs:
     """The jobs of one page; each has a lock of its own, so that a viewer of one never delays another."""
 
     def __init__(self) -> None:
-        self._shown: list[Shown] = []
+        self._shown: list[MonitoredJob] = []
         self._lock = threading.Lock()
         #: A number that grows with each event of any job.
         self.version = 0
@@ -282,7 +282,7 @@ class Jobs:
         with self._lock:
             self.version += 1
 
-    def add(self, shown: Shown) -> None:
+    def add(self, shown: MonitoredJob) -> None:
         """Show a job from now on."""
         with self._lock:
             over = [one for one in self._shown if one.story.is_over]
@@ -299,13 +299,13 @@ class Jobs:
                 shown.savepoints = savepoints
                 shown.job = weakref.ref(job)
 
-    def begun(self) -> list[Shown]:
+    def begun(self) -> list[MonitoredJob]:
         """Return the jobs that have begun, the oldest first."""
         with self._lock:
             return [shown for shown in self._shown if shown.story.started_ms is not None]
 
     @contextmanager
-    def locked(self, job_id: str) -> Iterator[Shown | None]:
+    def locked(self, job_id: str) -> Iterator[MonitoredJob | None]:
         """Return the newest job with an id, which does not change meanwhile; None if there is none."""
         found = next((shown for shown in self.begun()[::-1] if shown.story.job["job_id"] == job_id), None)
         if found is None:

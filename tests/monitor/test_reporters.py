@@ -20,7 +20,7 @@ from pyflinkstate.metrics.otel import OpenTelemetryReporter
 from pyflinkstate.metrics.reporter import MetricReporter, ReportedMetric
 from pyflinkstate.monitor.api import all_metrics, prometheus_text
 from pyflinkstate.monitor.hub import Monitor, Reporting
-from pyflinkstate.monitor.jobs import Jobs, Shown
+from pyflinkstate.monitor.jobs import Jobs, MonitoredJob
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -71,7 +71,7 @@ Metrics = Callable[[], list[ReportedMetric]]
 @pytest.fixture
 def jobs() -> Jobs:
     made = Jobs()
-    made.add(Shown(story(), threading.Lock()))
+    made.add(MonitoredJob(story(), threading.Lock()))
     return made
 
 

@@ -15,7 +15,7 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.api import JsonObject
 from pyflinkstate.monitor.hub import Monitor, jobs_at
-from pyflinkstate.monitor.jobs import Shown
+from pyflinkstate.monitor.jobs import MonitoredJob
 from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import WebPageSettings
@@ -117,7 +117,7 @@ def monitor_with(*stories: JobStory, folder: str | None = None, **settings: Any)
 
 
 def show(monitor: Monitor, story: JobStory, folder: str | None = None) -> None:
-    monitor._jobs.add(Shown(story, threading.Lock(), folder=folder))
+    monitor._jobs.add(MonitoredJob(story, threading.Lock(), folder=folder))
 
 
 def story(job_id: str = JOB_ID, name: str = EVIL) -> JobStory:

@@ -34,7 +34,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor.api import PROMETHEUS_TYPE, all_metrics, prometheus_text
-from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
+from pyflinkstate.monitor.jobs import ACTIONS, Jobs, MonitoredJob
 from pyflinkstate.monitor.largest_keys import LargestKeys
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.runtime.master import Job
@@ -214,7 +214,7 @@ class Pages:
         return answer(job, body)
 
 
-def _summary(shown: Shown) -> JsonObject:
+def _summary(shown: MonitoredJob) -> JsonObject:
     with shown.lock:
         return api.summary(shown.story, shown.is_live)
 

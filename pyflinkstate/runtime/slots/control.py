@@ -50,7 +50,7 @@ _log = logging.getLogger("pyflinkstate.job")
 _START_ENDED_S = 5
 
 
-class Deploys(Protocol):
+class SlotDeployments(Protocol):
     """Decides what slots run; it is called from any thread."""
 
     def of(self, slot: SlotId) -> DeploySlot:
@@ -279,7 +279,7 @@ class ControlServer:
         endpoint: Endpoint,
         secret: bytes,
         events: queue.SimpleQueue[object],
-        deployments: Deploys,
+        deployments: SlotDeployments,
         heartbeat: HeartbeatSettings | None = None,
     ) -> None:
         self._events = events

@@ -91,7 +91,7 @@ class TaskInfo:
 
 
 @attrs.define
-class Aside:
+class SideResult:
     """Takes the place of a result that has gone to a side output, among those of the main output."""
 
     value: Record
@@ -119,8 +119,8 @@ class Chain:
         self._counts = counts
         #: Results for side outputs, by the ids of their tags: values and timestamps.
         self.side: SideOutputs = {}
-        #: Whether an :class:`Aside` takes the place of each among the results, for a reader that bounds both.
-        self.has_asides = False
+        #: Whether a :class:`SideResult` takes the place of each among the results: its reader bounds both.
+        self.marks_side_results = False
         #: The time that the source, or the stage before, gives the record that was taken last.
         self.source_time = TaskTime()
         #: The same at the end of the chain.
@@ -324,8 +324,10 @@ def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterat
 
 def _run_check(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     check = operator.function
-    if link.chain.has_asides:
-        return _run_function(operator, lambda value: value if type(value) is Aside else check(value), records)
+    if link.chain.marks_side_results:
+        return _run_function(
+            operator, lambda value: value if type(value) is SideResult else check(value), records
+        )
     return _run_function(operator, check, records)
 
 
@@ -423,8 +425,8 @@ def _without_side_outputs(
             values, timestamps = link.chain.side.setdefault(result[0].tag_id, ([], []))
             values.append(result[1])
             timestamps.append(link.time.timestamp)
-            if link.chain.has_asides:
-                yield Aside(result[1])
+            if link.chain.marks_side_results:
+                yield SideResult(result[1])
 
 
 def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:

@@ -32,7 +32,7 @@ from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slots import Results
 from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
-from pyflinkstate.runtime.tasks.chain import Aside, Chain, TaskInfo
+from pyflinkstate.runtime.tasks.chain import Chain, SideResult, TaskInfo
 from pyflinkstate.runtime.tasks.records import (
     BatchedRecords,
     FollowedRecords,
@@ -79,7 +79,7 @@ class StageTask:
         task, content = f"{self.stage_id}[{partition}]", self.chain.content()
         with self.chain.link.reporting(task, content) as counts:
             running = self.chain.start(partition, stream, counts)
-            running.chain.has_asides = _has_side_outputs(self.chain)
+            running.chain.marks_side_results = _has_side_outputs(self.chain)
             yield from self.chain.link.looked_at(self._frames(running), of_frame, self.stream, content)
 
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
@@ -102,7 +102,7 @@ def _untimed(records: Iterator[Record], made: Chain, place: str, cutter: FrameCu
 
 def _main_only(values: Sequence[Record], column: Sequence[Any]) -> list[Any]:
     """Return the entries of a column of results without those of side outputs."""
-    return [entry for value, entry in zip(values, column, strict=True) if type(value) is not Aside]
+    return [entry for value, entry in zip(values, column, strict=True) if type(value) is not SideResult]
 
 
 def _take(records: TimedRecords, made: Chain, cutter: FrameCutter) -> ValuesFrame:
@@ -234,7 +234,7 @@ class _RunningStage:
         #: Not before the first frame, which may tell where the inputs begin.
         self._idleness: list[_Idleness] = []
         for one, running in zip(stage.inputs, self._inputs, strict=True):
-            running.chain.has_asides = _has_side_outputs(one.chain)
+            running.chain.marks_side_results = _has_side_outputs(one.chain)
             self.content.update(one.chain.content())
 
     def open(self, opened: ExitStack) -> None:
