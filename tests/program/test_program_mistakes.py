@@ -353,7 +353,7 @@ BUILDING = [
         "a number as uid",
         keyed(lambda stream: stream.process(KeyedProcess()).uid(7)),
         ConfigurationError,
-        ("^a uid must be a string, not 7$",),
+        ("^a uid must be a non-empty string, not 7$",),
     ),
     Mistake(
         "nothing as uid",
@@ -365,7 +365,7 @@ BUILDING = [
         "0 as the hash of a uid",
         keyed(lambda stream: stream.process(KeyedProcess()).set_uid_hash(0)),
         ConfigurationError,
-        ("^a uid must be a string, not 0$",),
+        ("^a uid must be a non-empty string, not 0$",),
     ),
     Mistake(
         "a number as the name of an operator",
@@ -377,19 +377,19 @@ BUILDING = [
         "a number as the name of a job with state",
         lambda: new_savepoint(3),  # type: ignore[arg-type]
         ConfigurationError,
-        ("^the name of a job must be a string, not 3$",),
+        ("^the name of a job must be a non-empty string, not 3$",),
     ),
     Mistake(
         "a number as uid of an operator with state",
         lambda: new_savepoint("job").bootstrap(7, [], key="k", function={}),  # type: ignore[arg-type]
         ConfigurationError,
-        ("^a uid must be a string, not 7$",),
+        ("^a uid must be a non-empty string, not 7$",),
     ),
     Mistake(
         "a number as the name of a DataFrame's job",
         lambda: JobOptions("keyed_process()", {"job_name": 20240501}).check(None),  # type: ignore[arg-type, typeddict-item]
         ConfigurationError,
-        ("^job_name must be a string, not 20240501$",),
+        ("^job_name must be a non-empty string, not 20240501$",),
     ),
     Mistake(
         "a tuple of types of Python's",
