@@ -158,7 +158,6 @@ def downstream(spark: Any, tmp_path: Path) -> Downstream:
 
 
 class TestStreaming:
-    @pytest.mark.quick
     def test_a_query_downstream_reads_exactly_what_was_committed(self, downstream: Downstream) -> None:
         downstream.input.add(2)
         sums = downstream.start()

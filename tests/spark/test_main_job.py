@@ -107,7 +107,6 @@ def kill_slot_then_driver(run: demo.Run) -> None:
     run.kill_driver_soon()
 
 
-@pytest.mark.quick
 def test_a_killed_slot_and_a_killed_driver_on_made_up_days(tmp_path: Path) -> None:
     days = tmp_path / "days"
     days.mkdir()
