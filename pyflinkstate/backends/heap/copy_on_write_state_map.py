@@ -650,11 +650,10 @@ class StateMapSnapshot:
         """Give the version back to the map and drop the buckets. Idempotent, and allowed on any thread."""
         owner = self.owner
         with owner._lock:
-            if self._buckets is None:
-                return
-            self._buckets = None
-            owner._snapshot_versions.remove(self.version)
-            owner._highest_required_snapshot_version = max(owner._snapshot_versions, default=0)
+            buckets, self._buckets = self._buckets, None  # freed after the lock, as that takes long
+            if buckets is not None:
+                owner._snapshot_versions.remove(self.version)
+                owner._highest_required_snapshot_version = max(owner._snapshot_versions, default=0)
 
     def __enter__(self) -> StateMapSnapshot:
         return self
