@@ -140,10 +140,9 @@ class SimulatedThread:
     def is_alive(self) -> bool:
         return not self._has_ended
 
-    def has_ended(self, _: float) -> bool:
+    def join(self, _: float) -> None:
         while not self._has_ended:
             self._step()
-        return True
 
 
 class SimulatedCrew:

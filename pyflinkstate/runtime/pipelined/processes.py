@@ -30,6 +30,7 @@ from pyflinkstate.runtime.wire import (
     ServerName,
     SlotId,
     connect,
+    joined,
     listen_on_tcp,
     listen_on_unix,
     next_of,
@@ -118,7 +119,7 @@ class _TaskProcess:
             self._end()
             server.close()
             for thread in self._threads:
-                wait_for(lambda timeout_s, it=thread: _joined(it, timeout_s), lambda: None)  # type: ignore[misc]
+                wait_for(joined(thread), lambda: None)
 
     def _listen(self) -> tuple[Server, Peer]:
         host = self._driver.host()
@@ -201,8 +202,3 @@ class _Vertex:
 
     def _lost(self) -> EOFError | None:
         return EOFError("the attempt is over") if self._is_over else None
-
-
-def _joined(thread: threading.Thread, timeout_s: float) -> bool | None:
-    thread.join(timeout_s)
-    return None if thread.is_alive() else True

@@ -38,6 +38,7 @@ from pyflinkstate.runtime.wire import (
     connect,
     dumps,
     encoded_frames,
+    joined,
     loads,
     wait_for,
 )
@@ -233,13 +234,9 @@ class _Branch:
     def end(self) -> None:
         """Wait until the branch has taken all items. Raises its error."""
         self.put(())
-        wait_for(self._ended, lambda: None)
+        wait_for(joined(self._thread), lambda: None)
         if self._error is not None:
             raise self._error
-
-    def _ended(self, timeout_s: float) -> bool | None:
-        self._thread.join(timeout_s)
-        return None if self._thread.is_alive() else True
 
     def _run(self, flow: Flow, step: Step | ToSubtasks | ToSink, partition: int) -> None:
         try:
@@ -314,13 +311,7 @@ def _known_codes() -> KnownCodes:
 
 
 class Program(ABC):
-    """What one vertex of a process does in one epoch.
-
-    Attributes:
-        senders: the vertices that send to it; none if it reads a source.
-        openings: how many openings they send.
-        steps: what takes the items.
-    """
+    """What one vertex of a process does in one epoch."""
 
     @abstractmethod
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:

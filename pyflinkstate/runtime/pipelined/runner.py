@@ -24,7 +24,7 @@ from pyflinkstate.runtime.pipelined.crew import Crew, PartId
 from pyflinkstate.runtime.pipelined.vertices import PipelinedGraph, can_read_ahead
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner
-from pyflinkstate.runtime.wire import SlotId, wait_for
+from pyflinkstate.runtime.wire import SlotId, joined, wait_for
 
 #: How long the tasks of an attempt may take to start, in seconds.
 START_TIMEOUT_S = 60
@@ -110,7 +110,7 @@ class PipelinedRunner(EpochRunner):
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.attempt.end()
-            wait_for(thread.has_ended, self._spark.gone)
+            wait_for(joined(thread), self._spark.gone)
 
 
 class Attempt:
@@ -144,8 +144,8 @@ class Attempt:
         self._tasks_ended: EpochEnded | None = None
         #: The orders that are carried out, each with the parts that it waits for.
         self._running: dict[_Order, set[PartId]] = {}
-        #: The epoch whose sources are read, and which has not begun.
-        self._read: EpochRequest | None = None
+        #: The epoch whose sources are read, and which has not begun; and the parts of those that read them.
+        self._read: tuple[EpochRequest, set[PartId]] | None = None
 
     # --- from any thread -----------------------------------------------------------------------------
 
@@ -241,18 +241,19 @@ class Attempt:
 
     def _sent(self, order: _Order) -> set[PartId]:
         """Send the parts of an epoch to the processes that have not got them yet."""
-        request, read = order.request, self._read
+        request, read, self._read = order.request, self._read, None
         graph = PipelinedGraph(request, self._crew.parallelism, order.is_ahead)
         parts: set[PartId] = set()
         if not order.is_ahead:
             parts.update(self._crew.send(request, part) for part in graph.fed())
         if read is None:
             parts.update(self._crew.send(request, part) for part in graph.reading())
-        elif read.epoch is request.epoch and read.link.epoch == request.link.epoch:
-            parts.update((request.link.epoch, part.vertex) for part in graph.reading())
+        elif read[0].epoch is request.epoch and read[0].link.epoch == request.link.epoch:
+            parts |= read[1]
         else:
             raise SparkJobError("the sources of another epoch were read ahead")
-        self._read = request if order.is_ahead else None
+        if order.is_ahead:
+            self._read = request, parts
         return parts
 
     def _end(self, error: PyFlinkStateError) -> None:
@@ -294,8 +295,3 @@ class _AttemptThread(threading.Thread):
         except PyFlinkStateError as error:
             return error
         return None
-
-    def has_ended(self, timeout_s: float) -> bool | None:
-        """Wait for its end; return None if it has not come."""
-        self.join(timeout_s)
-        return None if self.is_alive() else True

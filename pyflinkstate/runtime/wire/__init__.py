@@ -83,6 +83,7 @@ from pyflinkstate.runtime.wire.time import (
     SystemClock as SystemClock,
     TaskTime as TaskTime,
     WatermarkMerger as WatermarkMerger,
+    joined as joined,
     next_of as next_of,
     result_of as result_of,
     steady as steady,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import queue
+import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
@@ -92,6 +93,16 @@ def next_of(mailbox: queue.SimpleQueue[T]) -> Callable[[float], T | None]:
             return mailbox.get(timeout=timeout_s)
         except queue.Empty:
             return None
+
+    return look
+
+
+def joined(thread: threading.Thread) -> Callable[[float], bool | None]:
+    """Return a ``look`` for :func:`wait_for` that waits for the end of a thread."""
+
+    def look(timeout_s: float) -> bool | None:
+        thread.join(timeout_s)
+        return None if thread.is_alive() else True
 
     return look
 
