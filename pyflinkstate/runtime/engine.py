@@ -33,6 +33,8 @@ from pyflinkstate.runtime.sources import Epoch, EpochSet, InitialRows, RddEpoch,
 from pyflinkstate.runtime.tasks import (
     ChainTask,
     EventTimeSettings,
+    LiveLimits,
+    LiveTask,
     MergeTask,
     RegionInput,
     RegionStage,
@@ -97,9 +99,13 @@ class EpochRequest:
     is_final: bool = False
     #: More about the job than its name, for whoever looks at the engine: its operators, its page.
     about: str = ""
+    #: How sources are read that are read live.
+    live: LiveLimits = attrs.Factory(LiveLimits)
 
-    def epoch_of(self, source: SourceNode) -> SplitEpoch | RddEpoch | None:
-        """Return the part of the epoch that a source reads, or None if it reads nothing."""
+    def epoch_of(self, source: Stage) -> SplitEpoch | RddEpoch | None:
+        """Return the part of the epoch that a source reads; None if it reads nothing, or is no source."""
+        if not isinstance(source, SourceNode):
+            return None
         if isinstance(self.epoch, EpochSet):
             return self.epoch.epochs.get(self.plan.source_key(source))
         return self.epoch
@@ -158,6 +164,9 @@ class EpochEnded:
 
 class EpochRunner:
     """Runs epochs concurrently with the job master; ``runtime.spark`` implements it."""
+
+    #: Whether sources may be read live, see :class:`~pyflinkstate.runtime.sources.SplitEpoch`.
+    reads_live = False
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """Start an epoch; ``done`` is called once, from another thread."""
@@ -366,9 +375,11 @@ class EpochGraph(ABC, Generic[D]):
             return data
         read = epoch.read if isinstance(epoch, SplitEpoch) else None
         stream, batches = self._plan.vertex_id(node), _read_batches(epoch)
-        return self.transform(
-            data, SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches), node.name
-        )
+        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches)
+        if _is_live(epoch):
+            fields = attrs.asdict(task, recurse=False)
+            task = LiveTask(**fields, source=self._plan.source_key(node), limits=self.request.live)
+        return self.transform(data, task, node.name)
 
     def _shared(self, root: Stage, stage: Stage) -> D:
         data = self._stages[root]
@@ -395,7 +406,9 @@ class EpochGraph(ABC, Generic[D]):
             )
             for stage in stages
         )
-        task = RegionTask(self.request.link, made, not isinstance(root, SourceNode), self._has_batches(root))
+        epoch = self.request.epoch_of(root)
+        decodes = not isinstance(root, SourceNode)
+        task = RegionTask(self.request.link, made, decodes, _read_batches(epoch) is not None, _is_live(epoch))
         return self.transform(data, task, ", ".join(stage.name for stage in stages))
 
     def _branches_over(self, root: Stage, stage: Stage) -> list[Branch]:
@@ -467,6 +480,7 @@ class EpochGraph(ABC, Generic[D]):
         )
 
     def _chain(self, branch: Branch, data: D, is_framed: bool = False) -> ChainTask:
+        epoch = None if is_framed else self.request.epoch_of(branch.stage)
         return ChainTask(
             link=self.request.link,
             stage=branch.stage.name,
@@ -478,11 +492,9 @@ class EpochGraph(ABC, Generic[D]):
             decodes=is_framed or not isinstance(branch.stage, SourceNode),
             tag_id=branch.tag_id,
             event_time=self.request.event_time_of(branch),
-            has_batches=not is_framed and self._has_batches(branch.stage),
+            has_batches=_read_batches(epoch) is not None,
+            is_live=_is_live(epoch),
         )
-
-    def _has_batches(self, stage: Stage) -> bool:
-        return isinstance(stage, SourceNode) and _read_batches(self.request.epoch_of(stage)) is not None
 
 
 def _parts_within(part: Part) -> list[Part]:
@@ -493,3 +505,7 @@ def _parts_within(part: Part) -> list[Part]:
 
 def _read_batches(epoch: SplitEpoch | RddEpoch | None) -> ReadBatches | None:
     return epoch.read if isinstance(epoch, RddEpoch) else None
+
+
+def _is_live(epoch: SplitEpoch | RddEpoch | None) -> bool:
+    return isinstance(epoch, SplitEpoch) and epoch.is_live

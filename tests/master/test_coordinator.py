@@ -13,6 +13,7 @@ from support_runtime import ack
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, ImpossibleEventError, RuntimeFailure
 from pyflinkstate.runtime.master.coordinator import (
+    ASK_AGAIN_MS,
     AbandonCheckpoint,
     CheckpointCoordinator,
     DiscardCheckpoint,
@@ -257,6 +258,7 @@ class TestIdsAndTimes:
         assert always.is_due(8)
         never = CheckpointCoordinator(CheckpointSettings())
         assert not never.is_due(10**12)
+        assert never.due_in_ms(10**12) is None
 
     @pytest.mark.parametrize("savepoint", [None, SAVEPOINT], ids=["checkpoint", "savepoint"])
     def test_the_timeout_runs_from_the_alignment_and_not_from_the_trigger(
@@ -369,9 +371,10 @@ def follow(made: CheckpointCoordinator, script: str) -> None:
             case "begin" | "save" | "stop":
                 begin(made, now, {"save": SAVEPOINT, "stop": STOP}.get(what))
             case "due" | "undue":
-                assert made.is_due(now) == (what == "due"), step
+                assert made.is_due(now) == (made.due_in_ms(now) == 0) == (what == "due"), step
             case "first":
                 assert (made.is_due(now - 1), made.is_due(now)) == (False, True), step
+                assert made.due_in_ms(now - 3) in (3, ASK_AGAIN_MS), step
             case "pending":
                 found = ",".join(map(str, ids(made)))
             case "kept":

@@ -91,6 +91,8 @@ TAKEN: list[tuple[list[dict[str, Any]], str, Any]] = [
     ([{"pipeline.name": "a job"}], "default_job_name", "a job"),
     ([{}], "epochs_ahead", 1),
     ([{"pyflinkstate.epochs-ahead": "0"}], "epochs_ahead", 0),
+    ([{"execution.buffer-timeout": "1 min"}], "buffer_timeout_ms", 60_000),
+    ([{"execution.buffer-timeout.interval": "7"}], "buffer_timeout_ms", 7),
     ([{"state.backend": "hashmap", "state.savepoints.dir": "/s"}], "savepoint_directory", "/s"),
     ([{"execution.savepoint.path": "/s/1"}], "restore_path", "/s/1"),
     ([CHECKPOINTS], "checkpoints.get_checkpoint_interval()", 10_000),
@@ -316,8 +318,6 @@ def test_what_changes_nothing_is_told_once(caplog: pytest.LogCaptureFixture, key
 
 
 IDLE_OPTIONS: dict[str, tuple[str, Callable[[EnvironmentSettings], object], object]] = {
-    "execution.buffer-timeout": ("1 min", lambda settings: settings.idle_streams.buffer_timeout_ms, 60_000),
-    "execution.buffer-timeout.interval": ("5", lambda settings: settings.idle_streams.buffer_timeout_ms, 5),
     "pipeline.operator-chaining": (
         "false",
         lambda settings: settings.idle_streams.is_chaining_enabled,

@@ -449,6 +449,7 @@ class Simulation:
             self.commits_every_epoch,
             self.is_backlog,
             splits,
+            self._read_live,
         )
         node: Node = SourceNode(source, "numbers")
         if self.model.has_state:
@@ -473,6 +474,12 @@ class Simulation:
         if self.draw("source idles").random() < self.idles:
             return 0
         return self.draw("epoch size").randint(*self.epoch_sizes)
+
+    def _read_live(self, index: int) -> int | None:
+        if not self.is_pipelined or self.commits_every_epoch or self.draw("live").random() < 0.5:
+            return None
+        self.witness.notes["live"] += 1
+        return self._available(index)
 
     def _write_epoch(self, frames: KeptFrames, epoch: int) -> None:
         # Nobody can keep a superseded driver from this; where it did it, it is not known who was last.

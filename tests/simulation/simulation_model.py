@@ -7,7 +7,7 @@ comes twice or comes out of its key's order is seen in the output.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from pyflinkstate.api import (
 )
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.runtime.sources.formats import Reject
-from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
+from pyflinkstate.runtime.sources.sources import Available, Epoch, ReadTime, Source, SplitEpoch
 
 #: (number, key, amount, whether the key's state is cleared after it)
 Record = tuple[int, int, int, bool]
@@ -201,6 +201,7 @@ class SimulatedSource(Source):
         commits_every_epoch: as Structured Streaming does.
         is_full: the next epoch can be planned while one runs.
         splits: how an epoch is cut: ``split_evenly``, or another function of its records.
+        read_live: how many records are read live behind the first so many; None has the epoch planned.
     """
 
     def __init__(
@@ -211,8 +212,10 @@ class SimulatedSource(Source):
         commits_every_epoch: bool,
         is_full: bool,
         splits: Callable[[Sequence[Record]], list[Sequence[Record]]] | None = None,
+        read_live: Callable[[int], int | None] = lambda index: None,
     ) -> None:
         self._splits = splits or split_evenly
+        self._read_live = read_live
         self.records = records
         self.available = available
         self.tells_end = tells_end
@@ -234,6 +237,18 @@ class SimulatedSource(Source):
         assert begin < stop, f"an epoch from {begin} to {stop}"
         return SplitEpoch(self._splits(self.records[begin:stop]), _read)
 
+    def live(self, start: Any) -> SplitEpoch | None:
+        begin = start["index"]
+        number = self._read_live(begin)
+        if number is None or begin + number >= len(self.records):
+            return None
+        return SplitEpoch([(begin, self.records[begin : begin + number])], _read_live, is_live=True)
+
+    def reached(self, start: Any, positions: list[Any]) -> Any:
+        (index,) = positions
+        assert index >= start["index"]
+        return {"index": index}
+
     def commit(self, end: Any) -> None:
         self.committed.append(end["index"])
 
@@ -251,3 +266,13 @@ def split_by_key(records: Sequence[Record]) -> list[Sequence[Record]]:
 
 def _read(split: Sequence[Record], _: Reject) -> Iterable[Record]:
     return split
+
+
+def _read_live(
+    split: tuple[int, Sequence[Record]], _: Reject, time: ReadTime
+) -> Generator[list[Record], None, int]:
+    begin, records = split
+    for record in records:
+        yield [record]
+        yield []
+    return begin + len(records)

@@ -24,7 +24,7 @@ from pyflinkstate.runtime.engine import EpochEnded, EpochRequest, SlotsRequest
 from pyflinkstate.runtime.pipelined import crew, programs, vertices
 from pyflinkstate.runtime.pipelined.crew import Crew, PartId
 from pyflinkstate.runtime.pipelined.processes import SOURCES
-from pyflinkstate.runtime.pipelined.programs import CODES, EpochPart
+from pyflinkstate.runtime.pipelined.programs import CODES, EpochPart, Flow, Rank
 from pyflinkstate.runtime.pipelined.runner import Attempt, PipelinedRunner
 from pyflinkstate.runtime.pipelined.vertices import Part
 from pyflinkstate.runtime.slots.inputs import BARRIER, Alignment, Host
@@ -224,8 +224,18 @@ class GivenInputs:
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = frames
 
-    def epoch(self, senders: Collection[str], openings: int) -> Iterator[bytes]:
+    def epoch(self, senders: Collection[str], openings: int, _: object = None) -> Iterator[bytes]:
         return iter(self._frames)
+
+
+class InlineFlow:
+    """Runs a flow when its end is waited for, not on a thread: the order of all is the simulation's."""
+
+    def __init__(self, flow: Flow, items: Iterator[Rank]) -> None:
+        self._flow, self._items = flow, items
+
+    def end(self) -> None:
+        self._flow.run([self._items])
 
 
 class Vertex:
@@ -329,6 +339,7 @@ def unpickled() -> Iterator[None]:
         patch.object(vertices, "dumps_by_value", _same),
         patch.object(vertices, "collecting", _same),
         patch.object(programs, "loads", _same),
+        patch.object(programs, "_FlowThread", InlineFlow),
         patch.object(crew, "loads", _same),
     ):
         yield

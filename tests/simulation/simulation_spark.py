@@ -42,6 +42,8 @@ LOST = 0.1
 class SimulatedLink:
     """A task's way to the driver; as a ``DriverLink``."""
 
+    job_parameters: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+
     def __init__(self, control: SimulatedControl, mailbox: Mailbox, attempt: int) -> None:
         self.control = control
         self.address = control.address

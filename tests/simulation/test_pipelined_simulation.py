@@ -18,6 +18,7 @@ REMARKABLE = {
     "failed checkpoints",
     "increments",
     "killed",
+    "live",
     "read ahead",
     "restarts",
     "restored",

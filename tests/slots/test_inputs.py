@@ -13,7 +13,7 @@ from support_runtime import PATIENCE_S
 
 from pyflinkstate.errors import SlotLostError
 from pyflinkstate.runtime.slots import BARRIER, Inputs
-from pyflinkstate.runtime.slots.inputs import FRAMES_AHEAD
+from pyflinkstate.runtime.slots.inputs import FRAMES_AHEAD, NOTHING
 from pyflinkstate.runtime.wire import Channel, ChannelEvent, FrameTime, InputFrame
 
 
@@ -95,14 +95,23 @@ def test_no_records_come_before_all_partitions_are_open(senders: Senders) -> Non
     epoch = senders.epoch(openings=2)
     assert next(epoch) == first
     senders.send("other", second, BARRIER)
-    assert [*epoch] == [second, frame(1)]
+    assert [*epoch] == [second, NOTHING, frame(1)]
 
 
 def test_an_opening_may_come_behind_the_records_of_another_partition(senders: Senders) -> None:
     records = [frame(number) for number in range(2 * FRAMES_AHEAD)]
     senders.send("one", opening(0), *records, opening(1), BARRIER)
     senders.send("other", BARRIER)
-    assert [*senders.epoch(openings=2)] == [opening(0), opening(1), *records]
+    assert [*senders.epoch(openings=2)] == [opening(0), opening(1), NOTHING, *records]
+
+
+def test_while_nothing_comes_the_slot_looks_what_is_due(senders: Senders) -> None:
+    senders.send("one", opening(0))
+    epoch = senders.inputs.epoch(frozenset(senders.to), 1, lambda: 0.001)
+    assert [next(epoch), next(epoch), next(epoch)] == [opening(0), NOTHING, NOTHING]
+    senders.send("one", frame(1), BARRIER)
+    senders.send("other", BARRIER)
+    assert [data for data in epoch if data != NOTHING] == [frame(1)]
 
 
 def test_frames_wait_in_their_channel_while_the_slot_is_behind(senders: Senders) -> None:

@@ -34,6 +34,7 @@ from pyflinkstate.runtime.sources import (
     RateSource,
     RddEpoch,
     RddSource,
+    ReadTime,
     SeededSource,
     Source,
     SourceSet,
@@ -207,6 +208,19 @@ def test_a_source_may_know_the_type_of_its_records() -> None:
 BEGAN_MS = 1_700_000_000_000
 
 
+def read_live(epoch: SplitEpoch, time: ReadTime, found: list[tuple[int, int]]) -> Any:
+    """Read the only split of an epoch, and note each value with the time; returns the position."""
+
+    def parts() -> Iterator[Any]:
+        (split,) = epoch.splits
+        reached.append((yield from epoch.read(split, lambda rejected: None, time)))
+
+    reached: list[Any] = []
+    for part in parts():
+        found += [(record["value"], time.clock.now_ms()) for record in part]
+    return reached[0]
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(BEGAN_MS)
@@ -250,6 +264,28 @@ class TestRate:
         ]
         later, _ = self.advance(clock, source, end, 250)
         assert later == [{"timestamp_ms": BEGAN_MS + 1_000, "value": 4}]
+
+    @given(rate=st.integers(1, 3_000), late_ms=st.integers(0, 9_000), buffer_ms=st.integers(0, 50))
+    def test_read_live_each_record_comes_when_it_is_due_or_soon_after(
+        self, rate: int, late_ms: int, buffer_ms: int
+    ) -> None:
+        clock = ManualClock(BEGAN_MS)
+        source = RateSource(rate, clock.now_ms)
+        start = source.initial_offset()
+        clock.time_ms += late_ms
+        found: list[tuple[int, int]] = []
+        for lasts_ms in (0, 130):
+            epoch = source.live(as_kept(start))
+            assert epoch is not None
+            time = ReadTime(clock, clock.monotonic_ms() + lasts_ms, buffer_ms)
+            start = source.reached(start, [read_live(epoch, time, found)])
+        values = [value for value, _ in found]
+        assert values == list(range(start["index"]))
+        assert all(
+            due_ms <= at_ms <= max(due_ms, BEGAN_MS + late_ms) + max(1, buffer_ms)
+            for due_ms, at_ms in ((BEGAN_MS + value * 1000 // rate, at_ms) for value, at_ms in found)
+        )
+        assert clock.time_ms == BEGAN_MS + late_ms + 130
 
     def test_it_never_ends(self, clock: ManualClock) -> None:
         source = RateSource(10, clock.now_ms)

@@ -66,8 +66,12 @@ from pyflinkstate.runtime.plan import JobPlan, SinkNode
 from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, StagedSink, errors_of_sink, open_sink
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, run_id_after
-from pyflinkstate.runtime.tasks import TaskLink
+from pyflinkstate.runtime.tasks import LiveLimits, TaskLink
 from pyflinkstate.runtime.wire import Clock
+
+#: How long an epoch lasts at most whose sources are read live: savepoints, questions and output without
+#: checkpoints wait for its end.
+MOST_LIVE_MS = 1_000
 
 
 class JobSinks:
@@ -169,6 +173,7 @@ class EngineRequests:
         self.runner = runner
         self._plan = plan
         self._name = settings.name
+        self._buffer_timeout_ms = settings.buffer_timeout_ms
         self._code = CodeBook(plan)
         self._about = outline(plan, settings.page)
         self._slots = slots
@@ -194,6 +199,7 @@ class EngineRequests:
             addresses=self._slots.registry.addresses(),
             event_time=self._input.event_time.progress(),
             is_final=epoch.is_final,
+            live=LiveLimits(epoch.lasts_ms, self._buffer_timeout_ms),
         )
         self._reporter.timeline.started(self._slots.registry.attempt, number)
         self._start(epoch, partial(self.runner.start, request))
@@ -306,6 +312,8 @@ class Actions:
             clock,
             None if self._plans is None else self._plans.plan,
         )
+        if parts.runner.reads_live and not self.sinks.rely_on_numbers:
+            self.input.source.read_live()
         self.engine = EngineRequests(
             runner=parts.runner,
             plan=self.plan,
@@ -422,13 +430,22 @@ class Actions:
         outcomes: list[Outcome] = []
         if checkpoints is not None and instruction.savepoint is not None:
             outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
+        elif epoch.step.is_live:
+            epoch.lasts_ms = self._live_ms(now_ms)
         if checkpoints is None or outcomes or epoch.trigger is not None:
             return outcomes
+        barrier_ms = now_ms + (epoch.lasts_ms if epoch.step.is_live else self._last_duration_ms)
         return (
-            checkpoints.trigger(epoch, now_ms)
-            if instruction.is_needed or checkpoints.coordinator.is_due(now_ms + self._last_duration_ms)
+            checkpoints.trigger(epoch, barrier_ms if epoch.step.is_live else now_ms)
+            if instruction.is_needed or checkpoints.coordinator.is_due(barrier_ms)
             else []
         )
+
+    def _live_ms(self, now_ms: int) -> int:
+        """Return how long a live epoch lasts: until the next checkpoint is due, but not for long."""
+        checkpoints = self.checkpoints
+        due_ms = None if checkpoints is None else checkpoints.coordinator.due_in_ms(now_ms)
+        return MOST_LIVE_MS if due_ms is None else min(due_ms, MOST_LIVE_MS)
 
     def count(self, instruction: CountReport) -> None:
         """Add the counts that a task has reported."""
@@ -439,6 +456,7 @@ class Actions:
         """Let the sinks prepare the output of an epoch that has run."""
         epoch, number = instruction.epoch, instruction.epoch.number
         self.reporter.timeline.ran()
+        epoch.step = self.input.planner.settled(number, epoch.step)
         self.sinks.prepare(number, epoch.results)
         epoch.watermarks = self.input.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms

@@ -145,6 +145,10 @@ class FailJob:
 Instruction = WriteMetadata | AbandonCheckpoint | DiscardCheckpoint | DiscardState | NotifyComplete | FailJob
 
 
+#: After how long to ask again whether a checkpoint is due, while others are pending.
+ASK_AGAIN_MS = 50
+
+
 class CheckpointCoordinator:
     """Decides when checkpoints begin, are complete, fail, and are deleted.
 
@@ -188,15 +192,34 @@ class CheckpointCoordinator:
         source has nothing. So what the epoch will bring is not known yet.
         """
         settings = self._settings
-        if settings.interval_ms is None:
-            return False
-        if sum(pending.savepoint is None for pending in self.pending) >= settings.max_concurrent:
+        if settings.interval_ms is None or self._is_occupied():
             return False
         paused = self._last_completion_ms is None or (
             barrier_ms - self._last_completion_ms >= settings.min_pause_ms
         )
         interval_ms = max(settings.interval_ms, settings.min_pause_ms)
         return paused and (self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms)
+
+    def due_in_ms(self, now_ms: int) -> int | None:
+        """Return how long it is until a checkpoint is due; None if none is taken periodically.
+
+        While as many are pending as may be, it is a moment after which to ask again.
+        """
+        settings = self._settings
+        if settings.interval_ms is None:
+            return None
+        if self._is_occupied():
+            return ASK_AGAIN_MS
+        left = [0]
+        if self._last_trigger_ms is not None:
+            left.append(self._last_trigger_ms + max(settings.interval_ms, settings.min_pause_ms) - now_ms)
+        if self._last_completion_ms is not None:
+            left.append(self._last_completion_ms + settings.min_pause_ms - now_ms)
+        return max(left)
+
+    def _is_occupied(self) -> bool:
+        """Return whether as many checkpoints are pending as may be at once."""
+        return sum(pending.savepoint is None for pending in self.pending) >= self._settings.max_concurrent
 
     def trigger(
         self,

@@ -46,6 +46,8 @@ class JobSettings:
     job_parameters: dict[str, str] = attrs.Factory(dict)
     #: How many epochs may be read and shuffled before their turn: one or none.
     epochs_ahead: int = 1
+    #: How long records of a source that is read live may wait for more.
+    buffer_timeout_ms: int = 0
     #: Whether connections over TCP are encrypted.
     is_encrypted: bool = False
     #: The address of the web page, without its token; None if there is none.

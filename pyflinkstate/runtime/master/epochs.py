@@ -81,6 +81,7 @@ class Epoch:
         results: what its tasks returned for the sinks.
         watermarks: those of assigners and operators at its end, by their ids, when its output is prepared.
         only_runs: the tasks that have ended and must not end again.
+        lasts_ms: how long sources are read live.
     """
 
     number: int
@@ -92,6 +93,7 @@ class Epoch:
     results: Results = attrs.Factory(list)
     watermarks: dict[str, int] = attrs.Factory(dict)
     only_runs: set[str] = attrs.Factory(set)
+    lasts_ms: int = 0
 
     @property
     def is_final(self) -> bool:

@@ -9,7 +9,7 @@ import attrs
 from pyflinkstate.api import Position
 from pyflinkstate.runtime.master.deployment import RestorePoint
 from pyflinkstate.runtime.plan import AlignedSource, JobPlan
-from pyflinkstate.runtime.sources import Available, Epoch, GuardedSource, Source, SourceSet
+from pyflinkstate.runtime.sources import Available, Epoch, GuardedSource, SourceSet
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -121,12 +121,14 @@ class Step:
         is_last: whether the source has no more after it.
         end: the position of the source at its end.
         is_full: whether the source is likely to have more at once.
+        is_live: whether it lasts for some time, after which its end is known.
     """
 
     epoch: Epoch | None
     is_last: bool
     end: Position = None
     is_full: bool = False
+    is_live: bool = False
 
 
 class EpochPlanner:
@@ -139,14 +141,21 @@ class EpochPlanner:
     """
 
     def __init__(
-        self, source: Source, log: Callable[[int, Position], None] | None, whole: bool = False
+        self, source: GuardedSource, log: Callable[[int, Position], None] | None, whole: bool = False
     ) -> None:
         self._source = source
         self._log = log
         self._whole = whole
         #: Where epochs end that have run or begun to, in this attempt or an earlier one.
         self._planned: dict[int, Position] = {}
+        #: What was reached in live epochs: by epoch and source, the position of each partition.
+        self._reached: dict[int, dict[str, dict[int, Position]]] = {}
         #: Whether the source had ended when it was last asked.
+        self.is_over = False
+
+    def begin_attempt(self) -> None:
+        """Forget what an earlier attempt has read, and not planned."""
+        self._reached = {}
         self.is_over = False
 
     def remember(self, planned: Mapping[int, Position]) -> None:
@@ -156,7 +165,7 @@ class EpochPlanner:
     def next(self, number: int, start: Position) -> Step | None:
         """Return the input of epoch ``number``, or None if there is none (``is_over``: ever again)."""
         found, end = self._find(number, start)
-        if end != start:
+        if end != start or found.is_live:
             return self._step(found, start, end)
         self.is_over = found.is_last
         return Step(None, False, end, found.is_full or end != found.end) if number in self._planned else None
@@ -178,13 +187,28 @@ class EpochPlanner:
 
     def _step(self, found: Available, start: Position, end: Position) -> Step:
         is_own = end == found.end
-        return Step(self._source.plan(start, end), found.is_last and is_own, end, found.is_full or not is_own)
+        epoch = self._source.plan(start, end)
+        is_full = found.is_full or not is_own
+        return Step(epoch, found.is_last and is_own, end, is_full, found.is_live and is_own)
 
     def begin(self, number: int, step: Step) -> None:
         """Write down where epoch ``number`` ends, before it runs: it ends there again if it runs again."""
+        if step.is_live:
+            return
         if number not in self._planned and self._log is not None:
             self._log(number, step.end)
         self._planned[number] = step.end
+
+    def note(self, report: TaskReport) -> None:
+        """Note what a task has reached in a live epoch."""
+        for source, positions in report.reached.items():
+            self._reached.setdefault(report.epoch, {}).setdefault(source, {}).update(positions)
+
+    def settled(self, number: int, step: Step) -> Step:
+        """Return the input of an epoch that has run, with its end."""
+        reached = self._reached.pop(number, {})
+        ends = {source: [at[partition] for partition in sorted(at)] for source, at in reached.items()}
+        return attrs.evolve(step, end=self._source.settled(step.end, ends)) if ends else step
 
     def commit(self, number: int, end: Position) -> None:
         """Forget the ends of epochs up to ``number``, which are final."""
@@ -272,7 +296,7 @@ class Input:
         if position is None and self._initial is None:
             self._initial = self.source.initial_offset()
         position = self._initial if position is None else position
-        self.planner.is_over = False
+        self.planner.begin_attempt()
         self.event_time.begin(watermarks)
         self.timers.begin_attempt(are_restored=restore is not None)
         return epoch, Step(None, False, position)
@@ -292,5 +316,6 @@ class Input:
     def count(self, report: TaskReport) -> None:
         """Note the watermarks and the next timer that a task has reported."""
         self.event_time.report(report)
+        self.planner.note(report)
         if report.is_slot:
             self.timers.set_due(report.task, report.next_timer_ms)

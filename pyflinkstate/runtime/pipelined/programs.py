@@ -209,22 +209,41 @@ class Flow:
                 branch.is_abandoned = True
 
 
+class _FlowThread:
+    """Runs one flow on a thread of its own, as it must not wait for others."""
+
+    def __init__(self, flow: Flow, items: Iterator[Rank]) -> None:
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(flow, items), daemon=True)
+        self._thread.start()
+
+    def _run(self, flow: Flow, items: Iterator[Rank]) -> None:
+        try:
+            flow.run([items])
+        except BaseException as error:  # noqa: BLE001 - it is raised where the end is waited for
+            self.error = error
+
+    def end(self) -> None:
+        """Wait for its end. Raises its error."""
+        wait_for(joined(self._thread), lambda: None)
+        if self.error is not None:
+            raise self.error
+
+
 class _Branch:
-    """One branch behind a fork, on a thread of its own."""
+    """One branch behind a fork."""
 
     def __init__(self, flow: Flow, step: Step | ToSubtasks | ToSink, partition: int) -> None:
         self._items: queue.Queue[tuple[object, ...]] = queue.Queue(_FORKED_AHEAD)
-        self._error: BaseException | None = None
         self.is_abandoned = False
-        self._thread = threading.Thread(target=self._run, args=(flow, step, partition), daemon=True)
-        self._thread.start()
+        self._thread = _FlowThread(flow, flow.through([step], partition, self._taken()))
 
     def put(self, item: tuple[object, ...]) -> None:
         """Hand over an item in a tuple, or an empty tuple at the end; waits while the branch is behind."""
-        wait_for(lambda timeout_s: self._try_put(item, timeout_s), lambda: self._error)
+        wait_for(lambda timeout_s: self._try_put(item, timeout_s), lambda: self._thread.error)
 
     def _try_put(self, item: tuple[object, ...], timeout_s: float) -> bool | None:
-        if self._error is not None:
+        if self._thread.error is not None:
             return None
         with suppress(queue.Full):
             self._items.put(item, timeout=timeout_s)
@@ -234,15 +253,7 @@ class _Branch:
     def end(self) -> None:
         """Wait until the branch has taken all items. Raises its error."""
         self.put(())
-        wait_for(joined(self._thread), lambda: None)
-        if self._error is not None:
-            raise self._error
-
-    def _run(self, flow: Flow, step: Step | ToSubtasks | ToSink, partition: int) -> None:
-        try:
-            flow.run([flow.through([step], partition, self._taken())])
-        except BaseException as error:  # noqa: BLE001 - it is raised where the items come from
-            self._error = error
+        self._thread.end()
 
     def _taken(self) -> Iterator[object]:
         while item := wait_for(self._try_get, self._abandoned):
@@ -325,15 +336,26 @@ class SourceProgram(Program):
     Attributes:
         steps: the pickle of the steps behind each source.
         parts: the partitions to read: the number of their source, their own number, and their items.
+        live: the sources that are read live; a partition of those has a thread of its own.
     """
 
     steps: bytes
     parts: list[tuple[int, int, list[object]]]
+    live: frozenset[int] = frozenset()
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
         """See :class:`Program`."""
         flow, steps = Flow(outputs), loads(self.steps)
-        flow.run([flow.through(steps[source], number, items) for source, number, items in self.parts])
+        planned, threads = [], []
+        for source, number, items in self.parts:
+            own = flow.through(steps[source], number, items)
+            if source in self.live:
+                threads.append(_FlowThread(flow, own))
+            else:
+                planned.append(own)
+        flow.run(planned)
+        for thread in threads:
+            thread.end()
         return flow.results
 
 
@@ -382,7 +404,9 @@ class SlotProgram(Program):
         # If one branch alone reads the results, it may have them as they are.
         encode: Encode = encoded_frames if len(self.steps) > 1 else _as_it_is
         accepted = host.service.begin(self.task.begin(), encode)
-        fed = _fed(host.service, accepted, host.inputs.epoch(self.senders, self.openings))
+        fed = _fed(
+            host.service, accepted, host.inputs.epoch(self.senders, self.openings, host.service.rest_s)
+        )
         frames = self.task.passed_on(host.vertex.subtask, fed)
         flow.run([flow.through(self.steps, host.vertex.subtask, frames)])
         return flow.results

@@ -52,6 +52,8 @@ class PipelinedRunner(EpochRunner):
         parallelism: how many tasks read the sources.
     """
 
+    reads_live = True
+
     def __init__(self, spark: epoch_runner.SparkRunner, endpoint: Endpoint, parallelism: int) -> None:
         self._spark = spark
         self._endpoint = endpoint

@@ -67,6 +67,7 @@ class Vertex:
         before: the vertices that send to it.
         openings: how many partitions send to it.
         target: where those end that send to it.
+        is_live: whether it reads a source live.
     """
 
     parallelism: int
@@ -76,6 +77,7 @@ class Vertex:
     before: list[Vertex] = attrs.Factory(list)
     openings: int = 0
     target: ToSubtasks = attrs.Factory(ToSubtasks)
+    is_live: bool = False
 
     def subtasks(self) -> list[SlotId]:
         """Return the names of the slots of an operator, or the subtasks of an exchange."""
@@ -154,8 +156,9 @@ class PipelinedGraph(EpochGraph[Pipes]):
         ]
         behind = [target for source in self._sources for target in self._behind(source)]
         count = len(self._tasks)
+        live = frozenset(number for number, source in enumerate(self._sources) if source.is_live)
         programs = (
-            SourceProgram(steps, [part for part in parts if part[1] % count == number])
+            SourceProgram(steps, [part for part in parts if part[1] % count == number], live)
             for number in range(count)
         )
         return [
@@ -185,7 +188,7 @@ class PipelinedGraph(EpochGraph[Pipes]):
     def read(self, epoch: SplitEpoch | RddEpoch | None) -> Pipes:
         assert not isinstance(epoch, RddEpoch)
         partitions: list[list[object]] = [[]] if epoch is None else [[split] for split in epoch.splits]
-        vertex = Vertex(len(partitions), partitions)
+        vertex = Vertex(len(partitions), partitions, is_live=epoch is not None and epoch.is_live)
         self._sources.append(vertex)
         return [Pipe(vertex, vertex.steps)]
 

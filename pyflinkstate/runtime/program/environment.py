@@ -426,16 +426,23 @@ class StreamExecutionEnvironment:
         """
         self._python_files.add_requirements(requirements_file_path, requirements_cache_dir)
 
-    # --- settings without effect ------------------------------------------------------------------------
-
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """Accept it without effect: records travel in frames and never wait in a buffer."""
-        self._settings.idle_streams.keep(buffer_timeout_ms=timeout_millis)
+        """Set how long records wait for others before they are sent on.
+
+        It counts for sources that are read as records come, with the engine ``PIPELINED``. Records that fill
+        a frame are sent at once.
+
+        Args:
+            timeout_millis: the time in ms; 0 sends whatever has come. Default: 5 (Flink's is 100).
+        """
+        self._settings.put(buffer_timeout_ms=timeout_millis)
         return self
 
     def get_buffer_timeout(self) -> int:
-        """Return the value that was set, in ms."""
-        return self._settings.idle_streams.buffer_timeout_ms
+        """Return how long records wait for others before they are sent on, in ms."""
+        return self._settings.buffer_timeout_ms
+
+    # --- settings without effect ------------------------------------------------------------------------
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         """Accept it without effect: the results are the same."""

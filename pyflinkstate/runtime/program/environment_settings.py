@@ -284,6 +284,16 @@ class EnvironmentSettings(SettingsGroup):
         meaning="how epochs are run: by Spark in `STAGES`, or by tasks that stay (`PIPELINED`)",
         takes=a_value_of(Engine),
     ).field()
+    buffer_timeout_ms: int = Setting(
+        key="execution.buffer-timeout.interval",
+        older=("execution.buffer-timeout",),
+        read=Reader.milliseconds,
+        default=5,
+        setter="set_buffer_timeout",
+        meaning="how long a record of a source that is read live may wait for more, in ms",
+        least=0,
+        named="the buffer timeout in milliseconds",
+    ).field()
     is_encrypted: bool | None = Setting(
         key="security.ssl.internal.enabled",
         read=Reader.switch,

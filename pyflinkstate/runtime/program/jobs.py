@@ -473,6 +473,7 @@ class Jobs:
             slot_memory_bytes=self._settings.slot_memory_bytes,
             job_parameters=dict(self._settings.job_parameters),
             epochs_ahead=self._settings.epochs_ahead,
+            buffer_timeout_ms=self._settings.buffer_timeout_ms,
             is_encrypted=sessions.is_encrypted(self._context.getConf()) if encrypts is None else encrypts,
             page=self.monitoring.page(),
         )

@@ -250,14 +250,6 @@ class IdleExecutionSettings(IdleSettings):
 class IdleStreamSettings(IdleSettings):
     """Settings of the environment itself that change nothing."""
 
-    buffer_timeout_ms: int = Setting(
-        key="execution.buffer-timeout.interval",
-        older=("execution.buffer-timeout",),
-        read=Reader.milliseconds,
-        default=100,
-        setter="set_buffer_timeout",
-        why_idle="records travel in frames and never wait in a buffer",
-    ).field()
     is_chaining_enabled: bool = Setting(
         key="pipeline.operator-chaining.enabled",
         older=("pipeline.operator-chaining",),

@@ -12,17 +12,20 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 
 import attrs
 
 from pyflinkstate.errors import SlotLostError
 from pyflinkstate.runtime.slots.slot_service import SlotService
-from pyflinkstate.runtime.wire import Channel, ChannelEvent, InputFrame, SlotId, next_of, wait_for
+from pyflinkstate.runtime.wire import LOOK_EVERY_S, Channel, ChannelEvent, InputFrame, SlotId, wait_for
 
 #: How many frames of a channel are read before the slot has processed the first one of them.
 FRAMES_AHEAD = 3
 #: The barrier at the end of an epoch.
 BARRIER = b""
+#: A frame without records, at which a slot looks what is due.
+NOTHING = InputFrame(b"", (), ()).encode()
 
 
 class _Gate:
@@ -56,6 +59,16 @@ class Inputs:
         finally:
             self._mail.put((sender, None))
 
+    def _next(self, rest_s: float) -> tuple[str, bytes | None] | None:
+        """Return what has come; None if nothing comes for some seconds."""
+        with suppress(queue.Empty):
+            return self._mail.get_nowait()
+        with suppress(queue.Empty):
+            return self._mail.get(timeout=min(rest_s, LOOK_EVERY_S))
+        if (error := self._lost()) is not None:
+            raise error
+        return None
+
     def wake_up(self) -> None:
         """Have who waits for frames look whether any will come."""
         self._mail.put(("somewhere", None))
@@ -63,19 +76,26 @@ class Inputs:
     def _pass(self, gate: threading.Semaphore) -> None:
         wait_for(lambda timeout_s: gate.acquire(timeout=timeout_s) or None, self._lost)
 
-    def epoch(self, senders: Collection[str], openings: int) -> Iterator[bytes]:
+    def epoch(
+        self, senders: Collection[str], openings: int, rest_s: Callable[[], float] = lambda: LOOK_EVERY_S
+    ) -> Iterator[bytes]:
         """Yield the frames of an epoch until all barriers are aligned.
 
         Args:
             senders: the names of all that send.
             openings: how many openings they send.
+            rest_s: returns how long to wait if nothing comes; then a frame without records is yielded.
 
         Raises:
             SlotLostError: a channel has ended before its barrier.
         """
-        alignment, look = Alignment(senders, openings), next_of(self._mail)
+        alignment = Alignment(senders, openings)
         while alignment.waiting:
-            sender, data = wait_for(look, self._lost)
+            mail = self._next(LOOK_EVERY_S if alignment.openings else rest_s())
+            if mail is None:
+                yield from () if alignment.openings else (NOTHING,)
+                continue
+            sender, data = mail
             if data is None:
                 raise self._lost() or SlotLostError(
                     f"the channel from {sender} has ended in the middle of an epoch"
@@ -101,7 +121,8 @@ class Alignment:
 
     def __init__(self, senders: Collection[str], openings: int) -> None:
         self.waiting = set(senders)
-        self._openings = openings
+        #: How many openings have not come.
+        self.openings = openings
         self._held: list[bytes] = []
 
     def take(self, sender: str, data: bytes) -> list[bytes]:
@@ -109,14 +130,16 @@ class Alignment:
         if not data:
             self.waiting.remove(sender)
             return []
-        if self._openings and not _is_opening(data):
+        if not self.openings:
+            return [data]
+        if not _is_opening(data):
             self._held.append(data)
             return []
-        self._openings -= self._openings > 0
-        if self._openings:
+        self.openings -= 1
+        if self.openings:
             return [data]
         held, self._held = self._held, []
-        return [data, *held]
+        return [data, NOTHING, *held]  # what is behind learns where this vertex begins
 
 
 def _is_opening(data: bytes) -> bool:

@@ -41,6 +41,7 @@ from pyflinkstate.runtime.slots.questions import Outcome, Question, freeze
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointFolders, open_folder
 from pyflinkstate.runtime.wire import (
+    LOOK_EVERY_S,
     MAX_WATERMARK,
     NO_WATERMARK,
     AbortCheckpoint,
@@ -263,6 +264,11 @@ class SlotService:
         self._subtask.advance_watermark(self._merger.watermark, output)
         if not (output.values or output.side):  # those would be late for the readers
             self._opening = self._merger.watermark
+
+    def rest_s(self) -> float:
+        """Return for how many seconds no processing-time timer is due."""
+        timer_ms = self._subtask.next_timer_ms()
+        return LOOK_EVERY_S if timer_ms is None else max(0.001, (timer_ms - self._host.now_ms()) / 1000)
 
     def finish_input(self) -> Iterator[Results]:
         """Fire the timers that are due after the last frame; see :meth:`process`."""

@@ -30,6 +30,8 @@ from pyflinkstate.runtime.sources.sources import (
     RddEpoch as RddEpoch,
     RddSource as RddSource,
     ReadBatches as ReadBatches,
+    ReadLive as ReadLive,
+    ReadTime as ReadTime,
     Source as Source,
     SplitEpoch as SplitEpoch,
     StreamFormat as StreamFormat,

@@ -51,10 +51,17 @@ class SourceSet(Source):
         #: The last known offset of each source.
         self._ends: dict[str, Position] = {}
         self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
+        #: Whether sources are read live that can be, and the epochs of those that are read next.
+        self._reads_live = False
+        self._live: dict[str, SplitEpoch] = {}
 
     def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
         """Let sources wait for others: ``hold_back`` returns them, given those that have ended."""
         self._hold_back = hold_back
+
+    def read_live(self) -> None:
+        """From now on, read the sources live that can be."""
+        self._reads_live = True
 
     def open(self, wake_up: Callable[[], None]) -> None:
         """See :class:`Source`."""
@@ -142,15 +149,24 @@ class SourceSet(Source):
     def latest_offset(self, start: JsonObject, whole: bool) -> Available:
         """See :class:`Source`."""
         self._check(start)
-        found = {name: source.latest_offset(start[name], whole) for name, source in self._sources.items()}
+        self._live = {}
+        found = {name: self._available(name, start[name], whole) for name in self._sources}
         self._ends.update({name: available.end for name, available in found.items() if available.is_last})
         ended = self.ended(start)
         for name in self._hold_back(ended) - ended:
             found[name] = Available(start[name])
+            self._live.pop(name, None)
         end = {name: available.end for name, available in found.items()}
         is_last = all(available.is_last for available in found.values())
         is_settled = all(available.is_settled for available in found.values())
-        return Available(end, is_last, is_full=is_settled and not is_last)
+        return Available(end, is_last, is_settled and not is_last, bool(self._live))
+
+    def _available(self, name: str, start: Position, whole: bool) -> Available:
+        live = self._sources[name].live(start) if self._reads_live else None
+        if live is None:
+            return self._sources[name].latest_offset(start, whole)
+        self._live[name] = live
+        return Available(start)
 
     def _check(self, position: Position) -> None:
         if not isinstance(position, dict) or set(position) != set(self._sources):
@@ -165,13 +181,25 @@ class SourceSet(Source):
         )
 
     def plan(self, start: JsonObject, end: JsonObject) -> Epoch:
-        """See :class:`Source`."""
+        """See :class:`Source`. If an earlier attempt has planned an epoch, that holds: none is read live."""
         epochs: dict[str, SplitEpoch | RddEpoch | None] = {}
         for name, source in self._sources.items():
-            epoch = None if start[name] == end[name] else source.plan(start[name], end[name])
+            is_planned = start[name] != end[name]
+            epoch = source.plan(start[name], end[name]) if is_planned else self._live.get(name)
             assert not isinstance(epoch, EpochSet), "a SourceSet cannot contain another SourceSet"
             epochs[name] = epoch
         return EpochSet(epochs, self.ended(end))
+
+    def settled(self, end: Position, reached: Mapping[str, list[Position]]) -> JsonObject:
+        """Return where an epoch has ended.
+
+        Args:
+            end: where it ends; where it begins, for sources that are read live.
+            reached: the positions of the splits of those, by the names of the sources.
+        """
+        assert isinstance(end, dict)
+        ends = {name: self._sources[name].reached(end[name], reached[name]) for name in reached}
+        return {**end, **ends}
 
     def ended(self, end: JsonObject) -> frozenset[str]:
         """Return the names of the sources that end at ``end`` or before."""
@@ -348,6 +376,14 @@ class GuardedSource(Source):
         self.commits_every_epoch = inner.commits_every_epoch
         self.is_rewindable = inner.is_rewindable
         self.poll_s = inner.poll_s
+        self._reads_live = False
+        self._live: SplitEpoch | None = None
+
+    def read_live(self) -> None:
+        """From now on, read live what can be read live."""
+        self._reads_live = True
+        if isinstance(self._inner, SourceSet):
+            self._inner.read_live()
 
     def open(self, wake_up: Callable[[], None]) -> None:
         """See :class:`Source`."""
@@ -374,6 +410,17 @@ class GuardedSource(Source):
         """Return the ends of epochs that earlier runs have planned; see :meth:`SourceSet.planned`."""
         return self._inner.planned(ends) if isinstance(self._inner, SourceSet) else ends
 
+    def settled(self, end: Position, reached: Mapping[str, list[Position]]) -> Position:
+        """Return where an epoch has ended; see :meth:`SourceSet.settled`."""
+        inner = self._inner
+        with self._errors("reached"):
+            if isinstance(inner, SourceSet):
+                found: Position = inner.settled(end, reached)
+            else:
+                (positions,) = reached.values()
+                found = inner.reached(end, positions)
+            return self._checked(found, "reached")
+
     def check_restored(self, position: Position) -> None:
         """See :class:`Source`."""
         with self._errors("check_restored"):
@@ -381,6 +428,10 @@ class GuardedSource(Source):
 
     def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
+        with self._errors("live"):
+            self._live = self._inner.live(start) if self._reads_live else None
+        if self._live is not None:
+            return Available(start, is_live=True)
         with self._errors("latest_offset"):
             available = self._inner.latest_offset(start, whole)
             self._checked(available.end, "latest_offset")
@@ -389,7 +440,7 @@ class GuardedSource(Source):
     def plan(self, start: Position, end: Position) -> Epoch:
         """See :class:`Source`."""
         with self._errors("plan"):
-            return self._inner.plan(start, end)
+            return self._live if self._live and start == end else self._inner.plan(start, end)
 
     def commit(self, end: Position) -> None:
         """See :class:`Source`."""

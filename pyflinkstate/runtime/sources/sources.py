@@ -17,8 +17,9 @@ import binascii
 import hashlib
 import itertools
 import logging
+import queue
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
@@ -44,26 +45,57 @@ from pyflinkstate.api import (
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, Reject, TextLines
 from pyflinkstate.runtime.storage import AnyPath, absolute, child_uri, is_uri, open_file_system
-from pyflinkstate.runtime.wire import ColumnBatch, SystemClock
+from pyflinkstate.runtime.wire import Clock, ColumnBatch, SystemClock
 
 #: The default number of records of a collection in one epoch.
 RECORDS_PER_EPOCH = 10_000
 
 
 @attrs.frozen
+class ReadTime:
+    """The time that an epoch leaves to who reads a source live.
+
+    Attributes:
+        clock: tells the time.
+        until_ms: when the epoch ends, in monotonic time.
+        buffer_timeout_ms: how long records may wait for more before they are passed on.
+    """
+
+    clock: Clock
+    until_ms: int
+    buffer_timeout_ms: int
+
+    def left_ms(self) -> int:
+        """Return how long the epoch still lasts; 0 if it is over."""
+        return max(0, self.until_ms - self.clock.monotonic_ms())
+
+    def wait(self, for_ms: int) -> None:
+        """Wait, but not beyond the end of the epoch."""
+        self.clock.receive(queue.SimpleQueue[None](), min(for_ms, self.left_ms()))
+
+
+#: Reads a split live; see :class:`SplitEpoch`.
+ReadLive = Callable[[Split, Reject, ReadTime], Generator[list[Record], None, Position]]
+
+
+@attrs.frozen
 class SplitEpoch:
-    """An epoch of splits, each read by one Spark task with ``read``.
+    """An epoch of splits, each read by one task with ``read``.
 
     Attributes:
         splits: the splits to read.
         read: called with a split and a function for rejected records, returns the records of the split.
         is_fresh: whether each record is new and shares no mutable part with another. Otherwise mutable parts
             are copied as they are read.
+        is_live: whether splits are read for as long as the epoch lasts. ``read`` gets the :class:`ReadTime`
+            too. It is a generator of lists of records, each of which is passed on at once, and which may be
+            empty; its result is the position that it has reached.
     """
 
     splits: Sequence[Split]
-    read: Callable[[Any, Reject], Iterable[Record]]
+    read: Callable[..., Iterable[Record]]
     is_fresh: bool = attrs.field(default=False, eq=False)
+    is_live: bool = attrs.field(default=False, eq=False)
 
 
 #: Makes batches of records of an item of an RDD.
@@ -109,11 +141,13 @@ class Available:
         is_last: whether the source ends at ``end``.
         is_full: whether the epoch would end there as well if the source were asked later, because it is as
             large as the source makes an epoch. Such an epoch may be read while the one before it runs.
+        is_live: whether the epoch ends where those who read it are when its time is over.
     """
 
     end: Offset
     is_last: bool = False
     is_full: bool = False
+    is_live: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -181,6 +215,18 @@ class Source(ABC):
     @abstractmethod
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """Return the epoch between two offsets."""
+
+    def live(self, start: Offset) -> SplitEpoch | None:
+        """Return an epoch that tasks read as records come, or None to have one planned.
+
+        Tasks that stay can read so (the engine ``PIPELINED``). The epoch begins at ``start`` and ends where
+        they are when its time is over: see :meth:`reached`.
+        """
+        return None
+
+    def reached(self, start: Offset, positions: list[Position]) -> Offset:
+        """Return where a live epoch has ended that began at ``start``, given the positions of its splits."""
+        raise NotImplementedError
 
     def commit(self, end: Offset) -> None:
         """Release input before ``end``: it is in a completed checkpoint and never requested again.
@@ -321,12 +367,38 @@ class RateSource(Source):
         ]
         return SplitEpoch(splits, _read_rate, is_fresh=True)
 
+    def live(self, start: Mapping[str, int]) -> SplitEpoch | None:
+        """See :class:`Source`. Several partitions would not stop at the same number."""
+        if self.partitions > 1:
+            return None
+        split = (start["start_ms"], self.rows_per_second, start["index"])
+        return SplitEpoch([split], _read_rate_live, is_fresh=True, is_live=True)
+
+    def reached(self, start: Mapping[str, int], positions: list[Position]) -> Position:
+        """See :class:`Source`."""
+        return {**start, "index": positions[0]}
+
 
 def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
     start_ms, rate, begin, stop = split
     yield from (
         {"timestamp_ms": start_ms + value * 1000 // rate, "value": value} for value in range(begin, stop)
     )
+
+
+def _read_rate_live(
+    split: tuple[int, int, int], reject: Reject, time: ReadTime
+) -> Generator[list[Record], None, int]:
+    start_ms, rate, index = split
+    while True:
+        due = (time.clock.now_ms() - start_ms) * rate // 1000 + 1
+        begin, index = index, max(index, min(due, index + RECORDS_PER_EPOCH))
+        yield [*_read_rate((start_ms, rate, begin, index), reject)]
+        if not time.left_ms():
+            return index
+        if due <= index:
+            next_ms = start_ms + index * 1000 // rate - time.clock.now_ms()
+            time.wait(max(1, time.buffer_timeout_ms if index > begin else next_ms))
 
 
 #: The default length of a sequence of numbers in one epoch.

@@ -10,6 +10,8 @@ from pyflinkstate.runtime.tasks.slot_client import DriverLink as DriverLink
 from pyflinkstate.runtime.tasks.tasks import (
     MOST_RECORDS as MOST_RECORDS,
     ChainTask as ChainTask,
+    LiveLimits as LiveLimits,
+    LiveTask as LiveTask,
     MergeTask as MergeTask,
     RegionInput as RegionInput,
     RegionStage as RegionStage,

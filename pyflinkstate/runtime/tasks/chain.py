@@ -40,6 +40,7 @@ from pyflinkstate.runtime.tasks.records import (
     BatchedRecords,
     FollowedRecords,
     FramedRecords,
+    PartedRecords,
     TimedRecords,
     check_timestamp,
 )
@@ -186,15 +187,15 @@ class Chain:
             yield from self.through(records, number)
 
     def run_parts(
-        self, records: Records | FramedRecords, number: int | None = None
+        self, records: Records | PartedRecords | FramedRecords, number: int | None = None
     ) -> Iterator[Iterator[Record]]:
         """Yield the results of :meth:`run` for each part of the records in turn; most have only one."""
-        parts = records.parts() if isinstance(records, FramedRecords) else (records,)
+        parts = records.parts() if isinstance(records, (FramedRecords, PartedRecords)) else (records,)
         with self.opened(number is None):
             yield from (self.through(part, number) for part in parts)
 
     def run_timed(
-        self, records: Records | BatchedRecords | FramedRecords, have_timestamps: bool
+        self, records: Records | BatchedRecords | PartedRecords | FramedRecords, have_timestamps: bool
     ) -> TimedRecords:
         """Return the results of the last operator, with timestamps.
 
@@ -202,15 +203,15 @@ class Chain:
             records: what goes into the first operator; batches if that is an assigner and the last one too.
             have_timestamps: whether the source's time tells timestamps.
         """
-        last = len(self._operators) - 1
+        last, is_live = len(self._operators) - 1, isinstance(records, PartedRecords)
         if isinstance(records, BatchedRecords):
             batches = cast("Iterator[ColumnBatch]", self.run(records.batches, last))
             return self._assigned(last, BatchedRecords(batches))
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self.run_parts(records), self.time)
+            return FollowedRecords(self.run_parts(records), self.time, is_live)
         time = self._links[last].time
         before = None if time is self.source_time and not have_timestamps else time
-        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before))
+        return self._assigned(last, FollowedRecords(self.run_parts(records, last), before, is_live))
 
     def _assigned(self, last: int, records: TimedRecords) -> TimedRecords:
         """Return the results of the last operator, an assigner, for ``records``."""

@@ -67,6 +67,20 @@ class BatchedRecords:
         close(self.batches)
 
 
+class PartedRecords:
+    """The records of a source that is read live, in the parts in which they come."""
+
+    def __init__(self, parts: Iterable[Sequence[Record]]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(self._parts)
+
+    def parts(self) -> Iterator[Iterator[Record]]:
+        """Yield the records of each part."""
+        return map(iter, self._parts)
+
+
 class FramedRecords:
     """The records of frames of values, the results of a stage, in parts: the end of time begins one.
 
@@ -128,12 +142,16 @@ class FollowedRecords:
     Args:
         parts: the records, in parts: no frame has records of two parts.
         time: has the timestamp of the record that was taken last; None if records have no timestamps.
+        is_live: whether a part may be long in coming, so the one before does not wait for it.
     """
 
-    def __init__(self, parts: Iterable[Iterable[Record]], time: TaskTime | None) -> None:
+    def __init__(
+        self, parts: Iterable[Iterable[Record]], time: TaskTime | None, is_live: bool = False
+    ) -> None:
         self._parts = iter(parts)
         self._part: Iterator[Record] | None = None
         self._time = time
+        self._is_live = is_live
         self.is_over = False
 
     def close(self) -> None:
@@ -150,7 +168,9 @@ class FollowedRecords:
         if self._part is None:
             return [], timestamps
         batch = cutter.take(self._part, self._time, timestamps)
-        if cutter.has_ended:
+        if cutter.has_ended and self._is_live:
+            self._part = None
+        elif cutter.has_ended:
             self._next_part()
         return batch, timestamps if self._time is not None else [None] * len(batch)
 

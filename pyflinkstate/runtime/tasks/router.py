@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -132,9 +133,11 @@ class Router:
         split = self.splitter(partition)
         for number in count():
             batch, _ = records.take(cutter)
-            if not batch:
+            if not batch and records.is_over:
                 return
-            yield from self._sent(split(batch), (round_, self.branch, partition, number), cutter)
+            yield from self._sent(
+                split(batch) if batch else (), (round_, self.branch, partition, number), cutter
+            )
 
     def _sent(
         self, parts: Iterable[tuple[int, InputFrame]], place: tuple[int, int, int, int], cutter: FrameCutter
@@ -317,6 +320,7 @@ class KeyGroups(dict[Key, int]):
     """Remembers the key group of each key; it contains only valid keys."""
 
     def __init__(self, key_type: TypeInformation, max_parallelism: int) -> None:
+        self._learning = threading.Lock()
         self._hasher = KeyHasher(key_type)
         self._max_parallelism = max_parallelism
         self._exact_type = exact_class(key_type)  # with it, one set checks a whole batch
@@ -336,8 +340,9 @@ class KeyGroups(dict[Key, int]):
             self.check(keys)
             raise InvalidKeyError(f"keys of one stream that cannot be compared: {error}") from error
         if None in groups:
-            self._learn(keys, groups)
-            groups = list(map(self.__getitem__, keys))
+            with self._learning:
+                self._learn(keys, groups)
+                groups = list(map(self.__getitem__, keys))
         return keys, groups  # type: ignore[return-value]
 
     def _learn(self, keys: Sequence[Key], groups: Sequence[int | None]) -> None:

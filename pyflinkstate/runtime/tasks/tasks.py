@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -31,12 +31,13 @@ from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slots import Results
-from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
+from pyflinkstate.runtime.sources import ReadBatches, ReadLive, ReadTime, Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.chain import Chain, SideResult, TaskInfo
 from pyflinkstate.runtime.tasks.records import (
     BatchedRecords,
     FollowedRecords,
     FramedRecords,
+    PartedRecords,
     TimedRecords,
     has_untold,
 )
@@ -56,6 +57,7 @@ from pyflinkstate.runtime.wire import (
     FrameTime,
     InputFrame,
     SlotId,
+    SystemClock,
     TaskReport,
     ValuesFrame,
     WatermarkMerger,
@@ -85,7 +87,8 @@ class StageTask:
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
         if self.chain.event_time is None:
-            return _untimed(running.run(), running.chain, self.stage_id, cutter)
+            parts = (_untimed(part, running.chain, self.stage_id, cutter) for part in running.run())
+            return chain.from_iterable(parts)
         return _timed(running.run_timed(), running, self.stage_id, cutter)
 
 
@@ -190,6 +193,8 @@ class RegionTask:
     decodes: bool = True
     #: Whether it has batches of records, as a source reads them.
     has_batches: bool = False
+    #: Whether it has the parts of a source that is read live.
+    is_live: bool = False
 
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[tuple[int, bytes]]:
         running = [_RunningStage(stage, partition) for stage in self.stages]
@@ -207,7 +212,8 @@ class RegionTask:
         if self.decodes:
             return stream
         records = chain.from_iterable(stream) if self.has_batches else stream
-        return frames_of(iter(records), self.stages[0].stage_id)
+        parts = map(iter, stream) if self.is_live else (iter(records),)
+        return chain.from_iterable(frames_of(part, self.stages[0].stage_id) for part in parts)
 
 
 def _through(
@@ -401,6 +407,11 @@ def of_record(record: Record) -> Outputs:
     return [(None, (record,))]
 
 
+def of_part(part: Sequence[Record]) -> Outputs:
+    """Return the records of a part."""
+    return [(None, part)]
+
+
 def of_batch(batch: ColumnBatch) -> Outputs:
     """Return the first records of a batch."""
     return [(None, batch.part(0, MOST_RECORDS).rows())]
@@ -444,7 +455,7 @@ class SourceTask:
 
             counts[f"{self.name}.records_malformed"] = 0
             try:
-                yield from self._read(items, reject, counter, content)
+                yield from self._read(partition, items, reject, counter, content)
             except (OSError, EOFError) as error:
                 if isinstance(error, PyFlinkStateError):
                     raise
@@ -454,7 +465,12 @@ class SourceTask:
                 self.link.report(task, rejected=tuple(rejected))
 
     def _read(
-        self, items: Iterable[Record], reject: Reject, counter: RecordCounter, content: dict[str, object]
+        self,
+        partition: int,
+        items: Iterable[Record],
+        reject: Reject,
+        counter: RecordCounter,
+        content: dict[str, Any],
     ) -> Iterable[Record]:
         if self.read_batches is not None:
             batches = chain.from_iterable(map(self.read_batches, items))
@@ -463,6 +479,49 @@ class SourceTask:
         read = self.read
         own = items if read is None else chain.from_iterable(read(split, reject) for split in items)
         return self.link.looked_at(map(take, own), of_record, self.stream, content)
+
+
+@attrs.frozen
+class LiveLimits:
+    """For how long splits are read live, and their records wait for more at most."""
+
+    lasts_ms: int = 0
+    buffer_timeout_ms: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class LiveTask(SourceTask):
+    """Reads a split for as long as the epoch lasts. Its results are parts: lists of records.
+
+    Attributes:
+        source: the name of the source in positions.
+        limits: how long that is.
+    """
+
+    source: str
+    limits: LiveLimits
+
+    def _read(
+        self,
+        partition: int,
+        items: Iterable[Record],
+        reject: Reject,
+        counter: RecordCounter,
+        content: dict[str, Any],
+    ) -> Iterable[Record]:
+        take = counter.as_it_is if self.is_fresh else counter.isolated
+        parts = self._parts(partition, items, reject, content)
+        own = ([*map(take, part)] for part in parts)
+        return self.link.looked_at(own, of_part, self.stream, content)
+
+    def _parts(
+        self, partition: int, items: Iterable[Record], reject: Reject, content: dict[str, Any]
+    ) -> Iterator[list[Record]]:
+        read_live = cast("ReadLive", self.read)
+        clock, (split,) = SystemClock(), items
+        until_ms = clock.monotonic_ms() + self.limits.lasts_ms
+        read = read_live(split, reject, ReadTime(clock, until_ms, self.limits.buffer_timeout_ms))
+        content["reached"] = {self.source: {partition: (yield from read)}}
 
 
 def _counted(batches: Iterable[ColumnBatch], counter: RecordCounter) -> Iterator[ColumnBatch]:
@@ -487,6 +546,8 @@ class ChainTask:
     event_time: EventTimeSettings | None = None
     #: Whether the stage's output consists of batches of records, as a source reads them.
     has_batches: bool = False
+    #: Whether it consists of parts, as a source is read live.
+    is_live: bool = False
 
     def content(self) -> dict[str, Reported]:
         """Return the final report about the chain of a task with several readers.
@@ -500,15 +561,19 @@ class ChainTask:
     def records(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> Iterator[Record]:
         """Return the results of the chain."""
         if self.operators:
-            return self.start(partition, stream, counts).run()
+            return chain.from_iterable(self.start(partition, stream, counts).run())
         return chain.from_iterable(map(self._values_of, stream)) if self.decodes else self._single(stream)
 
-    def batches(self, stream: Iterable[Any]) -> BatchedRecords | None:
-        """Return the results of the chain in batches, or None if they come one by one."""
-        return BatchedRecords(stream) if self.has_batches and not self.operators else None
+    def taken(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> TimedRecords:
+        """Return the results of the chain as a router takes them that knows no time."""
+        if self.has_batches and not self.operators:
+            return BatchedRecords(stream)
+        if self.is_live:
+            return FollowedRecords(self.start(partition, stream, counts).run(), None, is_live=True)
+        return FollowedRecords([self.records(partition, stream, counts)], None)
 
     def _single(self, stream: Iterable[Any]) -> Iterator[Record]:
-        return chain.from_iterable(stream) if self.has_batches else iter(stream)
+        return chain.from_iterable(stream) if self.has_batches or self.is_live else iter(stream)
 
     def _values_of(self, data: bytes) -> Sequence[Record]:
         return ValuesFrame.decode(data).output(self.tag_id)[0]
@@ -534,8 +599,10 @@ class ChainTask:
             job_parameters=driver.job_parameters,
         )
 
-    def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords:
+    def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords | PartedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
+        if self.is_live:
+            return PartedRecords(stream)
         if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]:
             return BatchedRecords(stream)
         return self._single(stream)
@@ -547,13 +614,18 @@ class RunningChain:
 
     task: ChainTask
     chain: Chain
-    records: Iterator[Record] | BatchedRecords | FramedRecords
+    records: Iterator[Record] | BatchedRecords | PartedRecords | FramedRecords
 
-    def run(self) -> Iterator[Record]:
-        """Return the results of the chain; the watermarks of its assigners are reported at the end."""
+    def run(self) -> Iterator[Iterator[Record]]:
+        """Return the results of the chain, those of a source that is read live in parts.
+
+        The watermarks of its assigners are reported at the end.
+        """
         records = self.records
+        if isinstance(records, PartedRecords):
+            return self.chain.run_parts(records)
         single = chain.from_iterable(records.batches) if isinstance(records, BatchedRecords) else records
-        return self.chain.run(single)
+        return iter([self.chain.run(single)])
 
     def run_timed(self) -> TimedRecords:
         """Return the results of the chain with their timestamps; the report at the end is the same."""
@@ -590,8 +662,7 @@ class RouteTask:
             self._opened_router(partition) as router,
         ):
             if self.chain.event_time is None:
-                batches = self.chain.batches(stream)
-                yield from router.route(partition, batches or self.chain.records(partition, stream, counts))
+                yield from router.route(partition, self.chain.taken(partition, stream, counts))
             else:
                 running = self.chain.start(partition, stream, counts)
                 yield from router.route(partition, running.run_timed(), running.chain.time)
@@ -616,7 +687,7 @@ class MergeTask:
     def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
         decoded = (InputFrame.decode(payload) for _, payload in frames)
         if self.watermarks is None:
-            yield from (ValuesFrame(frame.values).encode() for frame in decoded)
+            yield from (ValuesFrame(frame.values).encode() for frame in decoded if frame.values)
             return
         merger = WatermarkMerger(self.watermarks.get(self.operator_id, NO_WATERMARK))
         content: dict[str, Reported] = {}
@@ -629,13 +700,13 @@ def _merged(frames: Iterator[InputFrame], merger: WatermarkMerger) -> Iterator[V
     """Yield frames with the watermark of all channels; the first frame stands for the openings."""
     is_open = False
     for frame in frames:
-        assert frame.time is not None
-        is_opening = frame.time.event is ChannelEvent.OPEN
+        is_opening = frame.time is not None and frame.time.event is ChannelEvent.OPEN
         if not is_opening and not is_open:
             is_open = True
             merger.open()
             yield ValuesFrame((), None, merger.watermark, merger.is_idle, {}, merger.watermark)
-        merger.advance(frame.time)
+        if frame.time is not None:
+            merger.advance(frame.time)
         if not is_opening:
             yield ValuesFrame(frame.values, frame.timestamps, merger.watermark, merger.is_idle)
 

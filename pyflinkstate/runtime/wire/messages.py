@@ -10,7 +10,7 @@ from functools import cache
 
 import attrs
 
-from pyflinkstate.api import NO_WATERMARK, Key, Namespace, Record, TypeInformation
+from pyflinkstate.api import NO_WATERMARK, Key, Namespace, Position, Record, TypeInformation
 from pyflinkstate.backends.compiled import is_compiled
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
@@ -149,6 +149,8 @@ class TaskReport:
     status: SubtaskStatus | None = None
     #: A few records as texts, by the ids of streams that somebody looks at.
     samples: dict[str, list[str]] = attrs.Factory(dict)
+    #: What the task has read of sources that are read live: a position by source and partition.
+    reached: dict[str, dict[int, Position]] = attrs.Factory(dict)
     package: PackageCopy = attrs.Factory(PackageCopy.here)
 
 
