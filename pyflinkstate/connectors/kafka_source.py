@@ -18,7 +18,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cached_property
 from typing import Any, Final
 
@@ -48,14 +48,17 @@ from pyflinkstate.errors import (
     SourceError,
 )
 from pyflinkstate.runtime.sources import (
+    KEPT,
     Available,
     Epoch,
     OnMalformed,
+    ReadTime,
     Reject,
     RejectedRecord,
     Source,
     SplitEpoch,
 )
+from pyflinkstate.runtime.wire import Clock, SystemClock
 
 with needs("kafka"):
     from confluent_kafka import (
@@ -91,6 +94,10 @@ _TRANSIENT = {
 _READER: Config = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
 #: Records that a task takes from the client at once.
 _BATCH = 1000
+#: How many partitions are read live at most, as each has a client; with more, epochs are planned.
+_LIVE_PARTITIONS = 64
+#: How often a job that reads live looks whether topics are new or gone.
+_LOOK_MS = 1_000
 _REMEDY = "restore another checkpoint, or start without one"
 
 
@@ -226,6 +233,8 @@ class _Topics:
         self._cluster = cluster
         self._group = cluster.properties.get("group.id")
         self._admin: AdminClient = cluster.admin()
+        #: When it was last looked, in monotonic time, whether all topics are there and which are new.
+        self.looked_ms = -_LOOK_MS
 
     def _ask(
         self, what: str, ask: Callable[..., Mapping[K, Future[V]]], asked: object, **options: object
@@ -367,6 +376,7 @@ class KafkaSource(Source):
     _most: int
     _read: KafkaReader
     type_info: TypeInformation | None
+    _clock: Clock = attrs.field(factory=SystemClock, eq=False)
 
     @property
     def poll_s(self) -> float:  # type: ignore[override]  # an attribute of the class elsewhere
@@ -450,6 +460,24 @@ class KafkaSource(Source):
         ]
         return SplitEpoch(splits, self._read, is_fresh=self._read.is_fresh)
 
+    def live(self, start: Position) -> SplitEpoch | None:
+        """See :class:`Source`. An epoch in which partitions are added is planned."""
+        at, client = _At.decode(start), self._client
+        if self._stopping is not None or len(at.next) > _LIVE_PARTITIONS:
+            return None
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - client.looked_ms >= _LOOK_MS:
+            if self._new(at, self._found(at)):
+                return None
+            client.looked_ms = now_ms
+        splits = [(each.topic, each.partition, offset) for each, offset in at.next.items()]
+        return SplitEpoch(splits, self._read.live, is_fresh=self._read.is_fresh, is_live=True)
+
+    def reached(self, start: Position, positions: list[Any]) -> Position:
+        """See :class:`Source`."""
+        at = _At.decode(start)
+        return attrs.evolve(at, next=dict(zip(at.next, positions, strict=True))).encode()
+
     def commit(self, end: Position) -> None:
         """See :class:`Source`. Sets the offsets of the group, if there is one, for those who watch it."""
         self._client.commit(_At.decode(end).next)
@@ -511,16 +539,43 @@ class KafkaReader:
     def __call__(self, split: tuple[str, int, int, int], reject: Reject) -> Iterator[Record]:
         """Yield the records of a split; see :class:`SplitEpoch`."""
         with closing(self._messages(*split)) as messages:
-            for message in messages:
-                if self.deserialize is None:
-                    yield _record(message)
-                    continue
-                try:
-                    record = self.deserialize(message.value())
-                except Exception as error:  # noqa: BLE001 - it is the user's code
-                    self._refuse(_record(message), error, reject)
-                else:
-                    yield record
+            yield from self._records(messages, reject)
+
+    def live(
+        self, split: tuple[str, int, int], reject: Reject, time: ReadTime
+    ) -> Generator[list[Record], None, int]:
+        """Yield the records of a partition as they come; see :class:`SplitEpoch`."""
+        topic, partition, at = split
+        where = f"read topic {topic!r}, partition {partition}, from offset {at} on"
+        with self.cluster.errors(where), ExitStack() as opened:
+            consumer = KEPT.take(self._key(*split)) or self._consumer(*split, 100)
+            opened.callback(consumer.close)
+            while True:
+                first = consumer.poll(min(time.left_ms(), _LOOK_MS) / 1000)
+                more = consumer.consume(_BATCH, time.buffer_timeout_ms / 1000) if first else []
+                messages = [*filter(None, [first]), *more]
+                yield [*self._records((each for each in messages if _has_record(each, where)), reject)]
+                at = max([at, *(_behind(each) for each in messages)])
+                if not time.left_ms():
+                    break
+            opened.pop_all()
+        KEPT.keep(self._key(topic, partition, at), consumer)
+        return at
+
+    def _key(self, topic: str, partition: int, at: int) -> tuple[object, ...]:
+        return self.cluster.servers, *self.cluster.properties.items(), topic, partition, at
+
+    def _records(self, messages: Iterable[Message], reject: Reject) -> Iterator[Record]:
+        for message in messages:
+            if self.deserialize is None:
+                yield _record(message)
+                continue
+            try:
+                record = self.deserialize(message.value())
+            except Exception as error:  # noqa: BLE001 - it is the user's code
+                self._refuse(_record(message), error, reject)
+            else:
+                yield record
 
     def _refuse(self, record: KafkaRecord, error: Exception, reject: Reject) -> None:
         value, reason = safe_repr(record.value), f"{type(error).__name__}: {error}"
@@ -536,32 +591,44 @@ class KafkaReader:
         reject(RejectedRecord(place, record.offset, value, reason, keep))
 
     def _messages(self, topic: str, partition: int, begin: int, end: int) -> Generator[Message, None, None]:
-        config = self.cluster.config(
-            {
-                "group.id": "pyflinkstate",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 10,  # as long it takes to see that a partition ends
-                "fetch.queue.backoff.ms": 2,  # the client's default lets a full queue run empty: 1 s
-            },
-            _READER,
-        )
         where = f"read topic {topic!r}, partition {partition}, from offset {begin} to {end}"
-        with self.cluster.errors(where), closing(Consumer(config)) as consumer:
-            consumer.assign([TopicPartition(topic, partition, begin)])
+        # As long as a fetch waits it takes to see that a partition ends.
+        with self.cluster.errors(where), closing(self._consumer(topic, partition, begin, 10)) as consumer:
             while True:
                 first = consumer.poll(self.cluster.timeout_s)
                 if first is None:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no broker answers"))
                 for message in (first, *consumer.consume(_BATCH, 0)):
-                    error, offset = message.error(), message.offset() or 0
-                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                        raise SourceError(f"Kafka source: cannot {where}: records have expired. {_REMEDY}")
-                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(error)
-                    if offset < end and error is None:
+                    if _has_record(message, where) and _behind(message) <= end:
                         yield message
-                    if offset >= end - (error is None):
+                    if _behind(message) >= end:
                         return
+
+    def _consumer(self, topic: str, partition: int, begin: int, wait_ms: int) -> Consumer:
+        defaults: Config = {
+            "group.id": "pyflinkstate",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": wait_ms,
+            "fetch.queue.backoff.ms": 2,  # the client's default lets a full queue run empty: 1 s
+        }
+        consumer = Consumer(self.cluster.config(defaults, _READER))
+        consumer.assign([TopicPartition(topic, partition, begin)])
+        return consumer
+
+
+def _has_record(message: Message, where: str) -> bool:
+    """Return whether it is a record, and not the end of the partition; raise the error that it is."""
+    error = message.error()
+    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise SourceError(f"Kafka source: cannot {where}: records have expired. {_REMEDY}")
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return error is None
+
+
+def _behind(message: Message) -> int:
+    """Return the offset behind a record, or that of the end of a partition."""
+    return (message.offset() or 0) + (message.error() is None)
 
 
 def _record(message: Message) -> KafkaRecord:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import attrs
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from kafka_server import KafkaServer
+from support_runtime import PATIENCE_S
 
 from pyflinkstate.api import SimpleStringSchema
 from pyflinkstate.connectors.kafka_source import (
@@ -28,13 +30,21 @@ from pyflinkstate.errors import (
     MalformedRecordError,
     SourceError,
 )
-from pyflinkstate.runtime.sources import RejectedRecord, SplitEpoch
-from pyflinkstate.runtime.wire import dumps, loads
+from pyflinkstate.runtime.sources import KEPT, ReadTime, RejectedRecord, SplitEpoch
+from pyflinkstate.runtime.wire import SystemClock, dumps, loads
 
 
 def builder(kafka: KafkaServer, *topics: str) -> KafkaSourceBuilder:
     made = KafkaSource.builder().set_bootstrap_servers(kafka.servers).set_topics(*topics)
     return made.set_value_only_deserializer(SimpleStringSchema())
+
+
+CLOCK = SystemClock()
+
+
+def _with_end(parts: Generator[Any, None, Any], ends: list[Any]) -> Iterator[Any]:
+    """Yield parts, and note what their reader returns."""
+    ends.append((yield from parts))
 
 
 @attrs.define
@@ -58,6 +68,23 @@ class Reading:
         start, self.position = self.position, json.loads(json.dumps(available.end))
         self.is_last = available.is_last
         return self.between(start, self.position)
+
+    def live(self, number: int) -> list[list[Any]]:
+        """Read live epochs of a moment until there are some records; returns those of each epoch."""
+        found: list[list[Any]] = []
+        deadline_ms = CLOCK.monotonic_ms() + PATIENCE_S * 1000
+        while sum(map(len, found)) < number and CLOCK.monotonic_ms() < deadline_ms:
+            epoch = self.source.live(self.position)
+            assert epoch is not None
+            read: Any = loads(dumps(epoch.read))
+            ends: list[Any] = []
+            found.append([])
+            for split in epoch.splits:
+                until = ReadTime(CLOCK, CLOCK.monotonic_ms() + 20, 5)
+                for part in _with_end(read(split, self.rejected.append, until), ends):
+                    found[-1] += part
+            self.position = json.loads(json.dumps(self.source.reached(self.position, ends)))
+        return found
 
     def between(self, start: Any, end: Any) -> list[Any]:
         epoch = self.source.plan(start, end)
@@ -86,6 +113,24 @@ def test_an_epoch_is_a_range_of_offsets(kafka: KafkaServer) -> None:
 
 
 @pytest.mark.full
+def test_read_live_records_come_once_and_the_client_stays(kafka: KafkaServer) -> None:
+    topic = kafka.topic(2)
+    reading = Reading(builder(kafka, topic).build())
+    start, clients = reading.position, set[int]()
+    for letter in "ab":
+        kafka.send(topic, *(f"{letter}{n}" for n in range(5)), partition=0)
+        kafka.send(topic, *(f"{letter}{n}" for n in range(5, 9)), partition=1)
+        found = sorted(itertools.chain.from_iterable(reading.live(9)))
+        assert found == [f"{letter}{n}" for n in range(9)]
+        clients.update(map(id, KEPT._kept.values()))
+    assert len(clients) == 2
+    assert Reading(reading.source, reading.position).epoch() == []
+    assert len([*itertools.chain.from_iterable(Reading(reading.source, start).live(18))]) == 18
+    KEPT.close()
+    assert KEPT._kept == {}
+
+
+@pytest.mark.full
 def test_transactions_leave_gaps(kafka: KafkaServer) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a", "b", **{"transactional.id": topic})
@@ -104,6 +149,9 @@ def test_transactions_leave_gaps(kafka: KafkaServer) -> None:
     assert _until(job, 1) == ["d"]
     once = Reading(builder(kafka, topic).set_max_records_per_epoch(1).build())
     assert _until(once, 4) == ["a", "b", "c", "d"]
+    live = Reading(builder(kafka, topic).build())
+    assert [*itertools.chain.from_iterable(live.live(4))] == ["a", "b", "c", "d"]
+    assert Reading(live.source, live.position).epoch() == []
 
 
 def _until(job: Reading, count: int) -> list[Any]:

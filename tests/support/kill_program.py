@@ -24,7 +24,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -37,6 +37,7 @@ from processes import QUICK
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (
+    Available,
     Configuration,
     EpochStats,
     FileSink,
@@ -49,15 +50,20 @@ from pyflinkstate import (
     MapStateDescriptor,
     RestartStrategies,
     RuntimeContext,
+    Source,
+    SplitEpoch,
     StreamExecutionEnvironment,
     Types,
     ValueStateDescriptor,
     keyed_process,
     keyed_process_queries,
 )
+from pyflinkstate.runtime.sources import ReadTime
 
 EPOCHS = 10
 RECORDS_PER_EPOCH = 40
+#: How many records of a source that is read live come at a time.
+PART = 8
 KEYS = 37
 MAX_HISTORY = 5
 #: A hundred restarts must last until a server that was killed is there again.
@@ -248,7 +254,10 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     env.set_heartbeat(args.heartbeat_timeout_ms // 5, args.heartbeat_timeout_ms)
     if args.restore:
         env.restore_from(args.restore)
-    records = env.from_collection(RECORDS, records_per_epoch=RECORDS_PER_EPOCH)
+    if args.engine == "STAGES":
+        records = env.from_collection(RECORDS, records_per_epoch=RECORDS_PER_EPOCH)
+    else:
+        records = env.from_source(Feed(), source_name="feed")
     remember = Remember(Path(args.directory, "children") if "slot" in args.forks else None)
     kept = records.key_by(lambda record: record[0], Types.LONG()).process(remember).uid("remember")
     # A second keyed operator, by another key: rows pass through it unchanged.
@@ -260,6 +269,36 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     place = killed_connectors.Place(Path(args.directory), args.server)
     sink = killed_connectors.sink_of(args.target, place, kill, say)
     again.map(killed_connectors.flattened).sink_to(sink)
+
+
+class Feed(Source):
+    """The records, read live but for the last ones."""
+
+    is_bounded = True
+
+    def initial_offset(self) -> int:
+        return 0
+
+    def live(self, start: Any) -> SplitEpoch | None:
+        is_near = start + RECORDS_PER_EPOCH >= len(RECORDS)
+        return None if is_near else SplitEpoch([start], self._read_live, is_live=True)
+
+    def _read_live(self, begin: int, _: object, time: ReadTime) -> Generator[list[Any], None, int]:
+        for at in range(begin, begin + RECORDS_PER_EPOCH, PART):
+            yield RECORDS[at : at + PART]
+            if not time.left_ms():
+                break
+            time.wait(2)
+        return at + PART
+
+    def reached(self, start: Any, positions: list[Any]) -> Any:
+        return positions[0]
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        return Available(len(RECORDS), is_last=True)
+
+    def plan(self, start: Any, end: Any) -> SplitEpoch:
+        return SplitEpoch([(start, end)], lambda split, _: RECORDS[slice(*split)])
 
 
 def write_input(directory: Path) -> None:

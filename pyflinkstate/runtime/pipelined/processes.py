@@ -23,6 +23,7 @@ from pyflinkstate.runtime.pipelined.programs import (
     taken_reports,
 )
 from pyflinkstate.runtime.slots import Host, Inputs, OpenChannel, Visitor
+from pyflinkstate.runtime.sources import KEPT
 from pyflinkstate.runtime.wire import (
     Address,
     Channel,
@@ -120,6 +121,7 @@ class _TaskProcess:
             server.close()
             for thread in self._threads:
                 wait_for(joined(thread), lambda: None)
+            KEPT.close()
 
     def _listen(self) -> tuple[Server, Peer]:
         host = self._driver.host()
