@@ -30,7 +30,7 @@ from pyflinkstate.runtime.pipelined.vertices import Part
 from pyflinkstate.runtime.slots.inputs import BARRIER, Alignment, Host
 from pyflinkstate.runtime.slots.slot_service import SlotService
 from pyflinkstate.runtime.tasks.tasks import TaskLink
-from pyflinkstate.runtime.wire.messages import SlotId
+from pyflinkstate.runtime.wire.messages import HeartbeatSettings, SlotId
 from pyflinkstate.runtime.wire.transport import Address
 
 
@@ -55,7 +55,7 @@ class SimulatedPipelined(PipelinedRunner):
         self._links: dict[int, StandingLink] = {}
         spark: Any = SimulatedTasks(cluster)
         endpoint: Any = None
-        super().__init__(spark, endpoint, cluster.draw("source tasks").choice([1, 2, 3]))
+        super().__init__(spark, endpoint, cluster.draw("source tasks").choice([1, 2, 3]), HeartbeatSettings())
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         self.control.driver.check()
@@ -200,6 +200,8 @@ class SimulatedCrew:
         if not self._is_over:
             self.failure = SlotLostError(f"{vertex.name} died")
             self.wake_up()
+
+    def beat(self, now_s: float) -> None: ...
 
     have_ended = Crew.have_ended
     check = Crew.check

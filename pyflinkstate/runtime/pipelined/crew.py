@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from itertools import chain
 
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import ConfigurationError, SlotLostError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest
 from pyflinkstate.runtime.pipelined.processes import ENGINE, SOURCES, DriveSlot, JoinEngine, ResidentTask
 from pyflinkstate.runtime.pipelined.programs import (
@@ -27,6 +27,8 @@ from pyflinkstate.runtime.tasks import DriverLink
 from pyflinkstate.runtime.wire import (
     Address,
     Channel,
+    Heartbeat,
+    HeartbeatSettings,
     Server,
     ServerName,
     SlotId,
@@ -47,10 +49,18 @@ class Crew:
         endpoint: where the driver listens.
         link: how the tasks of the attempt reach the job.
         parallelism: how many tasks there are.
+        heartbeat: how often they are asked whether they live. Slots answer elsewhere.
     """
 
-    def __init__(self, endpoint: Endpoint, link: DriverLink, parallelism: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, link: DriverLink, parallelism: int, heartbeat: HeartbeatSettings
+    ) -> None:
         self.parallelism = parallelism
+        self._heartbeat = heartbeat
+        self._next_beat_s = 0.0
+        #: When each task was last heard, and which were since that was last looked at.
+        self._heard_s: dict[SlotId, float] = {}
+        self._answered: set[SlotId] = set()
         self._link = link
         self._channels: dict[SlotId, Channel] = {}
         self._peers: dict[SlotId, Peer] = {}
@@ -146,15 +156,35 @@ class Crew:
             self._woken.recv(4096)
         for name, channel in self._channels.items():
             if channel.fileno() in ready:
+                self._answered.add(name)
                 with cut_off_as_error(name):
                     self._take(channel)
 
     def _take(self, channel: Channel) -> None:
-        part = channel.recv()
-        assert isinstance(part, EpochPart)
-        self._parts[part.epoch, part.vertex] = part
+        message = channel.recv()
+        if isinstance(message, EpochPart):
+            self._parts[message.epoch, message.vertex] = message
         if channel.poll():  # an encrypted connection may hold more than the system shows
             self._take(channel)
+
+    def beat(self, now_s: float) -> None:
+        """Ask the tasks whether they live, if it is time to.
+
+        Raises:
+            SlotLostError: one has not answered for too long.
+        """
+        if now_s < self._next_beat_s:
+            return
+        self._next_beat_s = now_s + self._heartbeat.interval_ms / 1000
+        self.receive(0)  # this process may have stood still itself
+        self._heard_s.update(dict.fromkeys(self._answered, now_s))
+        self._answered.clear()
+        for task in (SlotId(SOURCES, number) for number in range(self.parallelism)):
+            silent_ms = 1000 * (now_s - self._heard_s.setdefault(task, now_s))
+            if silent_ms > self._heartbeat.timeout_ms:
+                raise SlotLostError(f"source task {task.subtask} has not answered for {silent_ms:.0f} ms")
+            with cut_off_as_error(task):
+                self._channels[task].try_send(Heartbeat())
 
     def wake_up(self) -> None:
         """Make :meth:`receive` return, from any thread."""

@@ -144,8 +144,10 @@ class _TaskProcess:
         try:
             while True:
                 order = self._driver.recv()
-                assert isinstance(order, RunEpoch)
-                self._vertex(order.vertex).orders.put(order)
+                if isinstance(order, RunEpoch):
+                    self._vertex(order.vertex).orders.put(order)
+                else:  # a heartbeat
+                    self._driver.send(order)
         except (EOFError, OSError):
             pass
         finally:

@@ -24,7 +24,7 @@ from pyflinkstate.runtime.pipelined.crew import Crew, PartId
 from pyflinkstate.runtime.pipelined.vertices import PipelinedGraph, can_read_ahead
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.spark import epoch_rdds, epoch_runner
-from pyflinkstate.runtime.wire import SlotId, joined, wait_for
+from pyflinkstate.runtime.wire import HeartbeatSettings, SlotId, joined, wait_for
 
 #: How long the tasks of an attempt may take to start, in seconds.
 START_TIMEOUT_S = 60
@@ -50,12 +50,20 @@ class PipelinedRunner(EpochRunner):
         spark: starts slots and tasks.
         endpoint: where the driver listens.
         parallelism: how many tasks read the sources.
+        heartbeat: how often they are asked whether they live.
     """
 
     reads_live = True
 
-    def __init__(self, spark: epoch_runner.SparkRunner, endpoint: Endpoint, parallelism: int) -> None:
+    def __init__(
+        self,
+        spark: epoch_runner.SparkRunner,
+        endpoint: Endpoint,
+        parallelism: int,
+        heartbeat: HeartbeatSettings,
+    ) -> None:
         self._spark = spark
+        self._heartbeat = heartbeat
         self._endpoint = endpoint
         self._parallelism = parallelism
         self._thread: _AttemptThread | None = None
@@ -75,7 +83,7 @@ class PipelinedRunner(EpochRunner):
         thread = self._thread
         if thread is None or not thread.attempt.takes(request):
             self._end_attempt()
-            crew = Crew(self._endpoint, request.link.driver, self._parallelism)
+            crew = Crew(self._endpoint, request.link.driver, self._parallelism, self._heartbeat)
             thread = self._thread = _AttemptThread(Attempt(self._spark, crew, request), crew)
             thread.start()
         return thread.attempt
@@ -229,6 +237,7 @@ class Attempt:
     def _turn(self) -> None:
         """Take what was ordered, then what has come from the processes."""
         self._check()
+        self._crew.beat(self._now_s())
         while not self._orders.empty():
             order = self._orders.get_nowait()
             parts = self._running[order] = set()  # so it is told of its end also if it cannot be sent

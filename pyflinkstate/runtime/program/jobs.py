@@ -445,7 +445,8 @@ class Jobs:
         if reason is not None:
             raise UnsupportedFeatureError(f"pyflinkstate.engine is PIPELINED, and {reason}: choose STAGES")
         tasks = min(self._settings.get_parallelism(), self._context.defaultParallelism)
-        return runner.PipelinedRunner(stages, sessions.driver_endpoint(self._context), tasks)
+        endpoint = sessions.driver_endpoint(self._context)
+        return runner.PipelinedRunner(stages, endpoint, tasks, self._settings.heartbeat)
 
     def _job_settings(
         self,
