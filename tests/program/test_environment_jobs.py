@@ -21,18 +21,23 @@ from support_runtime import PATIENCE_S, metadata
 
 from pyflinkstate.api import OutputTag, TimestampAssigner, TumblingEventTimeWindows, WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.common import Configuration
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     ConfigurationError,
     ParallelismError,
     PyFlinkStateError,
 )
+from pyflinkstate.runtime.pipelined.runner import PipelinedRunner
+from pyflinkstate.runtime.plan import SinkNode, make_plan
 from pyflinkstate.runtime.program import DataStream, StreamExecutionEnvironment
 from pyflinkstate.runtime.program.jobs import restore_streaming
 from pyflinkstate.runtime.settings import CheckpointingMode, JobStatus
 from pyflinkstate.runtime.sinks import DriverSink, FileSink
+from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import NumberSequenceSource, StreamingSource
 from pyflinkstate.runtime.sources.spark_sources import NextBatch, position_of
+from pyflinkstate.runtime.spark import sessions
 from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage
 
 pytestmark = pytest.mark.usefixtures("forked_slots")
@@ -453,3 +458,35 @@ def test_a_query_that_was_set_back_is_restored_from_an_older_one_and_no_other(
 def test_neither_has_a_savepoint_that_was_named_another_in_its_place(storage: CheckpointFolders) -> None:
     restore = chosen(storage, 3, storage.uri_of(JOB, 3))
     assert (restore.metadata.checkpoint_id, restore.is_latest) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("engine", "cores", "parallelism", "is_endless", "has_checkpoints", "tasks"),
+    [
+        ("STAGES", 4, 2, True, True, None),
+        ("PIPELINED", 1, 2, False, False, 1),
+        ("PIPELINED", 4, 2, False, False, 2),
+        ("AUTOMATIC", 4, 2, False, False, None),
+        ("AUTOMATIC", 4, 2, True, False, 2),
+        ("AUTOMATIC", 4, 2, False, True, 2),
+        ("AUTOMATIC", 4, 8, True, False, 3),
+        ("AUTOMATIC", 1, 2, True, True, None),
+    ],
+)
+def test_which_engine_runs_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    cores: int,
+    parallelism: int,
+    is_endless: bool,
+    has_checkpoints: bool,
+    tasks: int | None,
+) -> None:
+    env = local_environment(monkeypatch)
+    env.jobs._context.defaultParallelism = cores  # type: ignore[misc]
+    monkeypatch.setattr(sessions, "driver_endpoint", lambda _: Endpoint())
+    env.configure(Configuration().set_string("pyflinkstate.engine", engine)).set_parallelism(parallelism)
+    source = env.from_rate(1) if is_endless else env.from_collection([1])
+    plan = make_plan([SinkNode(source.node, DriverSink(print), "sink")], parallelism, None)
+    runner = env.jobs._runner(plan, has_checkpoints)
+    assert (runner._parallelism if isinstance(runner, PipelinedRunner) else None) == tasks

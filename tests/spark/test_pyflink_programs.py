@@ -171,9 +171,9 @@ def pipelined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run all jobs that can be run so on the pipelined engine."""
     runner_of = Jobs._runner
 
-    def chosen(jobs: Jobs, plan: JobPlan) -> EpochRunner:
+    def chosen(jobs: Jobs, plan: JobPlan, has_checkpoints: bool) -> EpochRunner:
         jobs._settings.engine = Engine.STAGES if why_in_stages(plan) else Engine.PIPELINED
-        return runner_of(jobs, plan)
+        return runner_of(jobs, plan, has_checkpoints)
 
     monkeypatch.setattr(Jobs, "_runner", chosen)
 

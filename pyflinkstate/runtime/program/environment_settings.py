@@ -67,10 +67,15 @@ class RuntimeExecutionMode(enum.Enum):
 
 
 class Engine(enum.Enum):
-    """How epochs are run: as stages of Spark jobs, or by tasks that stay for as long as an attempt."""
+    """How epochs are run: as stages of Spark jobs, or by tasks that stay for as long as an attempt.
+
+    ``AUTOMATIC`` has tasks stay in jobs that never end or take checkpoints, if they can be run so and Spark
+    has a core for other jobs beside them.
+    """
 
     STAGES = 0
     PIPELINED = 1
+    AUTOMATIC = 2
 
 
 # --- what is accepted, and how it is read ----------------------------------------------------------------
@@ -281,7 +286,7 @@ class EnvironmentSettings(SettingsGroup):
         key="pyflinkstate.engine",
         read=choice_of(Engine),
         default=Engine.STAGES,
-        meaning="how epochs are run: by Spark in `STAGES`, or by tasks that stay (`PIPELINED`)",
+        meaning="how epochs are run: by Spark in `STAGES`, by tasks that stay (`PIPELINED`), or `AUTOMATIC`",
         takes=a_value_of(Engine),
     ).field()
     buffer_timeout_ms: int = Setting(

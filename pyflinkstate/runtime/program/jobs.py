@@ -419,7 +419,7 @@ class Jobs:
         parts = JobParts(
             plan,
             self._job_settings(name, state_backend, storage is not None, observer),
-            self._runner(plan),
+            self._runner(plan, storage is not None),
             lambda secret, events, deployments: ControlServer(
                 endpoint, secret, events, deployments, heartbeat
             ),
@@ -432,19 +432,25 @@ class Jobs:
         self._settings.restore_path = None
         return job
 
-    def _runner(self, plan: JobPlan) -> EpochRunner:
+    def _runner(self, plan: JobPlan, has_checkpoints: bool) -> EpochRunner:
         """Return the engine that runs a job."""
         stages = epoch_runner.SparkRunner(
             self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files
         )
-        if self._settings.engine is Engine.STAGES:
+        engine, cores = self._settings.engine, self._context.defaultParallelism
+        if engine is Engine.STAGES:
             return stages
         reason = vertices.why_in_stages(plan)
         if sessions.kills_idle_workers(self._context.getConf()):
             reason = "spark.python.worker.killOnIdleTimeout is on, so Spark would end the tasks that stay"
+        if engine is Engine.AUTOMATIC:
+            goes_on = has_checkpoints or not all(node.source.is_bounded for node in plan.sources)
+            cores -= 1  # for whatever else the session runs
+            if reason is not None or not goes_on or not cores:
+                return stages
         if reason is not None:
             raise UnsupportedFeatureError(f"pyflinkstate.engine is PIPELINED, and {reason}: choose STAGES")
-        tasks = min(self._settings.get_parallelism(), self._context.defaultParallelism)
+        tasks = min(self._settings.get_parallelism(), cores)
         endpoint = sessions.driver_endpoint(self._context)
         return runner.PipelinedRunner(stages, endpoint, tasks, self._settings.heartbeat)
 
