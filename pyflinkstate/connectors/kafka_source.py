@@ -48,7 +48,6 @@ from pyflinkstate.errors import (
     SourceError,
 )
 from pyflinkstate.runtime.sources import (
-    KEPT,
     Available,
     Epoch,
     OnMalformed,
@@ -58,7 +57,7 @@ from pyflinkstate.runtime.sources import (
     Source,
     SplitEpoch,
 )
-from pyflinkstate.runtime.wire import Clock, SystemClock
+from pyflinkstate.runtime.wire import KEPT, Clock, SystemClock
 
 with needs("kafka"):
     from confluent_kafka import (
@@ -548,7 +547,8 @@ class KafkaReader:
         topic, partition, at = split
         where = f"read topic {topic!r}, partition {partition}, from offset {at} on"
         with self.cluster.errors(where), ExitStack() as opened:
-            consumer = KEPT.take(self._key(*split)) or self._consumer(*split, 100)
+            kept = KEPT.take(self._key(*split))
+            consumer = kept if isinstance(kept, Consumer) else self._consumer(*split, 100)
             opened.callback(consumer.close)
             while True:
                 first = consumer.poll(min(time.left_ms(), _LOOK_MS) / 1000)
@@ -559,7 +559,7 @@ class KafkaReader:
                 if not time.left_ms():
                     break
             opened.pop_all()
-        KEPT.keep(self._key(topic, partition, at), consumer)
+        KEPT.keep(self._key(topic, partition, at), consumer, consumer.close)
         return at
 
     def _key(self, topic: str, partition: int, at: int) -> tuple[object, ...]:

@@ -295,7 +295,7 @@ class EpochGraph(ABC, Generic[D]):
         for number, branch in enumerate(self._plan.branches(sink)):
             data = self._stage(branch.stage)
             name = f"{sink_id}.{number}" if number else sink_id
-            task = SinkTask(self._chain(branch, data), name, writer, first, self._plan.vertex_id(sink))
+            task = SinkTask(self._chain(branch, data, name), name, writer, first, self._plan.vertex_id(sink))
             parts.append(self.transform(data, task, sink.name))
             first += self.partitions(data)
         return self._all(parts)
@@ -386,7 +386,11 @@ class EpochGraph(ABC, Generic[D]):
         (branch,) = self._branches_over(root, stage)
         return self.transform(
             data,
-            StageTask(self._chain(branch, data), self._id_over(root, stage), self._plan.vertex_id(stage)),
+            StageTask(
+                self._chain(branch, data, self._id_over(root, stage)),
+                self._id_over(root, stage),
+                self._plan.vertex_id(stage),
+            ),
             stage.name,
         )
 
@@ -399,8 +403,11 @@ class EpochGraph(ABC, Generic[D]):
                 self._id_over(root, stage),
                 self._plan.vertex_id(stage),
                 tuple(
-                    RegionInput(self._chain(branch, data, is_framed=True), numbers.get(branch.stage))
-                    for branch in self._branches_over(root, stage)
+                    RegionInput(
+                        self._chain(branch, data, f"{self._id_over(root, stage)}.{number}", is_framed=True),
+                        numbers.get(branch.stage),
+                    )
+                    for number, branch in enumerate(self._branches_over(root, stage))
                 ),
                 not self._is_within(stage),
             )
@@ -459,7 +466,7 @@ class EpochGraph(ABC, Generic[D]):
 
     def _routed(self, operator: SettledOperator | Exchange, branch: Branch, number: int) -> D:
         data = self._stage(branch.stage)
-        chain = self._chain(branch, data)
+        chain = self._chain(branch, data, f"{branch.stage.name} to {operator.operator_id}.{number}")
         assert branch.input is not None
         router = Router(
             operator=operator.name,
@@ -479,7 +486,7 @@ class EpochGraph(ABC, Generic[D]):
             data, RouteTask(chain, operator.operator_id, router), f"{branch.stage.name} -> {operator.name}"
         )
 
-    def _chain(self, branch: Branch, data: D, is_framed: bool = False) -> ChainTask:
+    def _chain(self, branch: Branch, data: D, place: str, is_framed: bool = False) -> ChainTask:
         epoch = None if is_framed else self.request.epoch_of(branch.stage)
         return ChainTask(
             link=self.request.link,
@@ -494,6 +501,7 @@ class EpochGraph(ABC, Generic[D]):
             event_time=self.request.event_time_of(branch),
             has_batches=_read_batches(epoch) is not None,
             is_live=_is_live(epoch),
+            place=place,
         )
 
 

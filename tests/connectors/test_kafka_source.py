@@ -30,8 +30,8 @@ from pyflinkstate.errors import (
     MalformedRecordError,
     SourceError,
 )
-from pyflinkstate.runtime.sources import KEPT, ReadTime, RejectedRecord, SplitEpoch
-from pyflinkstate.runtime.wire import SystemClock, dumps, loads
+from pyflinkstate.runtime.sources import ReadTime, RejectedRecord, SplitEpoch
+from pyflinkstate.runtime.wire import KEPT, SystemClock, dumps, loads
 
 
 def builder(kafka: KafkaServer, *topics: str) -> KafkaSourceBuilder:
@@ -122,11 +122,12 @@ def test_read_live_records_come_once_and_the_client_stays(kafka: KafkaServer) ->
         kafka.send(topic, *(f"{letter}{n}" for n in range(5, 9)), partition=1)
         found = sorted(itertools.chain.from_iterable(reading.live(9)))
         assert found == [f"{letter}{n}" for n in range(9)]
-        clients.update(map(id, KEPT._kept.values()))
+        clients.update(id(client) for client, _ in KEPT._kept.values())
     assert len(clients) == 2
     assert Reading(reading.source, reading.position).epoch() == []
     assert len([*itertools.chain.from_iterable(Reading(reading.source, start).live(18))]) == 18
-    KEPT.close()
+    for close in KEPT.take_all():
+        close()
     assert KEPT._kept == {}
 
 

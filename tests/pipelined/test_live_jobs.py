@@ -13,9 +13,17 @@ from support_job import EVERY_EPOCH, JobRun, once
 from support_pipelined import LocalPipelinedRunner
 from support_runtime import PATIENCE_S
 
-from pyflinkstate import KeyedProcessFunction, RuntimeContext, Source, SplitEpoch, Types, ValueStateDescriptor
+from pyflinkstate import (
+    KeyedProcessFunction,
+    MapFunction,
+    RuntimeContext,
+    Source,
+    SplitEpoch,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.errors import SlotLostError
-from pyflinkstate.runtime.plan import SourceNode, StatefulNode, UnionNode
+from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode, UnionNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sources import Available, Epoch, ReadTime
 from pyflinkstate.runtime.storage import CheckpointFolders
@@ -153,3 +161,42 @@ def test_a_timer_fires_while_the_epoch_goes_on(tmp_path: Path) -> None:
     run = JobRun(node, runner=LocalPipelinedRunner())  # type: ignore[arg-type]
     run.run()
     assert run.out[:3] == ["first", "alarm", "timer fired: True"]
+
+
+class Noting(MapFunction):
+    """Notes in a file when it is opened and closed, and counts its records."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def _note(self, what: str) -> None:
+        with self.path.open("a") as notes:
+            notes.write(f"{what} ")
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._note("open")
+        self.count = runtime_context.get_metrics_group().counter("mapped")
+
+    def map(self, value: Any) -> Any:
+        self.count.inc()
+        return value
+
+    def close(self) -> None:
+        self._note("close")
+
+
+@pytest.mark.timeout(120)
+def test_functions_stay_open_from_epoch_to_epoch(tmp_path: Path) -> None:
+    """Those of a source task and those behind an operator, in its slot; their metrics go on, too."""
+    paths = {name: tmp_path / name for name in ("before", "behind")}
+    source = SourceNode(Halves("a"), "a")
+    before = ChainNode(source, "map", Noting(paths["before"]), "before")
+    keyed = StatefulNode(before, lambda r: r[1], Types.LONG(), Numbered(), "count", parallelism=1)
+    behind = ChainNode(keyed, "map", Noting(paths["behind"]), "behind")
+    run = JobRun(behind, runner=LocalPipelinedRunner())  # type: ignore[arg-type]
+    job = run.run()
+    assert len(run.runner.requests) > LENGTH // STEP
+    assert paths["before"].read_text().split() == ["open", "open", "close", "close"]
+    assert paths["behind"].read_text().split() == ["open", "close"]
+    metrics = job.result().metrics
+    assert [metrics[f"{name}.mapped"].count for name in paths] == [2 * LENGTH, 2 * LENGTH]

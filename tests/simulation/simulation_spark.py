@@ -43,6 +43,7 @@ class SimulatedLink:
     """A task's way to the driver; as a ``DriverLink``."""
 
     job_parameters: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    keeps_functions = False
 
     def __init__(self, control: SimulatedControl, mailbox: Mailbox, attempt: int) -> None:
         self.control = control

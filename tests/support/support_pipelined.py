@@ -13,7 +13,6 @@ from pyflinkstate.runtime.engine import EpochEnded, EpochRequest, SlotsRequest, 
 from pyflinkstate.runtime.pipelined.runner import PipelinedRunner
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.tasks import StartSlotsTask
-from pyflinkstate.runtime.wire import HeartbeatSettings
 
 
 class LocalTasks:
@@ -84,7 +83,7 @@ class LocalPipelinedRunner(PipelinedRunner):
 
     def __init__(self, tasks: int = 2) -> None:
         self.local: Any = LocalTasks()
-        super().__init__(self.local, Endpoint(), tasks, HeartbeatSettings())
+        super().__init__(self.local, Endpoint(), tasks)
         self.requests: list[EpochRequest] = []
         self.started: list[SlotsRequest] = []
         self.cancelled = 0

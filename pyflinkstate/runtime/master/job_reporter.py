@@ -292,7 +292,7 @@ class Accumulators:
     def add(self, report: TaskReport) -> None:
         """Add the report of a task of the running attempt."""
         key = (report.epoch, report.task)
-        if report.metrics and report.is_slot:
+        if report.metrics and report.are_totals:
             self._slot_metrics[report.task] = report.metrics
         elif report.metrics:
             known = self._task_metrics.setdefault(report.task, {})

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import attrs
 
+from pyflinkstate.runtime.operators import close_all
 from pyflinkstate.runtime.pipelined.programs import (
     Outputs,
     Peer,
@@ -23,8 +24,8 @@ from pyflinkstate.runtime.pipelined.programs import (
     taken_reports,
 )
 from pyflinkstate.runtime.slots import Host, Inputs, OpenChannel, Visitor
-from pyflinkstate.runtime.sources import KEPT
 from pyflinkstate.runtime.wire import (
+    KEPT,
     Address,
     Channel,
     Server,
@@ -121,7 +122,7 @@ class _TaskProcess:
             server.close()
             for thread in self._threads:
                 wait_for(joined(thread), lambda: None)
-            KEPT.close()
+            close_all(*KEPT.take_all())
 
     def _listen(self) -> tuple[Server, Peer]:
         host = self._driver.host()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from typing import cast
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError, SlotLostError
+from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
 from pyflinkstate.runtime.engine import Task
 from pyflinkstate.runtime.slots import BARRIER, Encode, Host, OpenChannel, Results, SlotService
 from pyflinkstate.runtime.tasks import DriverLink, SlotTask
@@ -272,6 +273,8 @@ class _Branch:
 class CollectingLink(DriverLink):
     """How tasks that stay reach the job: reports go with the end of their part, but errors at once."""
 
+    keeps_functions = True
+
     def report(self, report: TaskReport) -> None:
         """See :class:`DriverLink`."""
         if report.error is not None:
@@ -482,4 +485,7 @@ def part_of(order: RunEpoch, host: Host, outputs: Outputs) -> EpochPart:
         outputs.end_epoch(order.behind)
     except PyFlinkStateError as error:
         return EpochPart(order.vertex, order.epoch, error=error)
+    except Exception as error:  # noqa: BLE001 - a fault of this package, of which the driver should tell
+        failure = SparkJobError("".join(traceback.format_exception(error)))
+        return EpochPart(order.vertex, order.epoch, error=failure)
     return EpochPart(order.vertex, order.epoch, dumps(results), taken_reports())

@@ -60,7 +60,7 @@ class PipelinedRunner(EpochRunner):
         spark: epoch_runner.SparkRunner,
         endpoint: Endpoint,
         parallelism: int,
-        heartbeat: HeartbeatSettings,
+        heartbeat: HeartbeatSettings = HeartbeatSettings(),  # noqa: B008 - it is frozen
     ) -> None:
         self._spark = spark
         self._heartbeat = heartbeat

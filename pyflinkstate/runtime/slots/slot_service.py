@@ -34,6 +34,7 @@ from pyflinkstate.runtime.operators import (
     Output,
     StreamOperatorState,
     SubtaskSnapshot,
+    close_all,
     closed_at_end,
 )
 from pyflinkstate.runtime.slots.memory import resident_bytes
@@ -41,6 +42,7 @@ from pyflinkstate.runtime.slots.questions import Outcome, Question, freeze
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointFolders, open_folder
 from pyflinkstate.runtime.wire import (
+    KEPT,
     LOOK_EVERY_S,
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -176,7 +178,7 @@ class SlotService:
         """Close the function; return the message for the driver."""
         with self._user_code:
             try:
-                with closed_at_end(self._subtask.close):
+                with closed_at_end(partial(close_all, self._subtask.close, *KEPT.take_all())):
                     self._tell_function()
             except PyFlinkStateError as error:
                 return SlotClosed(error)

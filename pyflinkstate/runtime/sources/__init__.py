@@ -15,7 +15,6 @@ from pyflinkstate.runtime.sources.source_set import (
     key_of_uid as key_of_uid,
 )
 from pyflinkstate.runtime.sources.sources import (
-    KEPT as KEPT,
     RECORDS_PER_EPOCH as RECORDS_PER_EPOCH,
     Available as Available,
     CachedRecords as CachedRecords,

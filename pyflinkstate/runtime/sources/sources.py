@@ -18,13 +18,12 @@ import hashlib
 import itertools
 import logging
 import queue
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -48,7 +47,6 @@ from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, Reject, 
 from pyflinkstate.runtime.storage import AnyPath, absolute, child_uri, is_uri, open_file_system
 from pyflinkstate.runtime.wire import Clock, ColumnBatch, SystemClock
 
-C = TypeVar("C", bound="Closeable")
 #: The default number of records of a collection in one epoch.
 RECORDS_PER_EPOCH = 10_000
 
@@ -76,47 +74,6 @@ class ReadTime:
         self.clock.receive(queue.SimpleQueue[None](), min(for_ms, self.left_ms()))
 
 
-class Kept(Generic[C]):
-    """What those who read live leave for the next epoch, in the process of a task that stays.
-
-    Who takes something has it alone. So nothing is used twice at a time, and what a failed attempt has left
-    is not taken by another one that begins elsewhere.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[object, C] = {}
-        self._lock = threading.Lock()
-
-    def keep(self, key: object, resource: C) -> None:
-        """Keep something until it is taken, or the task ends."""
-        with self._lock:
-            before = self._kept.pop(key, None)
-            self._kept[key] = resource
-        if before is not None:
-            before.close()
-
-    def take(self, key: object) -> C | None:
-        """Return what is kept, if it is."""
-        with self._lock:
-            return self._kept.pop(key, None)
-
-    def close(self) -> None:
-        """Close all that is kept."""
-        with self._lock:
-            kept, self._kept = self._kept, {}
-        for resource in kept.values():
-            resource.close()
-
-
-class Closeable(Protocol):
-    """What can be kept."""
-
-    def close(self) -> object:
-        """Release it."""
-
-
-#: What readers keep in this process.
-KEPT: Kept[Any] = Kept()
 #: Reads a split live; see :class:`SplitEpoch`.
 ReadLive = Callable[[Split, Reject, ReadTime], Generator[list[Record], None, Position]]
 

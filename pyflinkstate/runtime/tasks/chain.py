@@ -45,6 +45,7 @@ from pyflinkstate.runtime.tasks.records import (
     check_timestamp,
 )
 from pyflinkstate.runtime.wire import (
+    KEPT,
     MAX_WATERMARK,
     NO_WATERMARK,
     TASK_ENDS,
@@ -83,12 +84,12 @@ class TaskInfo:
     new_event_loop: async_operator.NewEventLoop | None = None
     job_parameters: dict[str, str] = attrs.field(eq=False, factory=dict)
 
-    def report_metrics(self) -> None:
+    def report_metrics(self, report: Callable[..., None]) -> None:
         """Report the values of the metrics, if there are any. Raises the error to report."""
         with failures_of("metrics", "in a gauge", TASK_ENDS):
             values = self.metrics.values()
         if values:
-            self.report(metrics=values)
+            report(metrics=values)
 
 
 @attrs.define
@@ -96,6 +97,40 @@ class SideResult:
     """Takes the place of a result that has gone to a side output, among those of the main output."""
 
     value: Record
+
+
+class OpenFunctions:
+    """The functions of a chain that are open, and the thread of those that are async.
+
+    Args:
+        info: the subtask that they run as.
+    """
+
+    def __init__(self, info: TaskInfo) -> None:
+        self.info = info
+        self.operators: list[ChainedOperator] = []
+        self._loop_thread: async_operator.LoopThread | None = None
+
+    def open(self, operators: Iterable[ChainedOperator]) -> None:
+        """Open functions in order. Raises the error to report; call :meth:`close` in any case."""
+        for shipped in operators:
+            operator = attrs.evolve(shipped, function=unshipped(shipped.function))
+            _open(operator, self.info)
+            self.operators.append(operator)
+
+    def close(self) -> None:
+        """Close them, in order. An error that it raises is ready to be reported."""
+        loop_end = () if self._loop_thread is None else (self._loop_thread.close,)
+        close_all(*loop_end, *(partial(_close, operator) for operator in self.operators))
+
+    def loop_thread(self) -> async_operator.LoopThread:
+        """Return the thread that runs async functions; it is started on first use."""
+        if self._loop_thread is None:
+            # Only async functions pay for the import of asyncio.
+            from pyflinkstate.runtime.operators import async_operator
+
+            self._loop_thread = async_operator.LoopThread(self.info.new_event_loop)
+        return self._loop_thread
 
 
 class Chain:
@@ -106,6 +141,7 @@ class Chain:
         info: the subtask that they run as; gets the watermarks at the end if assigners had records.
         counts: gains ``"<name>.records_dropped"`` for each filter.
         watermarks: where the watermarks of the assigners stood when the epoch began, by their ids.
+        kept_as: the key by which the functions stay open for the next run; None closes them.
     """
 
     def __init__(
@@ -114,9 +150,13 @@ class Chain:
         info: TaskInfo,
         counts: Counter[str],
         watermarks: dict[str, int] | None = None,
+        kept_as: object = None,
     ) -> None:
         self._operators = list(operators)
         self._info = info
+        self._kept_as = kept_as
+        self._functions = OpenFunctions(info)
+        self._are_kept = False
         self._counts = counts
         #: Results for side outputs, by the ids of their tags: values and timestamps.
         self.side: SideOutputs = {}
@@ -130,9 +170,7 @@ class Chain:
         self.watermarks: dict[str, int] = {}
         #: Returns processing time.
         self.now_ms = info.metrics.now_ms
-        self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
-        self._loop_thread: async_operator.LoopThread | None = None
         #: The time of the source, and the times behind async operators that follow it directly.
         self._times_of_source = [self.source_time]
         for operator in self._operators:
@@ -168,7 +206,10 @@ class Chain:
         with closed_at_end(self.close):
             self.open()
             yield
-            self._info.report_metrics()
+            self._functions.info.report_metrics(self._info.report)
+            if self._kept_as is not None:
+                KEPT.keep(self._kept_as, self._functions, self._functions.close)
+                self._are_kept = True
         if reports_watermarks:
             self._report_watermarks()
 
@@ -225,41 +266,37 @@ class Chain:
         return AssignedRecords(
             operator.name,
             records,
-            lambda: self._opened[last].function,
+            lambda: self._functions.operators[last].function,
             (link.time, link.time_after),
             close,
         )
 
     def open(self) -> None:
         """Open the functions in order. Raises the error to report; call :meth:`close` in any case."""
-        for shipped in self._operators:
-            operator = attrs.evolve(shipped, function=unshipped(shipped.function))
-            _open(operator, self._info)
-            self._opened.append(operator)
+        kept = None if self._kept_as is None else KEPT.take(self._kept_as)
+        if isinstance(kept, OpenFunctions):
+            self._functions = kept
+        else:
+            self._functions.open(self._operators)
 
     def through(self, records: Records, number: int | None = None) -> Iterator[Record]:
         """Return the results for ``records``; the functions are open. May be called several times.
 
         With ``number``, only the first ``number`` operators process records.
         """
-        steps = [*zip(self._opened[:number], self._links[:number], strict=True)]
+        steps = [*zip(self._functions.operators[:number], self._links[:number], strict=True)]
         if len(steps) <= MAX_NESTED:
             return _nested(steps, records)
         return _in_blocks([steps[n : n + MAX_NESTED] for n in range(0, len(steps), MAX_NESTED)], records)
 
     def close(self) -> None:
-        """Close the functions that were opened, in order. An error that it raises is ready to be reported."""
-        loop_end = () if self._loop_thread is None else (self._loop_thread.close,)
-        close_all(*loop_end, *(partial(_close, operator) for operator in self._opened))
+        """Close the functions, unless they are kept. An error that it raises is ready to be reported."""
+        if not self._are_kept:
+            self._functions.close()
 
     def loop_thread(self) -> async_operator.LoopThread:
-        """Return the thread that runs the chain's async functions; it is started on first use."""
-        if self._loop_thread is None:
-            # Only async functions pay for the import of asyncio.
-            from pyflinkstate.runtime.operators import async_operator
-
-            self._loop_thread = async_operator.LoopThread(self._info.new_event_loop)
-        return self._loop_thread
+        """Return the thread that runs the chain's async functions."""
+        return self._functions.loop_thread()
 
 
 def _nested(steps: Iterable[_Step], records: Records) -> Iterator[Record]:

@@ -396,4 +396,4 @@ def opened_selector(
     with closed_at_end(alone.close):
         alone.open()
         yield select_key.get_key
-        info.report_metrics()
+        info.report_metrics(info.report)

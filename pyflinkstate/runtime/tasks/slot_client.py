@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO
+from typing import IO, ClassVar
 
 import attrs
 
@@ -62,6 +62,8 @@ class DriverLink:
     attempt: int
     #: What the job's functions are given by name.
     job_parameters: dict[str, str] = attrs.field(factory=dict, hash=False)
+    #: Whether the functions of tasks stay open for the next epoch.
+    keeps_functions: ClassVar[bool] = False
 
     def report(self, report: TaskReport) -> None:
         """Send a report to the driver; return when it has arrived."""

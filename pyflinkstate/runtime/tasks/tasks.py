@@ -56,6 +56,7 @@ from pyflinkstate.runtime.wire import (
     FrameKey,
     FrameTime,
     InputFrame,
+    ShippedFunction,
     SlotId,
     SystemClock,
     TaskReport,
@@ -548,6 +549,8 @@ class ChainTask:
     has_batches: bool = False
     #: Whether it consists of parts, as a source is read live.
     is_live: bool = False
+    #: The name of the chain among all chains of the job.
+    place: str = ""
 
     def content(self) -> dict[str, Reported]:
         """Return the final report about the chain of a task with several readers.
@@ -581,7 +584,7 @@ class ChainTask:
     def start(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> RunningChain:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
         watermarks = {} if self.event_time is None else self.event_time.watermarks
-        made = Chain(self.operators, self.info(partition), counts, watermarks)
+        made = Chain(self.operators, self.info(partition), counts, watermarks, self._kept_as(partition))
         return RunningChain(self, made, self.framed(stream, made) if self.decodes else self._read(stream))
 
     def framed(self, frames: Iterable[bytes], made: Chain) -> FramedRecords:
@@ -595,9 +598,23 @@ class ChainTask:
             partition,
             self.parallelism,
             driver.attempt,
-            report=partial(self.link.report, f"{self.stage}[{partition}]"),
+            report=self._report(partition),
             job_parameters=driver.job_parameters,
         )
+
+    def _kept_as(self, partition: int) -> object:
+        driver = self.link.driver
+        if not driver.keeps_functions:
+            return None
+        functions = [operator.function for operator in self.operators]
+        digests = [function.digest for function in functions if isinstance(function, ShippedFunction)]
+        return driver.attempt, self.place, partition, *digests
+
+    def _report(self, partition: int) -> Callable[..., None]:
+        """Return what reports metrics and watermarks; metrics of functions that stay open go on."""
+        if self.link.driver.keeps_functions:
+            return partial(self.link.report, f"{self.place}[{partition}]", are_totals=True)
+        return partial(self.link.report, f"{self.stage}[{partition}]")
 
     def _read(self, stream: Iterable[Any]) -> Iterator[Record] | BatchedRecords | PartedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
@@ -767,6 +784,7 @@ class SlotTask:
             counts[side_output_count(self.name, tag_id)] += count
         content.update(
             metrics={f"{self.name}.{name}": value for name, value in done.metrics.items()},
+            are_totals=True,
             is_slot=True,
             next_timer_ms=done.next_timer_ms,
             watermarks={self.operator_id: done.watermark},

@@ -22,6 +22,7 @@ from pyflinkstate.runtime.wire.frames import (
     frames_of as frames_of,
 )
 from pyflinkstate.runtime.wire.handshake import HandshakeLimits as HandshakeLimits
+from pyflinkstate.runtime.wire.kept import KEPT as KEPT
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint as AbortCheckpoint,
     AcquireSlot as AcquireSlot,

@@ -138,6 +138,7 @@ class TaskReport:
     #: The values of the task's metrics at its end.
     metrics: MetricValues = attrs.Factory(dict)
     #: Whether they are totals over all runs of the task, not only of this run.
+    are_totals: bool = False
     is_slot: bool = False
     #: When the slot's next timer is due.
     next_timer_ms: int | None = None
