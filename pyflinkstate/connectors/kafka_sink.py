@@ -22,7 +22,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import islice
 from typing import Any
 
 import attrs
@@ -39,6 +38,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.sinks import DeliveryGuarantee, Sink, SinkWriter, TransactionalSink
 from pyflinkstate.runtime.storage import AnyPath
+from pyflinkstate.runtime.wire import KEPT
 
 with needs("kafka"):
     from confluent_kafka import (
@@ -295,13 +295,16 @@ class _Sender:
 
     def send(self, messages: Iterable[_Message]) -> None:
         """Send messages, as fast as the producer takes them."""
-        for topic, key, value in messages:
+        for number, (topic, key, value) in enumerate(messages, 1):
             while True:
                 try:
                     self.producer.produce(topic, value, key)
                     break
                 except BufferError:  # the queue is full
                     self.producer.poll(self._timeout_s)
+            if number % _MESSAGES_PER_BATCH == 0:
+                self.producer.poll(0)
+                self._raise_first()
         self.producer.poll(0)
         self._raise_first()
 
@@ -339,11 +342,13 @@ class DirectKafkaSink(KafkaSink):
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; all messages have arrived when this ends."""
+        place = self._cluster.servers, *self._cluster.properties.items(), "sender", partition
         with self._cluster.errors("send records"):
-            sender = _Sender(self._cluster)
-            while batch := list(islice(records, _MESSAGES_PER_BATCH)):
-                sender.send(map(self._serializer.message, batch))
+            kept = KEPT.take(place)
+            sender = kept if isinstance(kept, _Sender) else _Sender(self._cluster)
+            sender.send(map(self._serializer.message, records))
             sender.flush()
+        KEPT.keep(place, sender, lambda: None)  # nothing is left to send
         yield from ()
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:

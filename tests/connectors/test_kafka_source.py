@@ -115,6 +115,7 @@ def test_an_epoch_is_a_range_of_offsets(kafka: KafkaServer) -> None:
 @pytest.mark.full
 def test_read_live_records_come_once_and_the_client_stays(kafka: KafkaServer) -> None:
     topic = kafka.topic(2)
+    KEPT.stay()
     reading = Reading(builder(kafka, topic).build())
     start, clients = reading.position, set[int]()
     for letter in "ab":
@@ -246,6 +247,9 @@ def test_a_topic_is_deleted_or_made_anew(kafka: KafkaServer) -> None:
     job = Reading(builder(kafka, topic).build())
     assert job.epoch() == ["a"]
     kafka.admin().delete_topics([topic])[topic].result(30)
+    deadline = time.monotonic() + PATIENCE_S  # the broker shows it for a moment
+    while topic in kafka.admin().list_topics(timeout=30).topics and time.monotonic() < deadline:
+        pass
     with pytest.raises(IncompatibleCheckpointError, match="is gone"):
         job.epoch()
     kafka.topic(name=topic)

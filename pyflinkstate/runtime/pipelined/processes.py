@@ -54,6 +54,7 @@ class DriveSlot(Visitor):
     def serve(self, host: Host, channel: Channel) -> None:
         """See :class:`Visitor`."""
         outputs = Outputs(str(host.vertex), self.secret)
+        KEPT.stay()
         try:
             while True:
                 order = channel.recv()
@@ -92,6 +93,7 @@ class ResidentTask:
 
     def __call__(self, partition: int, _: Iterable[object]) -> Iterator[object]:
         taken_reports()  # of another job that this worker has run
+        KEPT.stay()
         with suppress(EOFError, OSError), connect(self.engine, ENGINE, self.secret) as driver:
             _TaskProcess(self, partition, driver).run()
         yield from ()

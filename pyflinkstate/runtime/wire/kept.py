@@ -9,6 +9,8 @@ from collections.abc import Callable
 class Kept:
     """Things that are kept by a key until they are taken, or the process ends its part in a job.
 
+    In a process that does not stay nothing is kept: it is closed at once.
+
     Who takes something has it alone. So nothing is used twice at a time, and what a failed attempt has left
     is not taken by another one that begins elsewhere.
     """
@@ -17,14 +19,20 @@ class Kept:
         #: The things, and what closes each.
         self._kept: dict[object, tuple[object, Callable[[], None]]] = {}
         self._lock = threading.Lock()
+        self._stays = False
+
+    def stay(self) -> None:
+        """Keep things from now on."""
+        self._stays = True
 
     def keep(self, key: object, thing: object, close: Callable[[], None]) -> None:
         """Keep something; what was kept by this key is closed."""
         with self._lock:
-            _, close_before = self._kept.pop(key, (None, None))
-            self._kept[key] = thing, close
-        if close_before is not None:
-            close_before()
+            old = self._kept.pop(key, None) if self._stays else (thing, close)
+            if self._stays:
+                self._kept[key] = thing, close
+        if old is not None:
+            old[1]()
 
     def take(self, key: object) -> object:
         """Return what is kept, or None."""
@@ -32,9 +40,9 @@ class Kept:
             return self._kept.pop(key, (None, None))[0]
 
     def take_all(self) -> list[Callable[[], None]]:
-        """Forget all that is kept; return what closes it."""
+        """Forget all that is kept, and keep nothing any more; return what closes it."""
         with self._lock:
-            kept, self._kept = self._kept, {}
+            kept, self._kept, self._stays = self._kept, {}, False
         return [close for _, close in kept.values()]
 
 
