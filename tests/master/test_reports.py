@@ -55,7 +55,7 @@ from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointFolders
-from pyflinkstate.runtime.wire import MetricValue, SlotId, SlotOutput, TaskReport
+from pyflinkstate.runtime.wire import MetricValue, SlotId, SlotOutput, SlotReport, TaskReport
 
 
 def report(epoch: int, task: str, rejected: tuple[Any, ...] = (), **counts: int) -> TaskReport:
@@ -285,7 +285,7 @@ def test_what_the_next_epoch_reads_is_no_time_of_this_one() -> None:
     for epoch, task in ((1, "files[0]"), (2, "files[0]")):
         clock.time_ms += 10
         timeline.reported(TaskReport(0, epoch, task))
-    timeline.reported(TaskReport(0, 1, "count[0]", is_slot=True))
+    timeline.reported(TaskReport(0, 1, "count[0]", slot=SlotReport()))
     timeline.ran()
     phases = timeline.prepared()
     assert (phases["reading"], phases["slots"]) == (10, 10)
@@ -579,7 +579,7 @@ class TestLife:
 
 def dropped(count: int, operator: str = "hours", subtask: int = 0) -> TaskReport:
     metrics = {f"{operator}.numLateRecordsDropped": MetricValue("counter", count)}
-    return TaskReport(0, 1, f"{operator}[{subtask}]", metrics=metrics, is_slot=True)
+    return TaskReport(0, 1, f"{operator}[{subtask}]", metrics=metrics, are_totals=True)
 
 
 class TestLateRecords:

@@ -214,7 +214,7 @@ def counted(count: int) -> MetricValues:
 
 
 def of_slot(epoch: int, slot: str, metrics: MetricValues) -> TaskReport:
-    return TaskReport(0, epoch, slot, metrics=metrics, is_slot=True)
+    return TaskReport(0, epoch, slot, metrics=metrics, are_totals=True)
 
 
 def of_task(epoch: int, task: str, metrics: MetricValues) -> TaskReport:
@@ -323,7 +323,7 @@ class TestTasks:
     def test_a_sink_task_reports_its_chains_metrics(self, driver: Driver, link: TaskLink) -> None:
         list(SinkTask(chain(link, Measured()), "sink", FrameWriter())(1, iter([4, 8])))
         (report,) = driver.reports()
-        assert (report.epoch, report.attempt, report.is_slot, report.error) == (3, 0, False, None)
+        assert (report.epoch, report.attempt, report.are_totals, report.error) == (3, 0, False, None)
         assert report.metrics["measure.own.seen"] == MetricValue("counter", 2)
         assert report.metrics["measure.own.sizes"] == MetricValue("distribution", 2, 0.0, 12, 4, 8)
         assert report.metrics["measure.own.is_open"].total == 1, "it is asked before the function is closed"
@@ -396,7 +396,7 @@ class TestSlots:
         told = [report for report in driver.reports() if report.metrics]
         assert [report.metrics["count.seen"].count for report in told] == [1, 3]
         assert {report.task for report in told} == {str(SLOT)}
-        assert all(report.is_slot for report in told)
+        assert all(report.are_totals for report in told)
         assert told[0].metrics["count.own.answer"].total == 42
 
 

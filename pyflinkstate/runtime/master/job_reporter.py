@@ -246,9 +246,9 @@ class EpochTimeline:
         return self._samples.get(self._running, {})
 
     def _ended(self, report: TaskReport) -> None:
-        if report.status is not None:
-            self.statuses[report.task] = report.status
-        if report.is_slot:
+        if report.slot is not None:
+            if report.slot.status is not None:
+                self.statuses[report.task] = report.slot.status
             self._note(3)
         elif report.task.rpartition("[")[0] in self._sources:
             self._note(2)

@@ -317,5 +317,5 @@ class Input:
         """Note the watermarks and the next timer that a task has reported."""
         self.event_time.report(report)
         self.planner.note(report)
-        if report.is_slot:
-            self.timers.set_due(report.task, report.next_timer_ms)
+        if report.slot is not None:
+            self.timers.set_due(report.task, report.slot.next_timer_ms)

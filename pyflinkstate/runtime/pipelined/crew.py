@@ -42,6 +42,33 @@ from pyflinkstate.runtime.wire import (
 PartId = tuple[int, SlotId]
 
 
+class Heartbeats:
+    """Which processes have answered, and when."""
+
+    def __init__(self, settings: HeartbeatSettings) -> None:
+        self._settings = settings
+        self._next_s = 0.0
+        self._heard_s: dict[SlotId, float] = {}
+        #: Who was heard since that was last looked at.
+        self.answered: set[SlotId] = set()
+
+    def are_due(self, now_s: float) -> bool:
+        """Return whether it is time to ask; then that is noted."""
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._settings.interval_ms / 1000
+        return True
+
+    def check(self, process: SlotId, now_s: float) -> None:
+        """Raise ``SlotLostError`` if a process has been asked, and not heard for too long."""
+        if process in self.answered:
+            self.answered.remove(process)
+            self._heard_s[process] = now_s
+        silent_ms = 1000 * (now_s - self._heard_s.setdefault(process, now_s))
+        if silent_ms > self._settings.timeout_ms:
+            raise SlotLostError(f"source task {process.subtask} has not answered for {silent_ms:.0f} ms")
+
+
 class Crew:
     """The processes, of which the driver's thread of the engine takes care.
 
@@ -56,11 +83,7 @@ class Crew:
         self, endpoint: Endpoint, link: DriverLink, parallelism: int, heartbeat: HeartbeatSettings
     ) -> None:
         self.parallelism = parallelism
-        self._heartbeat = heartbeat
-        self._next_beat_s = 0.0
-        #: When each task was last heard, and which were since that was last looked at.
-        self._heard_s: dict[SlotId, float] = {}
-        self._answered: set[SlotId] = set()
+        self._heartbeats = Heartbeats(heartbeat)
         self._link = link
         self._channels: dict[SlotId, Channel] = {}
         self._peers: dict[SlotId, Peer] = {}
@@ -156,7 +179,7 @@ class Crew:
             self._woken.recv(4096)
         for name, channel in self._channels.items():
             if channel.fileno() in ready:
-                self._answered.add(name)
+                self._heartbeats.answered.add(name)
                 with cut_off_as_error(name):
                     self._take(channel)
 
@@ -173,16 +196,11 @@ class Crew:
         Raises:
             SlotLostError: one has not answered for too long.
         """
-        if now_s < self._next_beat_s:
+        if not self._heartbeats.are_due(now_s):
             return
-        self._next_beat_s = now_s + self._heartbeat.interval_ms / 1000
         self.receive(0)  # this process may have stood still itself
-        self._heard_s.update(dict.fromkeys(self._answered, now_s))
-        self._answered.clear()
         for task in (SlotId(SOURCES, number) for number in range(self.parallelism)):
-            silent_ms = 1000 * (now_s - self._heard_s.setdefault(task, now_s))
-            if silent_ms > self._heartbeat.timeout_ms:
-                raise SlotLostError(f"source task {task.subtask} has not answered for {silent_ms:.0f} ms")
+            self._heartbeats.check(task, now_s)
             with cut_off_as_error(task):
                 self._channels[task].try_send(Heartbeat())
 

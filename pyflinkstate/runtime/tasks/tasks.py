@@ -58,6 +58,7 @@ from pyflinkstate.runtime.wire import (
     InputFrame,
     ShippedFunction,
     SlotId,
+    SlotReport,
     SystemClock,
     TaskReport,
     ValuesFrame,
@@ -471,7 +472,7 @@ class SourceTask:
         items: Iterable[Record],
         reject: Reject,
         counter: RecordCounter,
-        content: dict[str, Any],
+        content: dict[str, object],
     ) -> Iterable[Record]:
         if self.read_batches is not None:
             batches = chain.from_iterable(map(self.read_batches, items))
@@ -508,7 +509,7 @@ class LiveTask(SourceTask):
         items: Iterable[Record],
         reject: Reject,
         counter: RecordCounter,
-        content: dict[str, Any],
+        content: dict[str, object],
     ) -> Iterable[Record]:
         take = counter.as_it_is if self.is_fresh else counter.isolated
         parts = self._parts(partition, items, reject, content)
@@ -516,7 +517,7 @@ class LiveTask(SourceTask):
         return self.link.looked_at(own, of_part, self.stream, content)
 
     def _parts(
-        self, partition: int, items: Iterable[Record], reject: Reject, content: dict[str, Any]
+        self, partition: int, items: Iterable[Record], reject: Reject, content: dict[str, object]
     ) -> Iterator[list[Record]]:
         read_live = cast("ReadLive", self.read)
         clock, (split,) = SystemClock(), items
@@ -785,10 +786,8 @@ class SlotTask:
         content.update(
             metrics={f"{self.name}.{name}": value for name, value in done.metrics.items()},
             are_totals=True,
-            is_slot=True,
-            next_timer_ms=done.next_timer_ms,
             watermarks={self.operator_id: done.watermark},
-            status=done.status,
+            slot=SlotReport(done.status, done.next_timer_ms),
         )
 
 

@@ -51,6 +51,7 @@ from pyflinkstate.runtime.wire.messages import (
     SlotId as SlotId,
     SlotOutput as SlotOutput,
     SlotReady as SlotReady,
+    SlotReport as SlotReport,
     SlotUnavailable as SlotUnavailable,
     StartSlot as StartSlot,
     StateFrozen as StateFrozen,

@@ -126,6 +126,14 @@ class PackageCopy:
 
 
 @attrs.frozen
+class SlotReport:
+    """What a slot tells of itself at the end of an epoch, and when its next timer is due."""
+
+    status: SubtaskStatus | None = None
+    next_timer_ms: int | None = None
+
+
+@attrs.frozen
 class TaskReport:
     """A task reports its counts, or why it failed."""
 
@@ -139,15 +147,12 @@ class TaskReport:
     metrics: MetricValues = attrs.Factory(dict)
     #: Whether they are totals over all runs of the task, not only of this run.
     are_totals: bool = False
-    is_slot: bool = False
-    #: When the slot's next timer is due.
-    next_timer_ms: int | None = None
     #: The present watermarks, by the ids of assigners and operators.
     watermarks: dict[str, int] = attrs.Factory(dict)
     #: The task must not end again in the same epoch, because a second run may give other results.
     is_only_run: bool = False
-    #: The slot's report about itself.
-    status: SubtaskStatus | None = None
+    #: What a slot tells of itself.
+    slot: SlotReport | None = None
     #: A few records as texts, by the ids of streams that somebody looks at.
     samples: dict[str, list[str]] = attrs.Factory(dict)
     #: What the task has read of sources that are read live: a position by source and partition.
