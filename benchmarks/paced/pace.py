@@ -34,7 +34,7 @@ ENGINE = "engine"
 #: Interval at which the log is flushed, unless no record arrives.
 FLUSH_NS = SECOND_NS // 5
 #: How long the start of an engine and the arrival of the last records may take together, in seconds.
-PATIENCE_S = 120
+PATIENCE_S = 300
 POLL_S = 0.5
 
 
@@ -142,7 +142,7 @@ def _rows(log: Path, most: int | None = None) -> array[int]:
 
 
 def wait_for(pace: Pace, is_complete: Callable[[Pace], bool], is_running: Callable[[], bool]) -> None:
-    """Wait until a run is complete.
+    """Wait until a run is complete; ``is_running`` may raise the error with which the job has ended.
 
     Raises:
         SystemExit: the job ends before, or it takes too long.

@@ -10,7 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 
 from pace import PARALLELISM, SECOND_NS, Arrivals, Pace, all_have_arrived, main, wait_for
 from pyflink.common import Configuration, Types, WatermarkStrategy
@@ -31,6 +33,15 @@ PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 COUNTED = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])
 
 
+def claimed_part(folder: Path) -> int:
+    """Return the first part that no subtask has claimed: thread mode cannot tell the subtask's index."""
+    for part in range(PARALLELISM):
+        with suppress(FileExistsError):
+            (folder / f"part-{part}").mkdir()
+            return part
+    raise RuntimeError("all parts are claimed: the job has restarted")
+
+
 class Paced(MapFunction):
     """Returns the next record of its subtask when it is due: its number, and when it was due."""
 
@@ -39,7 +50,7 @@ class Paced(MapFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.start_ns = self.pace.start_ns()
-        self.number = runtime_context.get_index_of_this_subtask()
+        self.number = claimed_part(self.pace.folder)
 
     def map(self, value: int) -> tuple[int, int]:
         number, due_ns = self.number, self.pace.due_ns(self.start_ns, self.number)
@@ -93,7 +104,7 @@ def run(pace: Pace) -> None:
     logged.sink_to(Sink(package.DiscardingSink()))
     client = env.execute_async("paced count")
     result = client.get_job_execution_result()
-    wait_for(pace, all_have_arrived, lambda: not result.done())
+    wait_for(pace, all_have_arrived, lambda: not (result.done() and result.result()))
     client.cancel().result()
 
 

@@ -130,8 +130,9 @@ def run(pace: Pace) -> None:
     )
     keyed.process(Count()).uid("count").sink_to(sink)
     client = env.execute_async("paced count")
-    has_ended = client.get_job_execution_result().done
-    wait_for(pace, is_published if CHECKPOINT_MS else all_have_arrived, lambda: not has_ended())
+    result = client.get_job_execution_result()
+    is_complete = is_published if CHECKPOINT_MS else all_have_arrived
+    wait_for(pace, is_complete, lambda: not (result.done() and result.result()))
     client.cancel().result()
     if CHECKPOINT_MS:
         log_published(pace.folder)

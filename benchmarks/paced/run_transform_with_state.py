@@ -106,7 +106,7 @@ def run(pace: Pace) -> None:
     reader = spark.readStream.format("paced").option("folder", str(pace.folder))
     for name in NUMBERS:
         reader = reader.option(name, getattr(pace, name))
-    keyed = reader.load().groupBy(pace.key_of(F.col("number")).alias("key"))
+    keyed = reader.load().withColumn("key", pace.key_of(F.col("number"))).groupBy("key")
     counted = keyed.transformWithState(Count(), "number long, due_ns long, count long", "Append", "None")
     writer = counted.writeStream.foreach(LoggingWriter(pace.folder)).outputMode("append")
     query = writer.option("checkpointLocation", str(pace.folder / "checkpoints")).start()
