@@ -114,6 +114,7 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python tests/soak/soak_mutations.py
 	$(BIN)/python tests/soak/soak_code_mutations.py
 	$(BIN)/python tests/soak/soak_epochs.py
+	$(BIN)/python tests/soak/soak_pipelined_hour.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_kills.py --engine PIPELINED
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target sql

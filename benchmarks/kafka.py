@@ -1,14 +1,16 @@
-"""From Kafka to Kafka, exactly once: how soon a record is visible, and how many there are a second.
+"""From Kafka to Kafka: how soon a record is visible, and how many there are a second.
 
     python benchmarks/kafka.py [--json] [--servers HOST:PORT] [--rate N] [--seconds N] [--interval-ms N ...]
-        [--records N] [--rounds N]
+        [--records N] [--rounds N] [--engine stages|pipelined]
 
 Without ``--servers`` a broker of its own runs on this machine, and takes its share of the processor. The job
-counts records by key. Its sink is ``EXACTLY_ONCE``, and its results are checked.
+counts records by key, and its results are checked. Its sink is ``EXACTLY_ONCE``, except for ``latency``.
 
 * ``visible_p50_ms``, ``visible_p99_ms``: from the time in a record, which a process of its own sends, to a
   consumer with ``isolation.level=read_committed``, at ``--rate`` records a second, over ``--seconds`` after a
   warm-up.
+* ``latency_p50_ms``, ``latency_p99_ms``: the same with an ``AT_LEAST_ONCE`` sink, which sends records as they
+  come, and a checkpoint every second.
 * ``interval_ms``: the checkpoint interval, the first of ``--interval-ms`` that *holds*: the job takes its
   checkpoints at about this interval, and records wait no longer at the end than at the beginning.
   ``checkpoint_ms`` is the mean time from one checkpoint to the next.
@@ -41,6 +43,7 @@ from local_session import local_session, tell
 
 from pyflinkstate import (
     CheckpointStats,
+    Configuration,
     DeliveryGuarantee,
     JobClient,
     JobListener,
@@ -167,10 +170,17 @@ class CountTimed(Count):
 
 
 def started(
-    address: str, read: str, write: str, directory: str, interval_ms: int, bounded: bool
+    address: str,
+    read: str,
+    write: str,
+    directory: str,
+    interval_ms: int,
+    bounded: bool,
+    guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE,
 ) -> tuple[JobClient, Checkpoints]:
     """Start the job from one topic to another one."""
     env = StreamExecutionEnvironment(SESSION).set_parallelism(PARTITIONS)
+    env.configure(Configuration().set_string("pyflinkstate.engine", ENGINE.upper()))
     env.enable_checkpointing(interval_ms, directory, incremental=True)
     env.add_listener(checkpoints := Checkpoints())
     source = KafkaSource.builder().set_bootstrap_servers(address).set_topics(read)
@@ -180,7 +190,7 @@ def started(
     schema = KafkaRecordSerializationSchema.builder().set_topic(write)
     sink = KafkaSink.builder().set_bootstrap_servers(address).set_transactional_id_prefix("counts")
     sink.set_record_serializer(schema.set_value_serialization_schema(SimpleStringSchema()).build())
-    sink.set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+    sink.set_delivery_guarantee(guarantee)
     keyed = env.from_source(source.build()).key_by(key_of, key_type=Types.STRING())
     keyed.process(CountTimed(), Types.STRING()).uid("counts").sink_to(sink.build())
     return env.execute_async("kafka to kafka"), checkpoints
@@ -193,8 +203,14 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)]
 
 
-def latency(address: str, interval_ms: int, args: argparse.Namespace) -> tuple[dict[str, float], bool]:
-    """Return the figures of an interval, and whether it holds."""
+#: When each measured record was sent, in ns since 1970, and how long it waited until it was seen, in ms.
+Waited = list[tuple[int, float]]
+
+
+def waited(
+    address: str, interval_ms: int, guarantee: DeliveryGuarantee, args: argparse.Namespace
+) -> tuple[Waited, list[int]]:
+    """Return the measured records in the order in which they were sent, and when checkpoints completed."""
     read, write = (new_topic(address) for _ in range(2))
     records = args.rate * (WARM_UP_S + args.seconds)
     spawn = multiprocessing.get_context("spawn")
@@ -204,7 +220,7 @@ def latency(address: str, interval_ms: int, args: argparse.Namespace) -> tuple[d
         spawn.Process(target=note_arrivals, args=(address, write, 1 + records, sending)),
     ]
     with tempfile.TemporaryDirectory() as directory:
-        client, checkpoints = started(address, read, write, directory, interval_ms, bounded=False)
+        client, checkpoints = started(address, read, write, directory, interval_ms, False, guarantee)
         send_paced(address, read, 0, 1, args.rate)
         if not checkpoints.has_any.wait(PATIENCE_S):
             raise TimeoutError("the job does not begin")
@@ -218,26 +234,43 @@ def latency(address: str, interval_ms: int, args: argparse.Namespace) -> tuple[d
             process.join()
     _, began, *_ = sorted(sent for sent, _ in seen)  # the first record started the job
     begin = began + WARM_UP_S * 10**9
-    timed = sorted((sent, (at - sent) / 1e6) for sent, at in seen if sent >= begin)
-    waited = [ms for _, ms in timed]
-    third = len(waited) // 3
-    early, late = statistics.median(waited[:third]), statistics.median(waited[-third:])
-    ends = [at for at in checkpoints.at_ns if begin <= at <= timed[-1][0]]
+    return sorted((sent, (at - sent) / 1e6) for sent, at in seen if sent >= begin), checkpoints.at_ns
+
+
+def quantiles(name: str, waited_ms: list[float]) -> dict[str, float]:
+    """Return the median, and the latency that one record in a hundred exceeds."""
+    return {
+        f"{name}_p50_ms": round(statistics.median(waited_ms), 1),
+        f"{name}_p99_ms": round(percentile(waited_ms, 0.99), 1),
+    }
+
+
+def visible(address: str, interval_ms: int, args: argparse.Namespace) -> tuple[dict[str, float], bool]:
+    """Return the figures of an interval, and whether it holds."""
+    timed, checkpoints = waited(address, interval_ms, DeliveryGuarantee.EXACTLY_ONCE, args)
+    waited_ms = [ms for _, ms in timed]
+    third = len(waited_ms) // 3
+    early, late = statistics.median(waited_ms[:third]), statistics.median(waited_ms[-third:])
+    ends = [at for at in checkpoints if timed[0][0] <= at <= timed[-1][0]]
     checkpoint_ms = statistics.mean((b - a) / 1e6 for a, b in itertools.pairwise(ends))
-    figures = {
-        "visible_p50_ms": round(statistics.median(waited), 1),
-        "visible_p99_ms": round(percentile(waited, 0.99), 1),
+    figures = quantiles("visible", waited_ms) | {
         "interval_ms": interval_ms,
         "checkpoint_ms": round(checkpoint_ms, 1),
     }
     return figures, checkpoint_ms <= interval_ms * TOLERANCE and late <= early * TOLERANCE
 
 
+def latency(address: str, args: argparse.Namespace) -> dict[str, float]:
+    """Return the figures of a sink that sends records as they come."""
+    timed, _ = waited(address, CHECKPOINT_MS, DeliveryGuarantee.AT_LEAST_ONCE, args)
+    return quantiles("latency", [ms for _, ms in timed])
+
+
 def shortest(address: str, args: argparse.Namespace) -> dict[str, float]:
     """Return the figures of the first interval that holds, or of the last one."""
     figures: dict[str, float] = {}
     for interval_ms in args.interval_ms:
-        figures, holds = latency(address, interval_ms, args)
+        figures, holds = visible(address, interval_ms, args)
         if not args.json:
             print(f"{figures}: {'holds' if holds else 'does not hold'}", flush=True)
         if holds:
@@ -319,7 +352,7 @@ def new_topic(address: str) -> str:
     return servers.make_topic(address, f"benchmark-{time.time_ns()}-{next(_numbers)}", PARTITIONS)
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--servers", help="of Kafka; without it, a broker of its own")
@@ -328,14 +361,20 @@ def main() -> None:
     parser.add_argument("--interval-ms", type=int, nargs="+", default=[100, 200, 500, 1_000])
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
+    parser.add_argument("--engine", choices=["stages", "pipelined"], default="stages")
+    return parser.parse_args()
+
+
+def main(args: argparse.Namespace) -> None:
     with servers.kafka(args.servers) as address:
-        figures = {**shortest(address, args), **throughput(address, args)}
+        figures = shortest(address, args) | latency(address, args) | throughput(address, args)
     tell(figures, args.json)
 
 
 if __name__ == "__main__":
     # Workers import the functions from beside this file.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
+    ARGS = parsed()
+    ENGINE = ARGS.engine
     SESSION = local_session(PARTITIONS)
-    main()
+    main(ARGS)

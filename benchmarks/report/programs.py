@@ -88,6 +88,13 @@ BENCHMARKS = {
             "kafka",
             ("--seconds", "2", "--interval-ms", "500", "--records", "20000", "--rounds", "1"),
         ),
+        Benchmark(
+            "latency",
+            "latency",
+            ("--seconds", "1", "--warm-up", "1", "--high-rate", "5000", "--no-peers"),
+            ("--peers",),
+            has_rounds=False,
+        ),
         # Each work is recorded alone, as all four take hours.
         *(Benchmark(f"peers_{work}", "peers", _FEW_FOR_PEERS, ("--workload", work)) for work in WORKLOADS),
     )
@@ -168,6 +175,14 @@ _MARKS: dict[str, dict[str, float]] = {
     "live_state": {"query_p50_ms": 20, "scan_s": 3, "scan_throughput_ratio": 0.8},
     "sinks": {"ratio_delta": 0.75, "ratio_iceberg": 0.75, "ratio_sql": 0.75, "ratio_kafka": 0.75},
     "kafka": {"records_per_s": 100_000},
+    "latency": {
+        "latency_p50_ms": 5,
+        "latency_p99_ms": 25,
+        "latency_max_ms": 200,
+        "visible_p50_ms": 120,
+        "visible_p99_ms": 250,
+        "latency_p99_at_50k_ms": 100,
+    },
 }
 MARKS = [Mark(name, key, asked) for name, marks in _MARKS.items() for key, asked in marks.items()]
 
@@ -228,8 +243,12 @@ MEANINGS: dict[str, str] = {
     "ratio_sql": "`SqlSink` into PostgreSQL, on the same machine",
     "ratio_sqlite": "`SqlSink` into SQLite",
     "ratio_kafka": "`KafkaSink`, with its broker on the same machine",
-    "visible_p50_ms": "from the time in a record to a read-committed consumer, ms",
+    "visible_p50_ms": "from the time in a record until readers of committed output see it, ms",
     "visible_p99_ms": "the same, the slowest of a hundred, ms",
+    "latency_p50_ms": "from the time in a record to the sink, ms",
+    "latency_p99_ms": "the same, the slowest of a hundred, ms",
+    "latency_max_ms": "the same, the slowest of all, ms",
+    "latency_p99_at_50k_ms": "the slowest of a hundred at 50,000 records/s, ms",
     "interval_ms": "the shortest checkpoint interval that holds, ms",
     "checkpoint_ms": "from one checkpoint to the next one, ms",
     "broker_records_per_s": "a plain loop that reads and sends in transactions, records/s",
@@ -258,6 +277,11 @@ ENGINES: dict[str, str] = {
     "pyflink_thread": "PyFlink, thread mode",
     "transform_with_state": "transformWithState, one batch",
     "transform_with_state_batches": "transformWithState, batches",
+}
+MEANINGS |= {
+    f"{engine}_latency_{figure}_ms": f"{ENGINES[engine]}: {MEANINGS[f'latency_{figure}_ms']}"
+    for engine in ("bytewax", "pyflink_thread", "transform_with_state_batches")
+    for figure in ("p50", "p99", "max")
 }
 #: The names of the published benchmark.
 QUERIES: dict[int, str] = {

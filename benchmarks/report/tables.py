@@ -349,6 +349,7 @@ _PLAIN = (
     "live_state",
     "sinks",
     "kafka",
+    "latency",
 )
 #: How each part of the documents is drawn.
 PARTS: dict[str, Callable[[Results], list[str]]] = {
