@@ -104,7 +104,8 @@ def numbers_of(split: tuple[int, int], reject: Any) -> Iterator[int]:
 
 def task_link() -> TaskLink:
     """Return the link of a task whose driver ignores what is reported."""
-    driver: Any = SimpleNamespace(attempt=0, job_parameters={}, report=lambda report: None)
+    told: Any = {"attempt": 0, "job_parameters": {}, "keeps_functions": False}
+    driver: Any = SimpleNamespace(**told, report=lambda report: None)
     return TaskLink(driver, 1)
 
 

@@ -208,17 +208,16 @@ def test_a_source_may_know_the_type_of_its_records() -> None:
 BEGAN_MS = 1_700_000_000_000
 
 
-def read_live(epoch: SplitEpoch, time: ReadTime, found: list[tuple[int, int]]) -> Any:
-    """Read the only split of an epoch, and note each value with the time; returns the position."""
+def read_live(epoch: SplitEpoch, split: Any, time: ReadTime, found: list[tuple[int, int]]) -> Any:
+    """Read a split of a live epoch, and note each value with the time; returns the position."""
+    ends: list[Any] = []
 
     def parts() -> Iterator[Any]:
-        (split,) = epoch.splits
-        reached.append((yield from epoch.read(split, lambda rejected: None, time)))
+        ends.append((yield from epoch.read(split, lambda rejected: None, time)))
 
-    reached: list[Any] = []
     for part in parts():
         found += [(record["value"], time.clock.now_ms()) for record in part]
-    return reached[0]
+    return ends[0]
 
 
 @pytest.fixture
@@ -265,27 +264,46 @@ class TestRate:
         later, _ = self.advance(clock, source, end, 250)
         assert later == [{"timestamp_ms": BEGAN_MS + 1_000, "value": 4}]
 
-    @given(rate=st.integers(1, 3_000), late_ms=st.integers(0, 9_000), buffer_ms=st.integers(0, 50))
-    def test_read_live_each_record_comes_when_it_is_due_or_soon_after(
-        self, rate: int, late_ms: int, buffer_ms: int
+    @given(
+        rate=st.integers(1, 3_000),
+        late_ms=st.integers(0, 9_000),
+        buffer_ms=st.integers(0, 50),
+        counts=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    )
+    def test_read_live_each_record_comes_once_when_it_is_due_or_soon_after(
+        self, rate: int, late_ms: int, buffer_ms: int, counts: list[int]
     ) -> None:
         clock = ManualClock(BEGAN_MS)
-        source = RateSource(rate, clock.now_ms)
-        start = source.initial_offset()
+        start = RateSource(rate, clock.now_ms).initial_offset()
         clock.time_ms += late_ms
-        found: list[tuple[int, int]] = []
-        for lasts_ms in (0, 130):
+        found: list[int] = []
+        for count in counts:
+            source = RateSource(rate, clock.now_ms, count)
             epoch = source.live(as_kept(start))
-            assert epoch is not None
-            time = ReadTime(clock, clock.monotonic_ms() + lasts_ms, buffer_ms)
-            start = source.reached(start, [read_live(epoch, time, found)])
-        values = [value for value, _ in found]
-        assert values == list(range(start["index"]))
-        assert all(
-            due_ms <= at_ms <= max(due_ms, BEGAN_MS + late_ms) + max(1, buffer_ms)
-            for due_ms, at_ms in ((BEGAN_MS + value * 1000 // rate, at_ms) for value, at_ms in found)
-        )
-        assert clock.time_ms == BEGAN_MS + late_ms + 130
+            if epoch is None:  # another number of partitions: an epoch is planned
+                end = source.latest_offset(start, False).end
+                found += [record["value"] for record in records(source.plan(as_kept(start), as_kept(end)))]
+                start = end
+                continue
+            positions, came = [], []
+            for split in epoch.splits:
+                began_ms = clock.time_ms
+                time = ReadTime(clock, clock.monotonic_ms() + 130, buffer_ms)
+                positions.append(read_live(epoch, split, time, came))
+                assert clock.time_ms == began_ms + 130
+                assert all(
+                    BEGAN_MS + value * 1000 // rate <= at_ms
+                    and at_ms <= max(BEGAN_MS + value * 1000 // rate, began_ms) + max(1, buffer_ms)
+                    for value, at_ms in came
+                )
+                found += [value for value, _ in came]
+                came.clear()
+            start = source.reached(as_kept(start), positions)
+        assert len(found) == len(set(found))
+        assert set(found) >= set(range(start["index"]))
+        end = RateSource(rate, clock.now_ms).latest_offset(start, False).end
+        rest = [record["value"] for record in records(RateSource(rate, clock.now_ms).plan(start, end))]
+        assert sorted(found + rest) == list(range(end["index"]))
 
     def test_it_never_ends(self, clock: ManualClock) -> None:
         source = RateSource(10, clock.now_ms)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 import attrs
@@ -224,7 +224,7 @@ class Source(ABC):
         """
         return None
 
-    def reached(self, start: Offset, positions: list[Position]) -> Offset:
+    def reached(self, start: Offset, positions: list[Offset]) -> Offset:
         """Return where a live epoch has ended that began at ``start``, given the positions of its splits."""
         raise NotImplementedError
 
@@ -330,6 +330,15 @@ class RddSource(Source):
         return {"partition": partition, "partitions": self.partitions}
 
 
+class _RateOffset(TypedDict, total=False):
+    """An offset of a :class:`RateSource`; ``next`` is there if partitions that were read live are uneven."""
+
+    start_ms: int
+    index: int
+    rate: int
+    next: list[int]
+
+
 @attrs.frozen
 class RateSource(Source):
     """Generates numbers from 0 at a fixed rate per second, to try out a job that never ends.
@@ -351,54 +360,67 @@ class RateSource(Source):
         """See :class:`Source`."""
         check_position(position, {"rate": self.rows_per_second}, "this rate source")
 
-    def latest_offset(self, start: Mapping[str, int], whole: bool) -> Available:
+    def latest_offset(self, start: _RateOffset, whole: bool) -> Available:
         """See :class:`Source`."""
         self.check_restored(start)
         due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
         end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
-        return Available({**start, "index": end}, is_full=end - start["index"] == self.max_records_per_epoch)
+        is_full = end - start["index"] == self.max_records_per_epoch
+        if "next" in start:  # go on evenly
+            end = max(end, *start["next"])
+        offset = {"start_ms": start["start_ms"], "index": end, "rate": self.rows_per_second}
+        return Available(start if end == start["index"] else offset, is_full=is_full)
 
-    def plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> Epoch:
+    def plan(self, start: _RateOffset, end: _RateOffset) -> Epoch:
         """See :class:`Source`."""
         first, length = start["index"], end["index"] - start["index"]
         cuts = [first + length * part // self.partitions for part in range(self.partitions + 1)]
         splits = [
-            (start["start_ms"], self.rows_per_second, begin, stop) for begin, stop in itertools.pairwise(cuts)
+            (start["start_ms"], self.rows_per_second, begin, stop, start.get("next", (0,)))
+            for begin, stop in itertools.pairwise(cuts)
         ]
         return SplitEpoch(splits, _read_rate, is_fresh=True)
 
-    def live(self, start: Mapping[str, int]) -> SplitEpoch | None:
-        """See :class:`Source`. Several partitions would not stop at the same number."""
-        if self.partitions > 1:
+    def live(self, start: _RateOffset) -> SplitEpoch | None:
+        """See :class:`Source`. Partition ``p`` of ``n`` makes the numbers ``p``, ``p + n`` and so on."""
+        count, index = self.partitions, start["index"]
+        begin = start.get("next", [index + (part - index) % count for part in range(count)])
+        if len(begin) != count:
             return None
-        split = (start["start_ms"], self.rows_per_second, start["index"])
-        return SplitEpoch([split], _read_rate_live, is_fresh=True, is_live=True)
+        splits = [(start["start_ms"], self.rows_per_second, value, count) for value in begin]
+        return SplitEpoch(splits, _read_rate_live, is_fresh=True, is_live=True)
 
-    def reached(self, start: Mapping[str, int], positions: list[Position]) -> Position:
-        """See :class:`Source`."""
-        return {**start, "index": positions[0]}
+    def reached(self, start: _RateOffset, positions: list[int]) -> Position:
+        """See :class:`Source`. ``next`` has the next number of each partition."""
+        return {**start, "index": min(positions), "next": positions}
 
 
-def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
-    start_ms, rate, begin, stop = split
-    yield from (
-        {"timestamp_ms": start_ms + value * 1000 // rate, "value": value} for value in range(begin, stop)
-    )
+def _read_rate(split: tuple[int, int, int, int, Sequence[int]], _: Reject) -> Iterable[Record]:
+    """Yield the records between two numbers that no partition has made that was read live."""
+    start_ms, rate, begin, stop, next_values = split
+    for value in range(begin, stop):
+        if value >= next_values[value % len(next_values)]:
+            yield _rated(start_ms, rate, value)
+
+
+def _rated(start_ms: int, rate: int, value: int) -> Record:
+    return {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
 
 
 def _read_rate_live(
-    split: tuple[int, int, int], reject: Reject, time: ReadTime
+    split: tuple[int, int, int, int], reject: Reject, time: ReadTime
 ) -> Generator[list[Record], None, int]:
-    start_ms, rate, index = split
+    start_ms, rate, value, step = split
     while True:
         due = (time.clock.now_ms() - start_ms) * rate // 1000 + 1
-        begin, index = index, max(index, min(due, index + RECORDS_PER_EPOCH))
-        yield [*_read_rate((start_ms, rate, begin, index), reject)]
+        values = range(value, min(due, value + RECORDS_PER_EPOCH * step), step)
+        yield [_rated(start_ms, rate, each) for each in values]
+        value += len(values) * step
         if not time.left_ms():
-            return index
-        if due <= index:
-            next_ms = start_ms + index * 1000 // rate - time.clock.now_ms()
-            time.wait(max(1, time.buffer_timeout_ms if index > begin else next_ms))
+            return value
+        if due <= value:
+            next_ms = start_ms + value * 1000 // rate - time.clock.now_ms()
+            time.wait(max(1, time.buffer_timeout_ms if values else next_ms))
 
 
 #: The default length of a sequence of numbers in one epoch.
