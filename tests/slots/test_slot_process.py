@@ -69,8 +69,8 @@ def test_a_slot_that_cannot_listen_says_so(driver: Driver) -> None:
     """It ended without a word, as if its driver had gone, and with exit code 0."""
     code = (
         "from pyflinkstate.runtime.slots import slot\n"
-        "def listen_on_tcp(host): raise OSError('no port is left')\n"
-        "slot.listen_on_tcp = listen_on_tcp\n"
+        "def listen_near_and_far(host): raise OSError('no port is left')\n"
+        "slot.listen_near_and_far = listen_near_and_far\n"
         "slot.main()"
     )
     bootstrap = SlotBootstrap(driver.control.address, driver.secret, 0, SLOT).encode()

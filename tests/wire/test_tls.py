@@ -68,7 +68,7 @@ class Serving:
 
         server = Server([listener, unix], made.address, SLOT, secret, serve, limits)
         server.start()
-        stack += [server.close, ends.set, lambda: os.unlink(path)]
+        stack += [server.close, ends.set]
         return made
 
     @property

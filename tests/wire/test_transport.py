@@ -62,7 +62,6 @@ class Echoing:
 
     def close(self) -> None:
         self._server.close()
-        os.unlink(self._path)
 
 
 @pytest.fixture

@@ -33,8 +33,7 @@ from pyflinkstate.runtime.wire import (
     SlotId,
     connect,
     joined,
-    listen_on_tcp,
-    listen_on_unix,
+    listen_near_and_far,
     next_of,
     wait_for,
 )
@@ -127,13 +126,7 @@ class _TaskProcess:
             close_all(*KEPT.take_all())
 
     def _listen(self) -> tuple[Server, Peer]:
-        host = self._driver.host()
-        listeners = [listen_on_tcp(host)]
-        path = None
-        with suppress(OSError):  # the temp folder has a long name, or belongs to another user
-            unix, path = listen_on_unix()
-            listeners.append(unix)
-        address = Address(host, listeners[0].getsockname()[1], path)
+        listeners, address = listen_near_and_far(self._driver.host())
         name = ServerName("task", f"{self._subtask} of attempt {self._task.attempt}")
         return Server(listeners, address, name, self._task.secret, self._serve), Peer(address, name)
 

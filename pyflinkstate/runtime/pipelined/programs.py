@@ -22,14 +22,11 @@ import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
 from pyflinkstate.runtime.engine import Task
-from pyflinkstate.runtime.slots import BARRIER, Encode, Host, OpenChannel, Results, SlotService
+from pyflinkstate.runtime.slots import BARRIER, Encode, Host, OpenChannel
 from pyflinkstate.runtime.tasks import DriverLink, SlotTask
 from pyflinkstate.runtime.wire import (
     Address,
     Channel,
-    EpochAccepted,
-    EpochDone,
-    EpochFailed,
     EpochRefused,
     FrameKey,
     ServerName,
@@ -363,18 +360,23 @@ class SourceProgram(Program):
 
 
 @attrs.frozen
-class ExchangeProgram(Program):
-    """Takes what is sent to a subtask without state.
+class FedProgram(Program):
+    """Takes what is sent to one subtask.
 
     Attributes:
         senders: the vertices that send to it.
         openings: how many openings they send.
-        steps: take its frames.
+        steps: take its frames, or those of its results.
     """
 
     senders: frozenset[str]
     openings: int
     steps: Steps
+
+
+@attrs.frozen
+class ExchangeProgram(FedProgram):
+    """Takes what is sent to a subtask without state."""
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
         """See :class:`Program`."""
@@ -385,19 +387,13 @@ class ExchangeProgram(Program):
 
 
 @attrs.frozen
-class SlotProgram(Program):
+class SlotProgram(FedProgram):
     """Feeds a slot.
 
     Attributes:
-        senders: the vertices that send to it.
-        openings: how many openings they send.
-        steps: take the frames of its results.
         task: what the slot is told about the epoch, and how its end is reported.
     """
 
-    senders: frozenset[str]
-    openings: int
-    steps: Steps
     task: SlotTask
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
@@ -406,10 +402,10 @@ class SlotProgram(Program):
         flow = Flow(outputs)
         # If one branch alone reads the results, it may have them as they are.
         encode: Encode = encoded_frames if len(self.steps) > 1 else _as_it_is
-        accepted = host.service.begin(self.task.begin(), encode)
-        fed = _fed(
-            host.service, accepted, host.inputs.epoch(self.senders, self.openings, host.service.rest_s)
-        )
+        answer = host.service.begin(self.task.begin(), encode)
+        if isinstance(answer, EpochRefused):
+            raise answer.error
+        fed = host.service.fed(host.inputs.epoch(self.senders, self.openings, host.service.rest_s))
         frames = self.task.passed_on(host.vertex.subtask, fed)
         flow.run([flow.through(self.steps, host.vertex.subtask, frames)])
         return flow.results
@@ -417,25 +413,6 @@ class SlotProgram(Program):
 
 def _as_it_is(frame: ValuesFrame, _: str) -> Iterator[ValuesFrame]:
     yield frame
-
-
-def _fed(
-    service: SlotService, answer: EpochAccepted | EpochRefused, frames: Iterable[bytes]
-) -> Iterator[Results | EpochDone]:
-    """Yield the frames of a slot's results for those of an epoch, and then the end of the epoch."""
-    if isinstance(answer, EpochRefused):
-        raise answer.error
-    try:
-        for frame in frames:
-            yield from service.process(frame)
-        yield from service.finish_input()
-        ended = service.end()
-        if isinstance(ended, EpochFailed):
-            raise ended.error
-    except BaseException:
-        service.abandon()
-        raise
-    yield ended
 
 
 @attrs.frozen

@@ -24,7 +24,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import attrs
@@ -35,7 +35,7 @@ from pyflinkstate.runtime.slots.inputs import Host, Inputs, Visitor
 from pyflinkstate.runtime.slots.memory import MemoryGuard
 from pyflinkstate.runtime.slots.process import OutputForwarder, put_on_path_of_slot, watchdog
 from pyflinkstate.runtime.slots.questions import answer as answer_question
-from pyflinkstate.runtime.slots.slot_service import Results, SlotHost, SlotService
+from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.wire import (
     DRIVER,
     Address,
@@ -57,8 +57,7 @@ from pyflinkstate.runtime.wire import (
     SlotOutput,
     SlotReady,
     connect,
-    listen_on_tcp,
-    listen_on_unix,
+    listen_near_and_far,
     next_of,
     wait_for,
 )
@@ -177,15 +176,12 @@ class StateSlot:
     def _listen(self) -> Server:
         own_host = self._driver.host()
         try:
-            listeners = [listen_on_tcp(own_host)]
+            listeners, address = listen_near_and_far(own_host)
         except OSError as error:  # which would be taken for the end of the driver
             raise RuntimeFailure(
                 f"state slot {self._bootstrap.slot} cannot listen on its host {own_host}: {error}"
             ) from error
-        with contextlib.suppress(OSError):  # the temp folder has a long name, or belongs to another user
-            unix, self._unix_path = listen_on_unix()
-            listeners.append(unix)
-        address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
+        self._unix_path = address.unix_path
         slot, attempt = self._bootstrap.slot, self._bootstrap.attempt
         self._driver.send(RegisterSlot(attempt, slot, os.getpid(), address))
         return Server(
@@ -257,23 +253,21 @@ class StateSlot:
         Whatever goes wrong, even before the task has its answer, the slot is not fed any more afterwards.
         """
         try:
-            task.send(accepted)
-            while data := task.recv_bytes():
-                _send(task, self._service.process(data))
-            _send(task, self._service.finish_input())
-            return self._service.end()
+            with contextlib.closing(self._service.fed(_frames(task, accepted))) as results:
+                for frame in results:
+                    if isinstance(frame, EpochDone):
+                        return frame
+                    assert isinstance(frame, bytes)  # each was encoded
+                    task.send_bytes(frame)
         except PyFlinkStateError as error:
-            self._service.abandon()
             return EpochFailed(error)
-        except BaseException:
-            self._service.abandon()
-            raise
+        raise AssertionError("an epoch ends or fails")
 
 
-def _send(task: Channel, results: Iterable[Results]) -> None:
-    for frame in results:
-        assert isinstance(frame, bytes)  # each was encoded
-        task.send_bytes(frame)
+def _frames(task: Channel, accepted: EpochAccepted) -> Iterator[bytes]:
+    """Tell a task that it may feed an epoch; yield its frames."""
+    task.send(accepted)
+    yield from iter(task.recv_bytes, b"")
 
 
 def _in_a_thread(run: Callable[[], None]) -> None:

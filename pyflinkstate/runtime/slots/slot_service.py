@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 
 import attrs
@@ -226,6 +226,26 @@ class SlotService:
             ),
             is_applied,
         )
+
+    def fed(self, frames: Iterable[bytes]) -> Generator[Results | EpochDone]:
+        """Yield the frames of results for the frames of an epoch that was accepted, and then its end.
+
+        Whatever goes wrong, the epoch is abandoned.
+
+        Raises:
+            PyFlinkStateError: the epoch has failed.
+        """
+        try:
+            for frame in frames:
+                yield from self.process(frame)
+            yield from self.finish_input()
+            ended = self.end()
+            if isinstance(ended, EpochFailed):
+                raise ended.error
+        except BaseException:
+            self.abandon()
+            raise
+        yield ended
 
     def process(self, data: bytes) -> Iterator[Results]:
         """Process one frame and yield frames of its results, if there are any.

@@ -98,6 +98,7 @@ from pyflinkstate.runtime.wire.transport import (
     Server as Server,
     ServerName as ServerName,
     connect as connect,
+    listen_near_and_far as listen_near_and_far,
     listen_on_tcp as listen_on_tcp,
     listen_on_unix as listen_on_unix,
 )

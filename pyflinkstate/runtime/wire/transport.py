@@ -312,6 +312,9 @@ class Server:
                 listener.shutdown(socket.SHUT_RDWR)
             if not self._threads:
                 listener.close()
+        if self._address.unix_path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._address.unix_path)
 
     def _accept(self, listener: socket.socket) -> None:
         with listener:
@@ -403,6 +406,15 @@ def listen_on_unix() -> tuple[socket.socket, str]:
         listener.close()
         raise
     return listener, str(path)
+
+
+def listen_near_and_far(host: str) -> tuple[list[socket.socket], Address]:
+    """Listen at an address of this host, and for its own processes on a unix socket if that is possible."""
+    listeners, path = [listen_on_tcp(host)], None
+    with contextlib.suppress(OSError):  # the temp folder has a long name, or belongs to another user
+        unix, path = listen_on_unix()
+        listeners.append(unix)
+    return listeners, Address(host, listeners[0].getsockname()[1], path)
 
 
 def _private_folder() -> Path:
