@@ -17,6 +17,7 @@ from support_runtime import ManualClock, metadata, raising
 
 from pyflinkstate import Types
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SlotLostError, SourceError
+from pyflinkstate.runtime.master.planner import EpochPlanner
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
@@ -47,6 +48,7 @@ from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources.source_set import UNREAD
 from pyflinkstate.runtime.sources.spark_sources import NO_BATCH, NextBatch, checkpoint_before, position_of
 from pyflinkstate.runtime.storage import CheckpointFolders
+from pyflinkstate.runtime.wire import TaskReport
 
 NO_REJECTS = raising(AssertionError("a record was rejected"))
 
@@ -926,3 +928,56 @@ def test_that_they_cannot_be_read_is_told() -> None:
 def test_a_checkpoint_of_them_alone_is_before_the_first_batch(mark: Any, identity: str | None) -> None:
     kept = metadata(1, source_position={**position_of(NO_BATCH, QUERY, None), **mark})
     assert checkpoint_before(NextBatch(0, identity), QUERY, [kept]) is kept
+
+
+class TestLiveBesidePlanned:
+    """One source is read live, the other is planned."""
+
+    def set_of(self, numbers: int) -> GuardedSource:
+        sources: dict[str, Source] = {
+            "rate": RateSource(10, ManualClock(BEGAN_MS).now_ms),
+            "list": CollectionSource(range(numbers), 5),
+        }
+        made = GuardedSource(SourceSet(sources), "both")
+        made.read_live()
+        return made
+
+    def test_only_the_planned_one_moves_until_it_is_known_what_was_read(self) -> None:
+        source = self.set_of(7)
+        planner = EpochPlanner(source, None)
+        start = source.initial_offset()
+        step = planner.next(1, start)
+        assert step is not None
+        assert (step.is_live, step.is_full, step.is_last) == (True, True, False)
+        assert isinstance(step.epoch, EpochSet)
+        assert [epoch.is_live for epoch in step.epoch.epochs.values()] == [True, False]  # type: ignore[union-attr]
+        assert planner.ahead(2, step) is None
+        planner.note(TaskReport(0, 1, "rate[0]", reached={"rate": {0: 3}}))
+        settled = planner.settled(1, step)
+        assert (settled.end["rate"]["index"], settled.end["list"]["index"]) == (3, 5)
+        last = planner.next(2, settled.end)
+        assert last is not None
+        assert (last.is_live, last.is_full, last.is_last) == (True, False, False)
+
+    def test_what_an_earlier_attempt_has_planned_is_not_read_live(self) -> None:
+        source = self.set_of(7)
+        planner = EpochPlanner(source, None)
+        start = source.initial_offset()
+        planner.remember({1: {"rate": {**start["rate"], "index": 2}, "list": {**start["list"], "index": 5}}})
+        step = planner.next(1, start)
+        assert step is not None
+        assert isinstance(step.epoch, EpochSet)
+        assert not step.is_live
+        assert [epoch.is_live for epoch in step.epoch.epochs.values()] == [False, False]  # type: ignore[union-attr]
+
+    def test_one_that_waits_for_the_other_is_not_read(self) -> None:
+        sources: dict[str, Source] = {"rate": RateSource(10, ManualClock(BEGAN_MS).now_ms)}
+        both = SourceSet({**sources, "list": CollectionSource([1], 5)})
+        both.align(lambda ended: frozenset({"rate"}))
+        both.read_live()
+        start = both.initial_offset()
+        found = both.latest_offset(start, whole=False)
+        assert not found.is_live
+        planned = both.plan(start, found.end)
+        assert isinstance(planned, EpochSet)
+        assert planned.epochs["rate"] is None

@@ -72,6 +72,8 @@ from pyflinkstate.runtime.wire import Clock
 #: How long an epoch lasts at most whose sources are read live: savepoints, questions and output without
 #: checkpoints wait for its end.
 MOST_LIVE_MS = 1_000
+#: The same if another source of the job has more than an epoch of its own.
+SHORT_LIVE_MS = 20
 
 
 class JobSinks:
@@ -431,7 +433,7 @@ class Actions:
         if checkpoints is not None and instruction.savepoint is not None:
             outcomes = checkpoints.trigger_savepoint(instruction.savepoint, epoch, now_ms)
         elif epoch.step.is_live:
-            epoch.lasts_ms = self._live_ms(now_ms)
+            epoch.lasts_ms = self._live_ms(now_ms, SHORT_LIVE_MS if epoch.step.is_full else MOST_LIVE_MS)
         if checkpoints is None or outcomes or epoch.trigger is not None:
             return outcomes
         barrier_ms = now_ms + (epoch.lasts_ms if epoch.step.is_live else self._last_duration_ms)
@@ -441,11 +443,11 @@ class Actions:
             else []
         )
 
-    def _live_ms(self, now_ms: int) -> int:
-        """Return how long a live epoch lasts: until the next checkpoint is due, but not for long."""
+    def _live_ms(self, now_ms: int, most_ms: int) -> int:
+        """Return how long a live epoch lasts: until the next checkpoint is due, or for ``most_ms``."""
         checkpoints = self.checkpoints
         due_ms = None if checkpoints is None else checkpoints.coordinator.due_in_ms(now_ms)
-        return MOST_LIVE_MS if due_ms is None else min(due_ms, MOST_LIVE_MS)
+        return most_ms if due_ms is None else min(due_ms, most_ms)
 
     def count(self, instruction: CountReport) -> None:
         """Add the counts that a task has reported."""

@@ -175,7 +175,7 @@ class EpochPlanner:
 
         A source whose last epoch was not full is not asked: it has nothing now, or not yet all of an epoch.
         """
-        if not before.is_full:
+        if not before.is_full or before.is_live:
             return None
         found, end = self._find(number, before.end)
         is_settled = found.is_settled or number in self._planned

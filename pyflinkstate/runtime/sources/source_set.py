@@ -159,7 +159,8 @@ class SourceSet(Source):
         end = {name: available.end for name, available in found.items()}
         is_last = all(available.is_last for available in found.values())
         is_settled = all(available.is_settled for available in found.values())
-        return Available(end, is_last, is_settled and not is_last, bool(self._live))
+        is_full = any(available.is_full for available in found.values()) if self._live else is_settled
+        return Available(end, is_last, is_full and not is_last, bool(self._live))
 
     def _available(self, name: str, start: Position, whole: bool) -> Available:
         live = self._sources[name].live(start) if self._reads_live else None

@@ -141,7 +141,8 @@ class Available:
         is_last: whether the source ends at ``end``.
         is_full: whether the epoch would end there as well if the source were asked later, because it is as
             large as the source makes an epoch. Such an epoch may be read while the one before it runs.
-        is_live: whether the epoch ends where those who read it are when its time is over.
+        is_live: whether the epoch ends where those who read it are when its time is over. Its time is short
+            if it is full, too, as another source has more to be planned.
     """
 
     end: Offset
