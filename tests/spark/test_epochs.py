@@ -8,16 +8,17 @@ import sys
 import threading
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from contract_engine import EngineContract
-from injections import LINES, ON_THE_WAY, GatewayGone, Injection
+from injections import ON_THE_WAY, GatewayGone, Injection, lines_of
 from py4j import clientserver
 
 from pyflinkstate import (
+    Configuration,
     JobListener,
     KeyedProcessFunction,
     RestartStrategies,
@@ -120,15 +121,27 @@ def test_a_view_shows_what_a_program_changes_after_it_was_made(spark: Any, tmp_p
 # --- the start -------------------------------------------------------------------------------------
 
 
+#: What is on the way for tasks that stay.
+BEGINS_TASKS = [
+    SparkRunner.start_tasks,
+    SparkRunner._begin,
+    SparkRunner._run_and_tell,
+    SparkRunner._run,
+]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_failure_at_each_line_is_an_error_or_a_restart_and_never_a_hang(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine", "on_the_way"), [("STAGES", ON_THE_WAY), ("PIPELINED", BEGINS_TASKS)])
+def test_a_failure_at_each_line_is_an_error_or_a_restart_and_never_a_hang(
+    spark: Any, tmp_path: Path, engine: str, on_the_way: list[Callable[..., Any]]
+) -> None:
     before = sys.gettrace()
     happened = []
-    for number, (code, line) in enumerate(LINES):
+    for number, (code, line) in enumerate(lines_of(on_the_way)):
         injection = Injection(code, line)
         injection.install()
         try:
-            seen = sums(spark, tmp_path / str(number))
+            seen = sums(spark, tmp_path / str(number), engine)
         except GatewayGone:
             seen = None  # on the job's own thread: the job has ended with it
         finally:
@@ -136,11 +149,12 @@ def test_a_failure_at_each_line_is_an_error_or_a_restart_and_never_a_hang(spark:
             sys.settrace(before)
         assert seen in (None, [0, 1, 2, 3, 4, 5]), (code, line)
         happened += [code.co_name] * injection.has_happened
-    assert {function.__name__ for function in ON_THE_WAY} <= set(happened)
+    assert {function.__name__ for function in on_the_way} <= set(happened)
 
 
-def sums(spark: Any, folder: Path) -> list[int]:
+def sums(spark: Any, folder: Path, engine: str) -> list[int]:
     env = StreamExecutionEnvironment(spark).set_parallelism(1).enable_checkpointing(0, str(folder))
+    env.configure(Configuration().set_string("pyflinkstate.engine", engine))
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
     stream = env.from_collection(range(6), records_per_epoch=3).map(lambda number: number)
     return list(stream.execute_and_collect())

@@ -226,7 +226,10 @@ class Attempt:
 
     def _check(self) -> None:
         """Raise the reason why nothing more can come."""
-        error = self._spark.gone()
+        known = self._slots_started, self._tasks_ended
+        error = self._spark.lost()
+        if known != (self._slots_started, self._tasks_ended):
+            error = None  # what has just ended has told of it
         if self._is_over.is_set():
             error = SparkJobError("the epoch was cancelled")
         elif self._tasks_ended is not None:

@@ -137,9 +137,7 @@ class SparkRunner(EpochRunner):
 
     def await_end(self, timeout_s: float) -> bool:
         """Wait for the thread of what was started last; return whether it has ended."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-        return self._thread is None or not self._thread.is_alive()
+        return _has_ended(self._thread, timeout_s)
 
     def _begin(
         self,
@@ -157,13 +155,12 @@ class SparkRunner(EpochRunner):
             self._application.look_up()
             self._properties = _local_properties(self._application.java)
             self._description = description
-            thread = threading.Thread(
+            self._thread = threading.Thread(
                 target=self._run_and_tell,
                 args=(description, about, self._properties, job, done),
                 daemon=True,
             )
-            thread.start()
-            self._thread = thread
+            self._thread.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the epoch was not begun
             raise self._failure(description, error) from spark_cause(error)
 
@@ -198,10 +195,7 @@ class SparkRunner(EpochRunner):
 
     def _have_ended(self) -> bool:
         """Wait for the threads, which end as soon as they have told of it, or were cancelled."""
-        threads = [thread for thread in (self._thread, self._thread_ahead) if thread is not None]
-        for thread in threads:
-            thread.join(_END_TIMEOUT_S)
-        return not any(thread.is_alive() for thread in threads)
+        return all(_has_ended(thread, _END_TIMEOUT_S) for thread in (self._thread, self._thread_ahead))
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
@@ -283,6 +277,14 @@ class SparkRunner(EpochRunner):
         failure = SparkJobError(f"Spark failed {description}: {told_by_spark(error)}")
         failure.__cause__ = spark_cause(error)
         return failure
+
+
+def _has_ended(thread: threading.Thread | None, timeout_s: float) -> bool:
+    """Wait for a thread, if it was started; return whether it does not run."""
+    if thread is not None and thread.ident is not None:
+        thread.join(timeout_s)
+        return not thread.is_alive()
+    return True
 
 
 def _check_wanted(is_cancelled: threading.Event) -> None:
