@@ -48,6 +48,7 @@ def job(story: JobStory, is_live: bool) -> JsonObject:
         "directory": story.directory,
         "epoch": story.epochs.recent[-1]["epoch"] if story.epochs.recent else 0,
         "committed_epoch": story.epochs.committed,
+        "epochs_in_flight": story.measured.in_flight,
         "operators": operators(story),
         "edges": story.job["edges"],
         "watermarks": story.measured.watermarks,
@@ -89,6 +90,7 @@ def _operator(
         "memory_bytes": slots.get("memory_bytes", []),
         "memory_limit_bytes": slots.get("memory_limit_bytes"),
         "timers": slots.get("timers", []),
+        "latency_ms": measured.latencies_ms(vertex["id"]),
     }
 
 
@@ -209,6 +211,8 @@ _SLOTS = {
     "memory_bytes": ("slot_memory_bytes", "The memory of the subtask's process."),
     "timers": ("timers", "The timers of the subtask that are pending."),
 }
+#: By the value of Prometheus's label.
+_QUANTILES = {"0.5": "p50", "0.99": "p99", "1": "max"}
 _RATES = {
     "records_in_per_s": ("numRecordsInPerSecond", "Records that the operator receives a second."),
     "records_out_per_s": ("numRecordsOutPerSecond", "Records that the operator emits a second."),
@@ -315,6 +319,9 @@ def _of_epoch(story: JobStory, labels: _Labels) -> Iterator[Sample]:
     yield Sample(
         f"{_OWN}epoch_committed", story.epochs.committed, labels, "The last epoch whose output is visible."
     )
+    if story.measured.in_flight is not None:
+        about = "The epochs that were planned or running when the last one ended, itself included."
+        yield Sample(f"{_OWN}epochs_in_flight", story.measured.in_flight, labels, about)
     yield Sample(f"{_OWN}epoch_records", last["records"], labels, "Records that the last epoch has read.")
     for phase, lasted_ms in last["phases_ms"].items():
         where = (*labels, ("phase", str(phase)))
@@ -333,6 +340,11 @@ def _of_operator(operator: dict[str, Any], where: _Labels) -> Iterator[Sample]:
     for tag_id, count in operator["side_outputs"].items():
         of_tag = (*where, ("side_output", str(tag_id)))
         yield Sample(f"{_OWN}side_output_records", count, of_tag, about, "counter")
+    about = "How long the last latency markers of a source took to the operator, in ms: quantiles."
+    for source_id, latencies in operator["latency_ms"].items():
+        for quantile, name in _QUANTILES.items():
+            of_quantile = (*where, ("source_id", str(source_id)), ("quantile", quantile))
+            yield Sample(f"{_OWN}latency_ms", latencies[name], of_quantile, about)
     yield from _of_subtasks(operator, where)
 
 

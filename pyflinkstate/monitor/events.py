@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -46,7 +47,9 @@ def bytes_of_report(report: EpochReport) -> int:
     """Estimate the bytes of a report, in a step for each task."""
     counts = sum(map(len, report.counts.values())) + len(report.totals) + len(report.watermarks)
     metrics = sum(map(len, report.metrics.values()))
-    return (counts + len(report.statuses)) * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
+    latencies = sum(map(len, report.latencies_ms.values()))
+    counts += len(report.statuses) + latencies
+    return counts * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
 
 
 def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
@@ -83,6 +86,8 @@ def epoch_ended(at: int, report: EpochReport) -> JsonObject:
         "watermarks": report.watermarks,
         "metrics": _metrics(report),
         "slots": _slots(report.statuses),
+        "latencies_ms": _latencies(report.latencies_ms),
+        "in_flight": report.in_flight,
     }
 
 
@@ -122,6 +127,16 @@ def _columns(statuses: dict[int, SubtaskStatus]) -> JsonObject:
         **rest,
         "memory_limit_bytes": limit or None,
     }
+
+
+def _latencies(tasks: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, list[float]]]:
+    """Return the latencies of each operator from each source, those of all subtasks together."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for operator, own in _by_operator(tasks).items():
+        for source, latencies in chain.from_iterable(of_subtask.items() for of_subtask in own.values()):
+            of_source = found.setdefault(operator, {}).setdefault(source, [])
+            of_source += [round(latency_ms, 3) for latency_ms in latencies]
+    return found
 
 
 def _by_name(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -25,6 +25,8 @@ MOST_DETAILS = 20
 RATE_OVER_MS = 10_000
 #: At most this many epochs keep the times of each subtask.
 MOST_TIMES = 20
+#: At most this many latencies of an operator from a source are kept, the newest ones.
+MOST_LATENCIES = 500
 #: How a subtask spends its time, in ms.
 TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 
@@ -99,6 +101,7 @@ class Measured:
     Attributes:
         received: the records that each subtask has received in this run, by operator.
         slots: what the slots of each operator told last.
+        in_flight: how many epochs were planned or running when the last one ended.
     """
 
     totals: dict[str, int] = attrs.Factory(dict)
@@ -106,13 +109,17 @@ class Measured:
     metrics: list[dict[str, Any]] = attrs.Factory(list)
     received: dict[str, list[int]] = attrs.Factory(dict)
     slots: dict[str, Any] = attrs.Factory(dict)
+    in_flight: int | None = None
     #: Where the time of the slots went in the last moments.
     _times: deque[tuple[int, dict[str, Any]]] = attrs.Factory(partial(deque, maxlen=MOST_TIMES))
+    #: By operator and source: the last latencies of markers.
+    _latencies_ms: dict[tuple[str, str], deque[float]] = attrs.Factory(dict)
 
     def begin(self) -> None:
         """Forget the slots of the run before."""
         self.received, self.slots = {}, {}
         self._times.clear()
+        self._latencies_ms.clear()
 
     def take(self, event: dict[str, Any]) -> None:
         """Take in an epoch; a subtask without records in an epoch was not asked then."""
@@ -127,6 +134,11 @@ class Measured:
         self._times.append((at, slots))
         while self._times[0][0] < at - RATE_OVER_MS:
             self._times.popleft()
+        self.in_flight = event.get("in_flight")
+        for operator, sources in event.get("latencies_ms", {}).items():
+            for source, latencies in sources.items():
+                kept = self._latencies_ms.setdefault((operator, source), deque(maxlen=MOST_LATENCIES))
+                kept.extend(latencies)
 
     def time_shares(self) -> dict[str, JsonObject]:
         """Return where the time of each subtask went in the last moments, in ms of a second, by operator."""
@@ -137,6 +149,25 @@ class Measured:
                 for name in TIMES:
                     of_operator[name].update({n: ms for n, ms in enumerate(told[name]) if ms is not None})
         return {operator: _shares(own) for operator, own in sums.items()}
+
+    def latencies_ms(self, operator: str) -> dict[str, dict[str, float]]:
+        """Return the quantiles of the last latencies of an operator, by the ids of sources."""
+        return {
+            source: quantiles([*latencies])
+            for (of_operator, source), latencies in self._latencies_ms.items()
+            if of_operator == operator
+        }
+
+
+def quantiles(values: list[float]) -> dict[str, float]:
+    """Return the median, the 99th percentile and the greatest of some values.
+
+    >>> quantiles([4.0, 1.0, 3.0])
+    {'p50': 3.0, 'p99': 4.0, 'max': 4.0}
+    """
+    ordered = sorted(values)
+    of = {"p50": 50, "p99": 99, "max": 100}
+    return {name: ordered[-(-len(ordered) * percent // 100) - 1] for name, percent in of.items()}
 
 
 class JobStory:

@@ -101,6 +101,8 @@ class EpochRequest:
     about: str = ""
     #: How sources are read that are read live.
     live: LiveLimits = attrs.Factory(LiveLimits)
+    #: The interval at which markers of latency leave the sources, in ms; 0 for none.
+    latency_interval_ms: int = 0
 
     def epoch_of(self, source: Stage) -> SplitEpoch | RddEpoch | None:
         """Return the part of the epoch that a source reads; None if it reads nothing, or is no source."""

@@ -103,6 +103,7 @@ def test_the_slowest_subtask_is_marked(chromium: Any, show: Callable[..., Monito
     (row,) = chromium.find_elements("css selector", "#overview details tr.slowest")
     assert row.text.split("\n")[-1].endswith("1 (slowest) 90 % 5 % 5 % 2 90 MiB of 100 MiB 0")
     assert chromium.find_element("css selector", "meter").accessible_name == "of its limit"
+    assert "Latency from sources" in text(chromium, "#overview")
     sides = chromium.find_elements("css selector", "#overview .wide")[-1].text
     assert "late, dropped 4" in sides
 

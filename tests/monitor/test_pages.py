@@ -65,6 +65,8 @@ def test_a_job(browser: Browser) -> None:
     assert (keyed["records_in"], keyed["records_in_per_s"], keyed["skew"]) == (10, 20.0, 1.6)
     assert keyed["subtask_records"] == [8, 2]
     assert keyed["busy_ms_per_s"] == [180, 900]
+    assert (source["back_pressured_ms_per_s"], job["epochs_in_flight"]) == ([750], 2)
+    assert keyed["latency_ms"] == {"in-0": {"p50": 50, "p99": 99, "max": 100}}
     assert keyed["timers"] == [3, 0]
     assert keyed["memory_limit_bytes"] == 100 << 20
     assert keyed["side_outputs"] == {EVIL: 2}
@@ -130,6 +132,8 @@ def test_metrics_have_the_form_and_flinks_names(browser: Browser) -> None:
         "flink_taskmanager_job_task_idleTimeMsPerSecond",
         "flink_taskmanager_job_task_backPressuredTimeMsPerSecond",
         "pyflinkstate_epoch_phase_ms",
+        "pyflinkstate_epochs_in_flight",
+        "pyflinkstate_latency_ms",
         "pyflinkstate_side_output_records",
         "pyflinkstate_slot_memory_bytes",
         "pyflinkstate_timers",
@@ -148,7 +152,9 @@ def test_a_metric_of_a_function_says_where_it_is_from() -> None:
 
 
 def test_the_time_of_each_subtask_is_told_as_flink_tells_it() -> None:
-    found = [one for one in samples(story(), 0) if one.name.endswith("TimeMsPerSecond")]
+    times = [one for one in samples(story(), 0) if one.name.endswith("TimeMsPerSecond")]
+    of_source = [one for one in times if ("task_id", "in-0") in one.labels]
+    found = [one for one in times if one not in of_source]
     told = {(one.name.rpartition("_")[2], dict(one.labels)["subtask_index"]): one.value for one in found}
     assert told == {
         ("busyTimeMsPerSecond", "0"): 180,
@@ -158,7 +164,25 @@ def test_the_time_of_each_subtask_is_told_as_flink_tells_it() -> None:
         ("idleTimeMsPerSecond", "1"): 50,
         ("backPressuredTimeMsPerSecond", "1"): 50,
     }
-    assert {dict(one.labels)["task_id"] for one in found} == {EVIL}
+    assert {dict(one.labels)["task_id"] for one in [*found, *of_source]} == {EVIL, "in-0"}
+    assert [one.value for one in of_source] == [250, 0, 750]
+
+
+def test_latencies_are_told_by_source_and_quantile() -> None:
+    found = [one for one in samples(story(), 0) if one.name == "pyflinkstate_latency_ms"]
+    labels = [dict(one.labels) for one in found]
+    assert {(one["operator_id"], one["source_id"]) for one in labels} == {(EVIL, "in-0")}
+    assert {one["quantile"]: sample.value for one, sample in zip(labels, found, strict=True)} == {
+        "0.5": 50,
+        "0.99": 99,
+        "1": 100,
+    }
+
+
+def test_another_run_begins_without_latencies() -> None:
+    made = story()
+    made.take({"event": "started", "at": 1, "job": made.job})
+    assert made.measured.latencies_ms(EVIL) == {}
 
 
 def test_labels_cannot_break_out() -> None:

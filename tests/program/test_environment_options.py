@@ -93,6 +93,7 @@ TAKEN: list[tuple[list[dict[str, Any]], str, Any]] = [
     ([{"pyflinkstate.epochs-ahead": "0"}], "epochs_ahead", 0),
     ([{"execution.buffer-timeout": "1 min"}], "buffer_timeout_ms", 60_000),
     ([{"execution.buffer-timeout.interval": "7"}], "buffer_timeout_ms", 7),
+    ([{"metrics.latency.interval": "5 s"}], "latency_tracking_interval_ms", 5000),
     ([{"state.backend": "hashmap", "state.savepoints.dir": "/s"}], "savepoint_directory", "/s"),
     ([{"execution.savepoint.path": "/s/1"}], "restore_path", "/s/1"),
     ([CHECKPOINTS], "checkpoints.get_checkpoint_interval()", 10_000),
@@ -328,7 +329,6 @@ IDLE_OPTIONS: dict[str, tuple[str, Callable[[EnvironmentSettings], object], obje
         lambda settings: settings.idle_streams.is_chaining_enabled,
         False,
     ),
-    "metrics.latency.interval": ("5 s", lambda s: ExecutionConfig(s).get_latency_tracking_interval(), 5000),
     "pipeline.auto-watermark-interval": (
         "1 s",
         lambda settings: ExecutionConfig(settings).get_auto_watermark_interval(),
@@ -729,7 +729,6 @@ def config(settings: EnvironmentSettings) -> ExecutionConfig:
 #: What changes nothing: a call, what is read after it, and before.
 IDLE: dict[str, tuple[str, tuple[Any, ...], str, Any, Any]] = {
     "watermarks": ("set_auto_watermark_interval", (5,), "get_auto_watermark_interval", 5, 200),
-    "latency": ("set_latency_tracking_interval", (5,), "get_latency_tracking_interval", 5, 0),
     "object reuse": ("enable_object_reuse", (), "is_object_reuse_enabled", True, False),
     "closures": ("disable_closure_cleaner", (), "is_closure_cleaner_enabled", False, True),
     "interval": ("set_task_cancellation_interval", (5,), "get_task_cancellation_interval", 5, 30_000),
@@ -751,13 +750,22 @@ def test_what_changes_nothing_is_kept_and_says_so_once(
     assert record.getMessage().startswith(f"{put}() is accepted and changes nothing: ")
 
 
-@pytest.mark.parametrize("name", ["watermarks", "latency", "interval", "timeout"])
+#: Times: those that change nothing, and one that does.
+TIMES = {name: IDLE[name] for name in ("watermarks", "interval", "timeout")}
+TIMES["latency"] = ("set_latency_tracking_interval", (5,), "get_latency_tracking_interval", 5, 0)
+
+
+@pytest.mark.parametrize("name", TIMES)
 @pytest.mark.parametrize("bad", [-1, 1.5, "5 s", None])
 def test_a_time_is_a_whole_number(config: ExecutionConfig, name: str, bad: Any) -> None:
-    put, _, get, _, before = IDLE[name]
+    put, _, get, _, before = TIMES[name]
     with pytest.raises(ConfigurationError, match="in milliseconds must be a whole number"):
         getattr(config, put)(bad)
     assert getattr(config, get)() == before
+
+
+def test_the_interval_of_latency_markers_is_kept(config: ExecutionConfig) -> None:
+    assert config.set_latency_tracking_interval(5).get_latency_tracking_interval() == 5
 
 
 def test_switches_go_back(config: ExecutionConfig) -> None:

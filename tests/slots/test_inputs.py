@@ -12,7 +12,7 @@ import pytest
 from support_runtime import PATIENCE_S
 
 from pyflinkstate.errors import SlotLostError
-from pyflinkstate.runtime.slots import BARRIER, Inputs
+from pyflinkstate.runtime.slots import BARRIER, MARKER, Inputs
 from pyflinkstate.runtime.slots.inputs import FRAMES_AHEAD, NOTHING
 from pyflinkstate.runtime.wire import Channel, ChannelEvent, FrameTime, InputFrame
 
@@ -103,6 +103,16 @@ def test_an_opening_may_come_behind_the_records_of_another_partition(senders: Se
     senders.send("one", opening(0), *records, opening(1), BARRIER)
     senders.send("other", BARRIER)
     assert [*senders.epoch(openings=2)] == [opening(0), opening(1), NOTHING, *records]
+
+
+def test_a_marker_of_latency_has_its_turn_among_the_frames_and_is_none_of_them(senders: Senders) -> None:
+    noted: list[bytes] = []
+    senders.inputs.marked = noted.append
+    senders.send("one", MARKER + b"1", frame(1), opening(0), MARKER + b"2", BARRIER)
+    senders.send("other", BARRIER)
+    found = [(data, len(noted)) for data in senders.epoch(openings=1)]
+    assert found == [(opening(0), 0), (NOTHING, 0), (frame(1), 1)]
+    assert noted == [MARKER + b"1", MARKER + b"2"]
 
 
 def test_while_nothing_comes_the_slot_looks_what_is_due(senders: Senders) -> None:

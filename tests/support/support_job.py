@@ -287,6 +287,7 @@ class JobRun:
     #: Further listeners beside ``heard``.
     listeners: tuple[JobListener, ...] = ()
     is_encrypted: bool = False
+    latency_interval_ms: int = 0
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
     _job: Job | None = attrs.field(default=None, init=False)
@@ -320,6 +321,7 @@ class JobRun:
             fall_back=self.fall_back,
             is_encrypted=self.is_encrypted,
             epochs_ahead=self.epochs_ahead,
+            latency_interval_ms=self.latency_interval_ms,
         )
         mailbox = queue.SimpleQueue() if self.mailbox is None else self.mailbox
         parts = JobParts(

@@ -188,8 +188,18 @@ def events(job_id: str = JOB_ID, name: str = EVIL) -> list[dict[str, Any]]:
                     "memory_bytes": [80 << 20, 90 << 20],
                     "memory_limit_bytes": 100 << 20,
                     "timers": [3, 0],
-                }
+                },
+                "in-0": {
+                    "busy_ms": [100.0],
+                    "idle_ms": [0.0],
+                    "back_pressured_ms": [300.0],
+                    "memory_bytes": [70 << 20],
+                    "memory_limit_bytes": None,
+                    "timers": [0],
+                },
             },
+            "latencies_ms": {EVIL: {"in-0": [*range(1, 101)]}},
+            "in_flight": 2,
         },
         {
             "event": "checkpoint",

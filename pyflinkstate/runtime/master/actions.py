@@ -176,6 +176,7 @@ class EngineRequests:
         self._plan = plan
         self._name = settings.name
         self._buffer_timeout_ms = settings.buffer_timeout_ms
+        self._latency_interval_ms = settings.latency_interval_ms
         self._code = CodeBook(plan)
         self._about = outline(plan, settings.page)
         self._slots = slots
@@ -209,7 +210,15 @@ class EngineRequests:
     def _request(self, number: int, read: sources.Epoch | None, what: str) -> EpochRequest:
         link = TaskLink(self._slots.link(), number, self._reporter.sampled_now())
         return EpochRequest(
-            self._plan, link, read, None, {}, f"{self._name}: {what}", self._code, about=self._about
+            self._plan,
+            link,
+            read,
+            None,
+            {},
+            f"{self._name}: {what}",
+            self._code,
+            about=self._about,
+            latency_interval_ms=self._latency_interval_ms,
         )
 
     def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
@@ -462,6 +471,7 @@ class Actions:
         self.sinks.prepare(number, epoch.results)
         epoch.watermarks = self.input.event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
+        self.reporter.timeline.in_flight = instruction.in_flight
         self.reporter.epoch_prepared(
             number, self._last_duration_ms, self.slots.registry.attempt, epoch.watermarks
         )

@@ -48,6 +48,8 @@ class JobSettings:
     epochs_ahead: int = 1
     #: How long records of a source that is read live may wait for more.
     buffer_timeout_ms: int = 0
+    #: The interval of markers of latency; 0 for none.
+    latency_interval_ms: int = 0
     #: Whether connections over TCP are encrypted.
     is_encrypted: bool = False
     #: The address of the web page, without its token; None if there is none.

@@ -165,7 +165,12 @@ class EpochsInFlight:
     @property
     def has_room(self) -> bool:
         """Whether another epoch may be planned."""
-        return self.newest.number - self.prepared < self._most
+        return self.planned < self._most
+
+    @property
+    def planned(self) -> int:
+        """The number of epochs that are planned or running."""
+        return self.newest.number - self.prepared
 
     def get(self, number: int) -> Epoch | None:
         """Return an epoch by its number, if it is in flight."""
@@ -426,9 +431,13 @@ class CancelEpoch:
 
 @attrs.frozen
 class PrepareOutput:
-    """Let the sinks prepare the output of an epoch that has run."""
+    """Let the sinks prepare the output of an epoch that has run.
+
+    ``in_flight`` epochs are planned or running, this one included.
+    """
 
     epoch: Epoch
+    in_flight: int = 1
 
 
 @attrs.frozen

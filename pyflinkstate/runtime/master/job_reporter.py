@@ -215,15 +215,19 @@ class EpochTimeline:
         self._ends = [0] * (len(PHASES) + 1)
         #: The attempt and the number of the running epoch.
         self._running = (0, 0)
-        #: By slot: what it knew of itself at its end of the epoch.
+        #: By slot or source task: what it knew of itself at its end of the epoch.
         self.statuses: dict[str, SubtaskStatus] = {}
+        #: By slot: the latencies of markers, by the ids of sources.
+        self.latencies_ms: dict[str, dict[str, list[float]]] = {}
+        #: How many epochs were planned or running when this one ended.
+        self.in_flight = 1
         #: By attempt and epoch, and stream: a few records.
         self._samples: dict[tuple[int, int], dict[str, list[str]]] = {}
 
     def begin(self) -> None:
         """The job asks the source for the next epoch."""
         self._ends = [self._now_ms()] * len(self._ends)
-        self.statuses = {}
+        self.statuses, self.latencies_ms = {}, {}
 
     def started(self, attempt: int, number: int) -> None:
         """The engine starts epoch ``number``."""
@@ -246,7 +250,11 @@ class EpochTimeline:
         return self._samples.get(self._running, {})
 
     def _ended(self, report: TaskReport) -> None:
-        if report.slot is not None:
+        if report.vertex is not None:
+            self.latencies_ms[report.task] = report.vertex.latencies_ms
+            if report.vertex.status is not None:
+                self.statuses[report.task] = report.vertex.status
+        elif report.slot is not None:
             if report.slot.status is not None:
                 self.statuses[report.task] = report.slot.status
             self._note(3)
@@ -450,6 +458,8 @@ class JobReporter:
             metrics=accumulators.metrics_of_tasks(),
             statuses=timeline.statuses,
             samples=timeline.samples,
+            latencies_ms=timeline.latencies_ms,
+            in_flight=timeline.in_flight,
         )
 
     def committed(self, epoch: int, duration_ms: int) -> None:

@@ -439,7 +439,7 @@ class Attempt:
     def _run(self, epoch: Epoch) -> Script[None]:
         self._job.course.enter(Phase.RUNNING)
         yield from self._run_to_end(epoch, RunEpoch(epoch))
-        yield PrepareOutput(epoch)
+        yield PrepareOutput(epoch, self._flight.planned)
 
     def _run_to_end(self, epoch: Epoch, instruction: StartSlots | RunEpoch) -> Script[None]:
         """Let the engine run something; if it does not start, nobody waits for its end."""

@@ -257,8 +257,11 @@ class EpochReport:
         totals: the record counts of the whole job up to this epoch, as in :class:`JobExecutionResult`.
         watermarks: by the ids of assigners and operators.
         metrics: by task, the metrics of functions so far.
-        statuses: by the task of each state slot, where its time went, its memory and its timers.
+        statuses: by the task of each state slot, where its time went, its memory and its timers. In the
+            pipelined engine source tasks are among them.
         samples: by the ids of streams that somebody looks at, a few records of the epoch as texts.
+        latencies_ms: by task and the id of a source, how long markers of latency were on their way.
+        in_flight: how many epochs were planned or running when this one ended, itself included.
     """
 
     stats: EpochStats
@@ -269,6 +272,8 @@ class EpochReport:
     metrics: dict[str, MetricValues]
     statuses: dict[str, SubtaskStatus] = attrs.Factory(dict)
     samples: dict[str, list[str]] = attrs.Factory(dict)
+    latencies_ms: dict[str, dict[str, list[float]]] = attrs.Factory(dict)
+    in_flight: int = 1
 
 
 class JobObserver(JobListener):

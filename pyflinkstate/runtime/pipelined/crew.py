@@ -159,7 +159,9 @@ class Crew:
         behind = {target: self._peers[self._process_of(target)] for target in part.behind}
         epoch = request.link.epoch
         with cut_off_as_error(process):
-            self._channels[process].send(RunEpoch(part.vertex, epoch, part.program, codes, behind))
+            self._channels[process].send(
+                RunEpoch(part.vertex, self._link.attempt, epoch, part.operators, part.program, codes, behind)
+            )
         self._known[process] = request.code
         return epoch, part.vertex
 

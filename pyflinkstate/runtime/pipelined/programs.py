@@ -10,19 +10,29 @@ tree forks, each branch pulls on a thread of its own, from a queue that holds a 
 from __future__ import annotations
 
 import queue
+import random
 import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from heapq import merge
+from itertools import chain
 from typing import cast
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
 from pyflinkstate.runtime.engine import Task
-from pyflinkstate.runtime.slots import BARRIER, Encode, Host, OpenChannel
+from pyflinkstate.runtime.pipelined.measures import Markers, Marking, idling
+from pyflinkstate.runtime.slots import (
+    BARRIER,
+    Encode,
+    Host,
+    OpenChannel,
+    Waits,
+    resident_bytes,
+)
 from pyflinkstate.runtime.tasks import DriverLink, SlotTask
 from pyflinkstate.runtime.wire import (
     Address,
@@ -31,8 +41,10 @@ from pyflinkstate.runtime.wire import (
     FrameKey,
     ServerName,
     SlotId,
+    SubtaskStatus,
     TaskReport,
     ValuesFrame,
+    VertexReport,
     connect,
     dumps,
     encoded_frames,
@@ -102,9 +114,15 @@ class Outputs:
     Args:
         sender: the name of the vertex.
         secret: the secret of the job.
+
+    Attributes:
+        waits: measures how long sending takes.
+        markers: the markers of latency.
     """
 
     def __init__(self, sender: str, secret: bytes) -> None:
+        self.waits = Waits()
+        self.markers = Markers()
         self._sender = sender
         self._secret = secret
         self._channels: dict[SlotId, Channel] = {}
@@ -124,8 +142,21 @@ class Outputs:
         Raises:
             SlotLostError: the subtask is gone.
         """
-        with cut_off_as_error(target):
+        with cut_off_as_error(target), self.waits:
             self._channels[target].send_bytes(frame)
+
+    def mark(self, target: SlotId, marking: Marking) -> None:
+        """Send a marker of latency before a frame, if one is due."""
+        marker = self.markers.due(marking, target.operator_id)
+        if marker is not None:
+            self.send(target, marker)
+
+    def pass_on(self, marker: bytes) -> None:
+        """Note a marker that has come, and send it to a subtask of each operator behind."""
+        self.markers.note(marker)
+        targets = random.sample([*self._channels], len(self._channels))
+        for target in {target.operator_id: target for target in targets}.values():
+            self.send(target, marker)
 
     def end_epoch(self, targets: Iterable[SlotId]) -> None:
         """Send the barrier to subtasks."""
@@ -159,10 +190,12 @@ class Flow:
 
     Args:
         outputs: the channels to the slots behind.
+        marking: which markers of latency go with the frames.
     """
 
-    def __init__(self, outputs: Outputs) -> None:
+    def __init__(self, outputs: Outputs, marking: Marking | None = None) -> None:
         self._outputs = outputs
+        self._marking = marking
         self.results: list[SinkResults] = []
 
     def run(self, flows: Iterable[Iterator[Rank]]) -> None:
@@ -184,7 +217,10 @@ class Flow:
     ) -> Iterator[Rank]:
         if isinstance(target, ToSubtasks):
             for (subtask, *rank), frame in cast("Iterable[tuple[FrameKey, bytes]]", items):
-                self._outputs.send(SlotId(target.operator_id, subtask), frame)
+                slot = SlotId(target.operator_id, subtask)
+                if self._marking is not None:
+                    self._outputs.mark(slot, self._marking)
+                self._outputs.send(slot, frame)
                 yield tuple(rank)
         elif isinstance(target, ToSink):
             results: list[object] = []
@@ -337,26 +373,33 @@ class SourceProgram(Program):
         steps: the pickle of the steps behind each source.
         parts: the partitions to read: the number of their source, their own number, and their items.
         live: the sources that are read live; a partition of those has a thread of its own.
+        markings: the markers of latency of each source, if there are any.
     """
 
     steps: bytes
     parts: list[tuple[int, int, list[object]]]
     live: frozenset[int] = frozenset()
+    markings: dict[int, Marking] = attrs.Factory(dict)
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
         """See :class:`Program`."""
-        flow, steps = Flow(outputs), loads(self.steps)
-        planned, threads = [], []
+        steps: list[Steps] = loads(self.steps)
+        flows = [Flow(outputs, self.markings.get(source)) for source in range(len(steps))]
+        planned, threads, idle_ns = [], [], list[int]()
         for source, number, items in self.parts:
-            own = flow.through(steps[source], number, items)
+            flow = flows[source]
             if source in self.live:
-                threads.append(_FlowThread(flow, own))
+                (reading,) = steps[source]
+                assert isinstance(reading, Step)
+                parts = idling(reading.task(reading.first + number, items), idle_ns)
+                threads.append(_FlowThread(flow, flow.through(reading.then, number, parts)))
             else:
-                planned.append(own)
-        flow.run(planned)
+                planned.append(flow.through(steps[source], number, items))
+        Flow(outputs).run(planned)
         for thread in threads:
             thread.end()
-        return flow.results
+        host.shares.sent(sum(idle_ns) // max(1, len(threads)))
+        return [*chain.from_iterable(flow.results for flow in flows)]
 
 
 @attrs.frozen
@@ -381,7 +424,8 @@ class ExchangeProgram(FedProgram):
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
         """See :class:`Program`."""
         flow = Flow(outputs)
-        frames = ((None, frame) for frame in host.inputs.epoch(self.senders, self.openings))
+        received = host.shares.received(host.inputs.epoch(self.senders, self.openings))
+        frames = ((None, frame) for frame in received)
         flow.run([flow.through(self.steps, host.vertex.subtask, frames)])
         return flow.results
 
@@ -421,14 +465,18 @@ class RunEpoch:
 
     Attributes:
         vertex: the name of the vertex that runs it.
+        attempt: the number of the attempt.
         epoch: the number of the epoch.
+        operators: the ids of the operators whose subtask it is; a task may read several sources.
         program: the pickled program.
         codes: the pickles of functions that the process does not know yet, by digest.
         behind: the subtasks behind it, each of which gets a barrier at the end.
     """
 
     vertex: SlotId
+    attempt: int
     epoch: int
+    operators: tuple[str, ...]
     program: bytes
     codes: dict[str, bytes]
     behind: dict[SlotId, Peer]
@@ -456,6 +504,8 @@ class EpochPart:
 def part_of(order: RunEpoch, host: Host, outputs: Outputs) -> EpochPart:
     """Run what the driver has ordered."""
     CODES.value.update(order.codes)
+    host.shares.sends, host.inputs.marked = outputs.waits, outputs.pass_on
+    host.shares.waited()
     try:
         outputs.open(order.behind)
         results = loads(order.program).run(host, outputs)
@@ -465,4 +515,18 @@ def part_of(order: RunEpoch, host: Host, outputs: Outputs) -> EpochPart:
     except Exception as error:  # noqa: BLE001 - a fault of this package, of which the driver should tell
         failure = SparkJobError("".join(traceback.format_exception(error)))
         return EpochPart(order.vertex, order.epoch, error=failure)
-    return EpochPart(order.vertex, order.epoch, dumps(results), taken_reports())
+    host.shares.sent()
+    reports = (*taken_reports(), *_measured(order, host, outputs))
+    return EpochPart(order.vertex, order.epoch, dumps(results), reports)
+
+
+def _measured(order: RunEpoch, host: Host, outputs: Outputs) -> Iterator[TaskReport]:
+    """Yield what a vertex has measured; where the time of a slot went is in the report of its own."""
+    status = None
+    if host.service is None:
+        status = SubtaskStatus(*host.shares.take(), resident_bytes(), None, 0)
+    report = VertexReport(status, outputs.markers.take())
+    if status or report.latencies_ms:
+        for operator_id in order.operators:
+            task = str(SlotId(operator_id, order.vertex.subtask))
+            yield TaskReport(order.attempt, order.epoch, task, vertex=report)

@@ -12,6 +12,7 @@ import attrs
 
 from pyflinkstate.api import UserFunction
 from pyflinkstate.runtime.engine import EpochGraph, EpochRequest, Task
+from pyflinkstate.runtime.pipelined.measures import Marking
 from pyflinkstate.runtime.pipelined.processes import SOURCES
 from pyflinkstate.runtime.pipelined.programs import (
     CODES,
@@ -28,7 +29,7 @@ from pyflinkstate.runtime.pipelined.programs import (
 from pyflinkstate.runtime.plan import ChainNode, JobPlan, SourceNode, StatefulNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
-from pyflinkstate.runtime.tasks import MergeTask, SlotTask
+from pyflinkstate.runtime.tasks import MergeTask, SlotTask, SourceTask
 from pyflinkstate.runtime.wire import SlotId, dumps_by_value
 
 
@@ -68,6 +69,7 @@ class Vertex:
         openings: how many partitions send to it.
         target: where those end that send to it.
         is_live: whether it reads a source live.
+        source_id: the id of the source that it reads; empty in other vertices, or if it reads nothing.
     """
 
     parallelism: int
@@ -78,6 +80,7 @@ class Vertex:
     openings: int = 0
     target: ToSubtasks = attrs.Factory(ToSubtasks)
     is_live: bool = False
+    source_id: str = ""
 
     def subtasks(self) -> list[SlotId]:
         """Return the names of the slots of an operator, or the subtasks of an exchange."""
@@ -110,11 +113,13 @@ class Part:
         vertex: its name.
         program: the pickle of what it does.
         behind: the subtasks to which it sends.
+        operators: the ids of the operators whose subtask it is.
     """
 
     vertex: SlotId
     program: bytes
     behind: list[SlotId]
+    operators: tuple[str, ...]
 
 
 class PipelinedGraph(EpochGraph[Pipes]):
@@ -157,12 +162,14 @@ class PipelinedGraph(EpochGraph[Pipes]):
         behind = [target for source in self._sources for target in self._behind(source)]
         count = len(self._tasks)
         live = frozenset(number for number, source in enumerate(self._sources) if source.is_live)
+        ids, interval_ms = [source.source_id for source in self._sources], self.request.latency_interval_ms
+        markings = {n: Marking(one, interval_ms) for n, one in enumerate(ids) if one and interval_ms}
         programs = (
-            SourceProgram(steps, [part for part in parts if part[1] % count == number], live)
+            SourceProgram(steps, [part for part in parts if part[1] % count == number], live, markings)
             for number in range(count)
         )
         return [
-            Part(task, dumps_by_value(program), behind)
+            Part(task, dumps_by_value(program), behind, tuple(filter(None, ids)))
             for task, program in zip(self._tasks, programs, strict=True)
         ]
 
@@ -174,7 +181,8 @@ class PipelinedGraph(EpochGraph[Pipes]):
             if vertex.task is not None:
                 program = SlotProgram(senders, openings, vertex.steps, vertex.task)
             data, behind = dumps_by_value(program), self._behind(vertex)
-            yield from (Part(subtask, data, behind) for subtask in vertex.subtasks())
+            own = (vertex.target.operator_id,)
+            yield from (Part(subtask, data, behind, own) for subtask in vertex.subtasks())
 
     def _senders(self, vertex: Vertex) -> Iterator[SlotId]:
         for before in vertex.before:
@@ -195,6 +203,8 @@ class PipelinedGraph(EpochGraph[Pipes]):
     def transform(self, data: Pipes, task: Task, name: str) -> Pipes:
         if isinstance(task, (SlotTask, MergeTask)):
             data[0].vertex.target.operator_id = task.operator_id
+        if isinstance(task, SourceTask):
+            data[0].vertex.source_id = task.stream
         if isinstance(task, SlotTask):
             data[0].vertex.task = task
             return data

@@ -299,6 +299,15 @@ class EnvironmentSettings(SettingsGroup):
         least=0,
         named="the buffer timeout in milliseconds",
     ).field()
+    latency_tracking_interval_ms: int = Setting(
+        key="metrics.latency.interval",
+        read=Reader.milliseconds,
+        default=0,
+        setter="set_latency_tracking_interval",
+        meaning="the interval of latency markers in ms, with the engine `PIPELINED`; 0 for none",
+        least=0,
+        named="the interval of latency markers in milliseconds",
+    ).field()
     is_encrypted: bool | None = Setting(
         key="security.ssl.internal.enabled",
         read=Reader.switch,
@@ -417,6 +426,23 @@ class ExecutionConfig:
         """Have state files compressed, or not, whatever the state backend says."""
         return self._set(snapshot_compression=use_snapshot_compression)
 
+    def get_latency_tracking_interval(self) -> int:
+        """Return the interval of latency markers in ms; 0, the default, for none."""
+        return self._settings.latency_tracking_interval_ms
+
+    def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
+        """Let sources send latency markers, whose latencies are metrics and are shown on the web page.
+
+        It counts with the engine ``PIPELINED``.
+
+        Args:
+            interval: the time between two markers of a source in ms; 0 for none.
+
+        Raises:
+            ConfigurationError: it is not a whole number, or less than 0.
+        """
+        return self._set(latency_tracking_interval_ms=interval)
+
     def has_auto_generated_uids_enabled(self) -> bool:
         """Return whether an operator with state may do without ``uid()``; True by default."""
         return self._settings.has_auto_generated_uids
@@ -438,14 +464,6 @@ class ExecutionConfig:
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
         """Accept an interval in ms: watermarks follow every frame of records."""
         return self._keep(auto_watermark_interval_ms=interval)
-
-    def get_latency_tracking_interval(self) -> int:
-        """Return what was set, in ms."""
-        return self._idle.latency_tracking_interval_ms
-
-    def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Accept an interval in ms: there are no latency markers."""
-        return self._keep(latency_tracking_interval_ms=interval)
 
     def enable_object_reuse(self) -> ExecutionConfig:
         """Accept it: a result that can change is copied when it is emitted, whatever is set."""

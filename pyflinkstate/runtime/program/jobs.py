@@ -481,6 +481,7 @@ class Jobs:
             job_parameters=dict(self._settings.job_parameters),
             epochs_ahead=self._settings.epochs_ahead,
             buffer_timeout_ms=self._settings.buffer_timeout_ms,
+            latency_interval_ms=self._settings.latency_tracking_interval_ms,
             is_encrypted=sessions.is_encrypted(self._context.getConf()) if encrypts is None else encrypts,
             page=self.monitoring.page(),
         )

@@ -203,15 +203,6 @@ class IdleExecutionSettings(IdleSettings):
         least=0,
         named="the interval of watermarks in milliseconds",
     ).field()
-    latency_tracking_interval_ms: int = Setting(
-        key="metrics.latency.interval",
-        read=Reader.milliseconds,
-        default=0,
-        setter="set_latency_tracking_interval",
-        why_idle="there are no latency markers",
-        least=0,
-        named="the interval of latency markers in milliseconds",
-    ).field()
     object_reuse: bool = Setting(
         key="pipeline.object-reuse",
         read=Reader.switch,

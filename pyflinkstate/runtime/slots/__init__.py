@@ -8,12 +8,13 @@ from pyflinkstate.runtime.slots.control import (
 )
 from pyflinkstate.runtime.slots.inputs import (
     BARRIER as BARRIER,
+    MARKER as MARKER,
     Host as Host,
     Inputs as Inputs,
     OpenChannel as OpenChannel,
     Visitor as Visitor,
 )
-from pyflinkstate.runtime.slots.memory import lack_of_space as lack_of_space
+from pyflinkstate.runtime.slots.memory import lack_of_space as lack_of_space, resident_bytes as resident_bytes
 from pyflinkstate.runtime.slots.process import (
     NEEDED as NEEDED,
     path_without_brought as path_without_brought,
@@ -26,3 +27,4 @@ from pyflinkstate.runtime.slots.slot_service import (
     SlotHost as SlotHost,
     SlotService as SlotService,
 )
+from pyflinkstate.runtime.slots.time_shares import TimeShares as TimeShares, Waits as Waits

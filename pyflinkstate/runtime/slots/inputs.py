@@ -18,6 +18,7 @@ import attrs
 
 from pyflinkstate.errors import SlotLostError
 from pyflinkstate.runtime.slots.slot_service import SlotService
+from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.wire import LOOK_EVERY_S, Channel, ChannelEvent, InputFrame, SlotId, wait_for
 
 #: How many frames of a channel are read before the slot has processed the first one of them.
@@ -26,6 +27,8 @@ FRAMES_AHEAD = 3
 BARRIER = b""
 #: A frame without records, at which a slot looks what is due.
 NOTHING = InputFrame(b"", (), ()).encode()
+#: The first byte of a marker of latency, with which no frame begins: frames are pickles.
+MARKER = b"M"
 
 
 class _Gate:
@@ -41,9 +44,13 @@ class Inputs:
 
     Args:
         lost: returns why nothing will come any more, or None; it is asked again and again during a wait.
+
+    Attributes:
+        marked: called with a marker of latency when all that came before it is processed.
     """
 
     def __init__(self, lost: Callable[[], BaseException | None]) -> None:
+        self.marked: Callable[[bytes], None] = lambda marker: None
         self._lost = lost
         self._mail: queue.SimpleQueue[tuple[str, bytes | None]] = queue.SimpleQueue()
         self._gates: dict[str, _Gate] = {}
@@ -100,7 +107,11 @@ class Inputs:
                 raise self._lost() or SlotLostError(
                     f"the channel from {sender} has ended in the middle of an epoch"
                 )
-            yield from alignment.take(sender, data)
+            for frame in alignment.take(sender, data):
+                if frame.startswith(MARKER):
+                    self.marked(frame)
+                else:
+                    yield frame
             if data:
                 self._gates[sender].frames.release()
         for sender in senders:
@@ -143,7 +154,7 @@ class Alignment:
 
 
 def _is_opening(data: bytes) -> bool:
-    time = InputFrame.decode(data).time
+    time = None if data.startswith(MARKER) else InputFrame.decode(data).time
     return time is not None and time.event is ChannelEvent.OPEN
 
 
@@ -155,11 +166,13 @@ class Host:
         vertex: the vertex: a slot, a subtask of an exchange, or a task of the sources.
         inputs: the channels to it.
         service: the state and the function of a slot; None elsewhere.
+        shares: where its time goes.
     """
 
     vertex: SlotId
     inputs: Inputs
     service: SlotService | None = None
+    shares: TimeShares = attrs.Factory(TimeShares)
 
 
 class Visitor(ABC):

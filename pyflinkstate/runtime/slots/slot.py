@@ -112,7 +112,7 @@ class StateSlot:
         self._service = SlotService(
             bootstrap.slot, bootstrap.attempt, SlotHost(self._driver.send, _in_a_thread, wall_clock_ms)
         )
-        self._as_host = Host(bootstrap.slot, Inputs(self._lost), self._service)
+        self._as_host = Host(bootstrap.slot, Inputs(self._lost), self._service, self._service.shares)
         self._output = OutputForwarder(lambda lines: self._driver.send(SlotOutput(bootstrap.slot, lines)))
         self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._listening = threading.Thread(target=self._listen_to_driver, daemon=True)

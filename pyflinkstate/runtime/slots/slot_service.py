@@ -120,7 +120,7 @@ class SlotService:
         self._counts = [0, 0]
         self._side_counts: Counter[str] = Counter()
         self._steps = OutputSteps()
-        self._shares = TimeShares(host.perf_ns)
+        self.shares = TimeShares(host.perf_ns)
         #: The watermark at the beginning of the epoch, and the one that was sent last.
         self._opening = NO_WATERMARK
         self._told: int | None = None
@@ -253,7 +253,7 @@ class SlotService:
         Raises:
             PyFlinkStateError: the epoch has failed; ``abandon`` must follow.
         """
-        return self._shares.of(self._process(data))
+        return self.shares.of(self._process(data))
 
     def _process(self, data: bytes) -> Iterator[Results]:
         frame = self._decode(data)
@@ -294,7 +294,7 @@ class SlotService:
 
     def finish_input(self) -> Iterator[Results]:
         """Fire the timers that are due after the last frame; see :meth:`process`."""
-        return self._shares.of(self._finish_input())
+        return self.shares.of(self._finish_input())
 
     def _finish_input(self) -> Iterator[Results]:
         assert self._epoch is not None
@@ -373,9 +373,9 @@ class SlotService:
         return done
 
     def _status(self) -> SubtaskStatus:
-        self._shares.processed()
+        self.shares.processed()
         limit, timers = self._deployment.memory_bytes, self._subtask.pending_timers()
-        return SubtaskStatus(*self._shares.take(), resident_bytes(), limit, timers)
+        return SubtaskStatus(*self.shares.take(), resident_bytes(), limit, timers)
 
     def abandon(self) -> None:
         """Give up an epoch half-way; the slot cannot be used any more."""

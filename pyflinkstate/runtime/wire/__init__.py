@@ -58,6 +58,7 @@ from pyflinkstate.runtime.wire.messages import (
     StateMaterialized as StateMaterialized,
     SubtaskStatus as SubtaskStatus,
     TaskReport as TaskReport,
+    VertexReport as VertexReport,
     WakeUp as WakeUp,
 )
 from pyflinkstate.runtime.wire.metrics import (

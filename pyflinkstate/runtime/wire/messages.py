@@ -80,12 +80,12 @@ class SlotUnavailable:
 
 @attrs.frozen
 class SubtaskStatus:
-    """A slot's report about itself at the end of an epoch.
+    """The report of a slot, or of a source task of the pipelined engine, about itself at an epoch's end.
 
     Attributes:
         busy_ns: how long it has processed since the end of the epoch before, in ns.
         idle_ns: how long it has waited for input since then; with the other two this is all of the time.
-        back_pressured_ns: how long it took to hand over its output, which waits if nobody takes it.
+        back_pressured_ns: how long it took to hand over its output, which waits if it is not taken.
         memory_bytes: the memory of its process; 0 if the system does not tell.
         memory_limit_bytes: how much it may have; None if only its host limits it.
         timers: how many timers are pending.
@@ -134,6 +134,19 @@ class SlotReport:
 
 
 @attrs.frozen
+class VertexReport:
+    """What a vertex of the pipelined engine has measured in an epoch.
+
+    Attributes:
+        status: where the time of a source task or exchange went; a slot says that itself.
+        latencies_ms: by the id of a source, how long its markers were on their way to the vertex.
+    """
+
+    status: SubtaskStatus | None = None
+    latencies_ms: dict[str, list[float]] = attrs.Factory(dict)
+
+
+@attrs.frozen
 class TaskReport:
     """A task reports its counts, or why it failed."""
 
@@ -153,6 +166,8 @@ class TaskReport:
     is_only_run: bool = False
     #: What a slot tells of itself.
     slot: SlotReport | None = None
+    #: What a vertex of the pipelined engine has measured.
+    vertex: VertexReport | None = None
     #: A few records as texts, by the ids of streams that somebody looks at.
     samples: dict[str, list[str]] = attrs.Factory(dict)
     #: What the task has read of sources that are read live: a position by source and partition.

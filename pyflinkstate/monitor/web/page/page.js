@@ -201,6 +201,7 @@ function overview(job) {
       job.is_live ? null : ["Last heard of", time(job.heard_ms)],
       ["Epoch", number(job.epoch)],
       ["Committed epoch", number(job.committed_epoch)],
+      ["Epochs in flight", number(job.epochs_in_flight)],
       ["Restarts", number(job.restarts)],
       ["Runs", number(job.runs)],
       ["Watermark lag", duration(lag)],
@@ -216,6 +217,7 @@ function overview(job) {
     job.operators.length ? graph(job) : null,
     operatorTable(job),
     subtaskTable(job),
+    latencyTable(job),
     sideTable(job));
 }
 
@@ -264,6 +266,16 @@ function sideTable(job) {
   return rows.length ? table("Side outputs and late records", [
     ["Operator", ([name]) => name, "name"], ["Where to", ([, to]) => to, "name"],
     ["Records", ([, , count]) => number(count), "number"]], rows) : null;
+}
+
+function latencyTable(job) {
+  const names = new Map(job.operators.map((operator) => [operator.id, operator.name]));
+  const rows = job.operators.flatMap((operator) => Object.entries(operator.latency_ms).map(
+    ([source, found]) => ({ operator, source, found })));
+  return rows.length ? table("Latency from sources", [
+    ["Operator", ({ operator }) => operator.name, "name"], ["From", ({ source }) => names.get(source) ?? source, "name"],
+    ["Median", ({ found }) => duration(found.p50), "number"], ["99 %", ({ found }) => duration(found.p99), "number"],
+    ["Longest", ({ found }) => duration(found.max), "number"]], rows) : null;
 }
 
 function operatorTable(job) {
