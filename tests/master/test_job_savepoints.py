@@ -402,7 +402,7 @@ def test_an_operator_may_be_new_and_one_may_be_gone_if_that_is_allowed(
     second.allow_non_restored_state = True
     second.run()
     assert sorted(out) == [(key, number) for key in (0, 1) for number in range(7, 10)], "counted by 'kept'"
-    (begun, kept) = elsewhere.load_latest("orders").operators
+    (begun, kept) = elsewhere.load_latest("orders")[0].operators
     assert (begun.operator_id, kept.operator_id) == ("new", "kept")
     third = JobRun(counting(pairs, "new"), sink, elsewhere, latest(elsewhere), allow_non_restored_state=True)
     assert third.job_id == first.job_id

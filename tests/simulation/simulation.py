@@ -308,8 +308,7 @@ class Simulation:
     def _newest_checkpoint(self) -> RestorePoint:
         if self._stopped_at is not None:
             return RestorePoint(self.storage.load(self._stopped_at), self._stopped_at)
-        metadata = self.storage.load_latest(JOB, self.fall_back)
-        return RestorePoint(metadata, self.storage.uri_of(metadata.job_id, metadata.checkpoint_id), True)
+        return RestorePoint(*self.storage.load_latest(JOB, self.fall_back), True)
 
     def _take_a_break(self) -> None:
         until_ms = self.cluster.now_ms + self.draw("break").choice([0, 5, 50, 300])
@@ -346,11 +345,10 @@ class Simulation:
             witness.notes["back to a savepoint"] += 1
             return RestorePoint(chosen.metadata, chosen.folder)
         try:
-            metadata = self.storage.load_latest(JOB, self.fall_back)
+            metadata, uri = self.storage.load_latest(JOB, self.fall_back)
         except CheckpointNotFoundError:
             witness.begins_anew()
             return None
-        uri = self.storage.uri_of(metadata.job_id, metadata.checkpoint_id)
         witness.goes_on_with(metadata.job_id)
         witness.check_latest(uri)
         of_the_job = [p for p in witness.published.values() if p.metadata.job_id == metadata.job_id]

@@ -431,8 +431,7 @@ class PacedSource(Source):
 
 def latest(storage: CheckpointFolders, name: str = "orders") -> RestorePoint:
     """Return what a job is restored from."""
-    metadata = storage.load_latest(name)
-    return restore_point(storage, metadata.job_id, metadata.checkpoint_id)
+    return RestorePoint(*storage.load_latest(name))
 
 
 def restore_point(storage: CheckpointFolders, job_id: str, checkpoint_id: int) -> RestorePoint:
