@@ -16,7 +16,12 @@ from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.master.observe import JobListener
 from pyflinkstate.runtime.plan import JobPlan, SettledOperator
 from pyflinkstate.runtime.queries import LiveSlots
-from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, RestartStrategy
+from pyflinkstate.runtime.settings import (
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+    RestartStrategy,
+    StopSettings,
+)
 from pyflinkstate.runtime.slots import ControlServer, SlotRegistry
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import DriverLink
@@ -50,6 +55,7 @@ class JobSettings:
     is_encrypted: bool = False
     #: The address of the web page, without its token; None if there is none.
     page: str | None = None
+    stopping: StopSettings = attrs.Factory(StopSettings)
 
 
 #: How long the engine may take to end the tasks of a failed attempt before their slots are cut off.

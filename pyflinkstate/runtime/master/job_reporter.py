@@ -105,7 +105,14 @@ class JobLog:
         """Its source could not be closed at the end of a job that had not ended well anyway."""
         _log.warning("%s: its source could not be closed: %s", self._job, _whole(error))
 
-    def ended(self, status: JobStatus, epoch: int, error: BaseException | None, is_heard: bool) -> None:
+    def ended(
+        self,
+        status: JobStatus,
+        epoch: int,
+        error: BaseException | None,
+        is_heard: bool,
+        restore: RestorePoint | None = None,
+    ) -> None:
         """It has ended.
 
         Args:
@@ -113,13 +120,15 @@ class JobLog:
             epoch: the last one that has run.
             error: why, unless well.
             is_heard: the error is raised where somebody waits for it; otherwise all of it is said here.
+            restore: the checkpoint from which it goes on, if it is started again.
         """
         late = sum(sum(slots.values()) for slots in self._late.values())
         ran = f"{self._job} is {status.name} after epoch {epoch}" + (
             f", {late} late records dropped" * bool(late)
         )
         if (by := told_to_end_by(error)) and status is JobStatus.CANCELED:
-            _log.warning("%s, by %s", ran, by)
+            goes_on = "" if restore is None else f"; it goes on from {restore.uri}"
+            _log.warning("%s, by %s%s", ran, by, goes_on)
         elif status is not JobStatus.FAILED or error is None:
             _log.info("%s", ran)
         else:

@@ -36,10 +36,12 @@ from pyflinkstate.runtime.settings import (
     IdleCheckpointSettings,
     IdleExecutionSettings,
     IdleStreamSettings,
+    OnSigterm,
     Reader,
     RestartStrategy,
     Setting,
     SettingsGroup,
+    StopSettings,
     a_switch,
     a_value_of,
     check_set,
@@ -284,6 +286,23 @@ class EnvironmentSettings(SettingsGroup):
         meaning="how epochs are run: by Spark in `STAGES`, or by tasks that stay (`PIPELINED`)",
         takes=a_value_of(Engine),
     ).field()
+    on_sigterm: OnSigterm = Setting(
+        key="pyflinkstate.on-sigterm",
+        read=choice_of(OnSigterm),
+        default=OnSigterm.CHECKPOINT,
+        meaning="how jobs end when the program gets `SIGTERM`: with a `SAVEPOINT`, at the next `CHECKPOINT`, "
+        "or `AT_ONCE`",
+        takes=a_value_of(OnSigterm),
+    ).field()
+    on_sigterm_timeout_ms: int = Setting(
+        key="pyflinkstate.on-sigterm.timeout",
+        read=Reader.milliseconds,
+        default=20_000,
+        shown="20 s",
+        meaning="how long that may take before jobs are cancelled",
+        least=0,
+        named="pyflinkstate.on-sigterm.timeout",
+    ).field()
     is_encrypted: bool | None = Setting(
         key="security.ssl.internal.enabled",
         read=Reader.switch,
@@ -332,6 +351,14 @@ class EnvironmentSettings(SettingsGroup):
             (self.state_backend.snapshot_compression or "zstd") if self.snapshot_compression else None
         )
         return attrs.evolve(self.state_backend, snapshot_compression=compression)
+
+    def stopping(self) -> StopSettings:
+        """Return how jobs end when the program gets ``SIGTERM``.
+
+        Raises:
+            ConfigurationError: with a savepoint, for which there is no directory.
+        """
+        return StopSettings(self.on_sigterm, self.on_sigterm_timeout_ms, self.savepoint_directory)
 
     def required_code_shipper(self) -> workers.PythonFiles:
         """Return what ships Python code."""

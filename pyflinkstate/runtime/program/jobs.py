@@ -479,6 +479,7 @@ class Jobs:
             epochs_ahead=self._settings.epochs_ahead,
             is_encrypted=sessions.is_encrypted(self._context.getConf()) if encrypts is None else encrypts,
             page=self.monitoring.page(),
+            stopping=self._settings.stopping(),
         )
 
     def _check_uids(self, plan: JobPlan) -> None:
