@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -378,7 +379,8 @@ class Simulation:
             elif kind < 0.75 and notes["stopped"] < 3:
                 self.cluster.at(delay_ms, lambda: self._take_savepoint(job, stops=True))
             elif kind < 0.85 and notes["cancelled"] < 2:
-                self.cluster.at(delay_ms, job.cancel)
+                is_told = draw("a signal stops it").random() < 0.5
+                self.cluster.at(delay_ms, partial(job.stop, "SIGTERM") if is_told else job.cancel)
             elif notes["poisoned"] < 3:
                 notes["poisoned"] += 1
                 Poison.numbers.add(draw("poison").randrange(len(self.model.records)))

@@ -30,7 +30,12 @@ from pyflinkstate.runtime.master import (
     RestorePoint,
 )
 from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
-from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, JobStatus
+from pyflinkstate.runtime.settings import (
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+    JobStatus,
+    StopSettings,
+)
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, Sink
 from pyflinkstate.runtime.slots import ControlServer, Endpoint
@@ -287,6 +292,7 @@ class JobRun:
     #: Further listeners beside ``heard``.
     listeners: tuple[JobListener, ...] = ()
     is_encrypted: bool = False
+    stopping: StopSettings = attrs.Factory(StopSettings)
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
     _job: Job | None = attrs.field(default=None, init=False)
@@ -320,6 +326,7 @@ class JobRun:
             fall_back=self.fall_back,
             is_encrypted=self.is_encrypted,
             epochs_ahead=self.epochs_ahead,
+            stopping=self.stopping,
         )
         mailbox = queue.SimpleQueue() if self.mailbox is None else self.mailbox
         parts = JobParts(

@@ -111,7 +111,8 @@ class Epoch:
     @property
     def stops_at_checkpoint(self) -> bool:
         """Whether the job stops when the checkpoint is complete, and not only with a savepoint after it."""
-        return self.stops_job and (self.savepoint is None or not self.savepoint.stops_job)
+        goes_on = not self.step.is_last and (self.savepoint is None or not self.savepoint.stops_job)
+        return self.stops_job and goes_on
 
     @property
     def is_awaited(self) -> bool:

@@ -422,9 +422,9 @@ class Attempt:
             rests = True
 
     def _is_at_checkpoint(self, found: Found) -> bool:
-        """Return whether the job is to stop, and stands where its last checkpoint was taken."""
+        """Return whether the job is to stop before its input ends, and is where its last checkpoint was."""
         job = self._job
-        is_asked = bool(job.stop_by) and not job.savepoints
+        is_asked = bool(job.stop_by) and not job.savepoints and not found.is_over
         return is_asked and self._flight.committed == job.epoch and not found.has_pending
 
     def _announce(self) -> Script[None]:
@@ -441,7 +441,8 @@ class Attempt:
     def _wants_barrier(self, found: Found) -> bool:
         """Return whether to run an empty epoch for its barrier, as there is nothing else to do."""
         job = self._job
-        if not job.facts.has_checkpoints or job.savepoints or job.stop_by:
+        is_to_stop = bool(job.stop_by) and not found.is_over
+        if not job.facts.has_checkpoints or job.savepoints or is_to_stop:
             return job.facts.has_checkpoints
         is_worth = self._flight.committed < job.epoch and not found.has_pending
         return is_worth and (found.is_over or job.facts.commits_every_epoch or found.is_due)
