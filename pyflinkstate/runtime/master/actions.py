@@ -403,6 +403,7 @@ class Actions:
         step = instruction.ahead or self.input.planner.next(last.number + 1, last.step.end)
         if step is not None:
             return Found(step)
+        self.reporter.progress.made()
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
             self._clock.monotonic_ms()
         )

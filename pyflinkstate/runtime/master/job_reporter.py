@@ -348,6 +348,35 @@ class Accumulators:
         return total
 
 
+class Progress:
+    """Notes when a job made progress last; any thread may ask.
+
+    A job makes progress if it runs an epoch that it has not run before, commits, or has nothing to do.
+
+    Args:
+        now_ms: returns the monotonic time.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._at_ms = now_ms()
+        self._furthest = 0
+
+    def made(self) -> None:
+        """Note that the job makes progress."""
+        self._at_ms = self._now_ms()
+
+    def reached(self, epoch: int) -> None:
+        """Note that an epoch has run; one that is run again after a failure does not count."""
+        if epoch > self._furthest:
+            self._furthest = epoch
+            self.made()
+
+    def missing_ms(self) -> int:
+        """Return for how long the job has made no progress."""
+        return self._now_ms() - self._at_ms
+
+
 class JobReporter:
     """Takes in what tasks report, and tells others about the job, on the job's thread.
 
@@ -379,12 +408,14 @@ class JobReporter:
         self._ended_ms: int | None = None
         self.accumulators = Accumulators()
         self.log = JobLog(name, job_id)
+        self.progress = Progress(clock.monotonic_ms)
 
     # --- the job as a whole --------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Note that the job begins."""
         self._began_ms = self._clock.monotonic_ms()
+        self.progress.made()
 
     def end(self) -> None:
         """Note that the job has ended."""
@@ -439,6 +470,7 @@ class JobReporter:
 
     def epoch_prepared(self, epoch: int, duration_ms: int, restarts: int, watermarks: dict[str, int]) -> None:
         """Tell of an epoch whose output is prepared."""
+        self.progress.reached(epoch)
         stats = EpochStats(
             epoch, sum(self.accumulators.of_epoch(epoch, name) for name in self._read), duration_ms, restarts
         )
@@ -463,6 +495,7 @@ class JobReporter:
 
     def committed(self, epoch: int, duration_ms: int) -> None:
         """Tell observers that the output up to an epoch is committed."""
+        self.progress.made()
         tell_each(self._observers, lambda one: one.on_commit(epoch, duration_ms))
 
     # --- its checkpoints -----------------------------------------------------------------------------

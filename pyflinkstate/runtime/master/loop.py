@@ -282,6 +282,10 @@ class Job:
             () if checkpoints is None else tuple(checkpoints.history),
         )
 
+    def missing_progress_ms(self) -> int:
+        """Return for how long the job has neither got further nor been without anything to do."""
+        return self._reporter.progress.missing_ms()
+
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
         return self._slots.registry.pids()

@@ -114,15 +114,22 @@ def _epochs_ahead(_: object, number: int) -> int:
     return number
 
 
+_TOKEN_FILE, _HEALTH = "pyflinkstate.rest.token-file", "pyflinkstate.rest.health-timeout"
+
+
 def _read_web_page(reader: Reader) -> WebPageSettings:
     """Read all settings of the page together; a port, which may be a range, switches it on."""
     ports = reader.text() or reader.text("rest.port")
-    return WebPageSettings(
+    page = WebPageSettings(
         _ports(reader.key, ports),
         reader.text("rest.bind-address", LOOPBACK),
         reader.text("rest.address") or None,
         has_actions=reader.switch("web.cancel.enable", True),
+        token_file=reader.text(_TOKEN_FILE) or None,
     )
+    if not reader.text(_HEALTH):
+        return page
+    return attrs.evolve(page, health_timeout_ms=reader.milliseconds(_HEALTH))
 
 
 def _ports(key: str, text: str) -> tuple[int, ...] | range:
@@ -231,7 +238,7 @@ class EnvironmentSettings(SettingsGroup):
         setter="enable_web_page",
         shown="no page",
         meaning="the port of the web page",
-        parts=dict.fromkeys(("rest.address", "rest.bind-address", "web.cancel.enable")),
+        parts=dict.fromkeys(("rest.address", "rest.bind-address", "web.cancel.enable", _TOKEN_FILE, _HEALTH)),
     ).field()
     journal: bool | None = Setting(
         setter="set_journal",
