@@ -414,14 +414,16 @@ class Monitor:
             from pyflinkstate.monitor.web.access import Access
             from pyflinkstate.monitor.web.pages import Pages
             from pyflinkstate.monitor.web.server import PageServer
+            from pyflinkstate.monitor.web.token_file import token_in
         except ImportError as error:
             raise ConfigurationError(
                 f"the web page needs starlette and uvicorn ({error}): install them where the page is served "
                 "(pip install 'pyflinkstate[web]'), or do not ask for a page"
             ) from error
         names = [name for name in (page.address, page.host) if name]
-        access = Access(names, page.metrics_without_token)
-        self._pages = Pages(self._jobs, access, page.has_actions, self._clock)
+        token = None if page.token_file is None else token_in(page.token_file)
+        access = Access(names, page.metrics_without_token, token)
+        self._pages = Pages(self._jobs, access, page.has_actions, self._clock, page.health_timeout_ms)
         self._server = PageServer(page.host, page.ports, self._pages)
         host = page.address or page.host
         name = f"[{host}]" if ":" in host else host

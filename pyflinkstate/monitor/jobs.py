@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 
@@ -236,6 +237,21 @@ ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain", "sample", "unsample
 SAMPLE_MS = 60_000
 
 
+@attrs.frozen
+class Acted:
+    """What has come of an action.
+
+    Attributes:
+        is_accepted: whether it was accepted.
+        message: for people.
+        savepoint: the URI of the savepoint that it asks for, when it is complete.
+    """
+
+    is_accepted: bool
+    message: str
+    savepoint: Future[str] | None = None
+
+
 @attrs.define(eq=False)
 class MonitoredJob:
     """A job on a page.
@@ -304,6 +320,11 @@ class Jobs:
         with self._lock:
             return [shown for shown in self._shown if shown.story.started_ms is not None]
 
+    def live(self) -> list[Job]:
+        """Return the jobs of this program that have begun and have not ended."""
+        found = [shown.job() for shown in self.begun() if not shown.story.is_over]
+        return [job for job in found if job is not None]
+
     @contextmanager
     def locked(self, job_id: str) -> Iterator[MonitoredJob | None]:
         """Return the newest job with an id, which does not change meanwhile; None if there is none."""
@@ -319,36 +340,38 @@ class Jobs:
         with self.locked(job_id) as shown:
             return None if shown is None or shown.story.is_over else shown.job()
 
-    def act(self, job_id: str, action: str, stream: str = "") -> tuple[bool, str]:
-        """Perform one of ``ACTIONS`` on a job; return whether it was accepted, and a message."""
+    def act(self, job_id: str, action: str, stream: str = "") -> Acted:
+        """Perform one of ``ACTIONS`` on a job."""
         with self.locked(job_id) as shown:
             job = None if shown is None or shown.story.is_over else shown.job()
             if shown is None or job is None:
-                return False, "The job is not running any more."
+                return Acted(False, "The job is not running any more.")
             directory, streams = shown.savepoints, {one["id"] for one in shown.story.job["vertices"]}
         if action in ("sample", "unsample"):
             return _sample(job, stream, streams, SAMPLE_MS if action == "sample" else 0)
         if action == "cancel":
             _log.warning("job %s was cancelled from its page", job_id)
             job.cancel()
-            return True, "The job is being cancelled."
+            return Acted(True, "The job is being cancelled.")
         if directory is None:
-            return False, "The job has no directory for savepoints: call set_default_savepoint_directory()."
-        return True, _ask_for_savepoint(job, action, directory)
+            why = "The job has no directory for savepoints: call set_default_savepoint_directory()."
+            return Acted(False, why)
+        return _ask_for_savepoint(job, action, directory)
 
 
-def _sample(job: Job, stream: str, streams: set[str], for_ms: int) -> tuple[bool, str]:
+def _sample(job: Job, stream: str, streams: set[str], for_ms: int) -> Acted:
     if stream not in streams:
-        return False, "The job has no such stream."
+        return Acted(False, "The job has no such stream.")
     job.sample(stream, for_ms)
-    return (
-        True,
-        "A few records of each epoch are shown for a minute." if for_ms else "No more are shown.",
+    return Acted(
+        True, "A few records of each epoch are shown for a minute." if for_ms else "No more are shown."
     )
 
 
-def _ask_for_savepoint(job: Job, action: str, directory: str) -> str:
+def _ask_for_savepoint(job: Job, action: str, directory: str) -> Acted:
     stops = action in ("stop", "drain")
     _log.warning("job %s: a savepoint was requested from its page (%s)", job.job_id, action)
-    job.request_savepoint(SavepointRequest(absolute(directory), stops, drains=action == "drain"))
-    return "A savepoint is taken at the next barrier" + (", and the job stops with it." if stops else ".")
+    request = SavepointRequest(absolute(directory), stops, drains=action == "drain")
+    job.request_savepoint(request)
+    told = "A savepoint is taken at the next barrier" + (", and the job stops with it." if stops else ".")
+    return Acted(True, told, request.done)

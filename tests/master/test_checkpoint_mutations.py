@@ -299,7 +299,7 @@ def test_folders_that_are_no_jobs_are_not_looked_into(checkpoint: Checkpoint) ->
     strange = checkpoint.folder.parent.parent / "notes" / "chk-9"
     strange.mkdir(parents=True)
     (strange / "_metadata").write_bytes(b"no metadata")
-    assert checkpoint.storage.load_latest("orders").checkpoint_id == 2
+    assert checkpoint.storage.load_latest("orders")[0].checkpoint_id == 2
 
 
 # --- lengths -------------------------------------------------------------------------------------------

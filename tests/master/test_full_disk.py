@@ -131,7 +131,7 @@ def test_the_job_goes_on_once_there_is_room(
     (completed,) = storage.completed(job.job_id)
     history = json.loads((small / "checkpoints" / job.job_id / "checkpoints.json").read_text())
     assert history[0]["checkpoint_id"] == completed
-    assert storage.load_latest("orders").epoch == job.result().epochs
+    assert storage.load_latest("orders")[0].epoch == job.result().epochs
 
 
 def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

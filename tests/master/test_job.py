@@ -95,7 +95,7 @@ def test_listeners_hear_of_epochs_and_checkpoints(run: JobRun) -> None:
 def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: CheckpointFolders) -> None:
     run.clock.time_ms = 1_000_000
     job = run.run()
-    found = storage.load_latest("orders")
+    found, _ = storage.load_latest("orders")
     assert attrs.asdict(found, recurse=False) == {
         "checkpoint_id": 4,
         "job_id": job.job_id,
@@ -121,7 +121,7 @@ def test_within_the_interval_epochs_have_no_barrier_but_the_last_has(
     assert [epoch for epoch, _ in seen] == [1, 2, 3, 4]
     assert [committed for _, committed in seen[1:]] == [ALL] * 3
     assert [(s.checkpoint_id, s.epoch) for s in run.heard.checkpoints] == [(1, 1), (2, 4)]
-    assert storage.load_latest("orders").counters == run.job().result().accumulators
+    assert storage.load_latest("orders")[0].counters == run.job().result().accumulators
 
 
 @pytest.mark.parametrize("with_storage", [True, False])
@@ -285,7 +285,7 @@ def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
     began_ms = run.clock.time_ms
     stats = run.run().result().checkpoints
     assert {checkpoint.triggered_ms for checkpoint in stats} == {began_ms, began_ms + jump_ms}
-    assert storage.load_latest("orders").timestamp_ms == began_ms + jump_ms
+    assert storage.load_latest("orders")[0].timestamp_ms == began_ms + jump_ms
 
 
 @jumps

@@ -305,7 +305,7 @@ class TestSourceThatHasNothing:
         assert [request.barrier is not None for request in run.runner.requests] == [True, False, True]
         assert asked == [3, 3, 3, 6], "nothing is committed before the interval is over"
         assert source.committed == [3, 6]
-        assert storage.load_latest("orders").source_position == 6
+        assert storage.load_latest("orders")[0].source_position == 6
 
     def test_nothing_is_run_while_there_is_nothing_to_commit(self, run: JobRun, out: list[Any]) -> None:
         def when_idle(source: GrowingSource) -> None:

@@ -59,6 +59,7 @@ from pyflinkstate.runtime.master.epochs import (
     ShuffledAhead,
     Stage,
     StartSlots,
+    StopAtCheckpoint,
     TakeOver,
     Wait,
 )
@@ -979,8 +980,8 @@ class Life:
         rng, job, draw = self.rng, self.job, self.rng.random()
         if job.phase is Phase.CREATED or draw < (0.2 if job.phase is Phase.CLOSING else 0.02):
             return PhaseOver() if job.phase is Phase.CREATED else Failed(BROKEN)
-        if draw < 0.022:
-            return CancelJob()
+        if draw < 0.024:
+            return CancelJob() if draw < 0.022 else StopAtCheckpoint("SIGTERM")
         if draw < 0.06:
             return SavepointRequest("somewhere", rng.random() < 0.3, drains=rng.random() < 0.3)
         if draw < 0.1:

@@ -32,13 +32,15 @@ from pyflinkstate.errors import (
     BadRecordError,
     CheckpointError,
     CheckpointStorageError,
+    ConfigurationError,
     IncompatibleCheckpointError,
+    JobCancelledError,
     SparkJobError,
 )
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
-from pyflinkstate.runtime.settings import CheckpointSettings
+from pyflinkstate.runtime.settings import CheckpointSettings, OnSigterm, StopSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
@@ -402,7 +404,126 @@ def test_an_operator_may_be_new_and_one_may_be_gone_if_that_is_allowed(
     second.allow_non_restored_state = True
     second.run()
     assert sorted(out) == [(key, number) for key in (0, 1) for number in range(7, 10)], "counted by 'kept'"
-    (begun, kept) = elsewhere.load_latest("orders").operators
+    (begun, kept) = elsewhere.load_latest("orders")[0].operators
     assert (begun.operator_id, kept.operator_id) == ("new", "kept")
     third = JobRun(counting(pairs, "new"), sink, elsewhere, latest(elsewhere), allow_non_restored_state=True)
     assert third.job_id == first.job_id
+
+
+# --- a signal ------------------------------------------------------------------------------------------
+
+
+def told_to_stop(
+    run: JobRun, on_sigterm: OnSigterm = OnSigterm.CHECKPOINT, where: Path | None = None
+) -> None:
+    """Run a job until it has stopped because of a signal, whatever its retention says."""
+    run.retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
+    run.stopping = StopSettings(on_sigterm, savepoints=None if where is None else str(where))
+    error = run.fails(JobCancelledError, match="by SIGTERM")
+    assert error.context["by"] == "SIGTERM"
+    assert (run.job().status, run.heard.ended) == (JobStatus.CANCELED, [JobStatus.CANCELED])
+
+
+@pytest.mark.parametrize("interval_ms", [0, 10**6], ids=["each epoch has a checkpoint", "they come rarely"])
+def test_a_job_that_is_told_to_stop_stops_at_its_next_checkpoint(
+    run: JobRun, storage: CheckpointFolders, out: list[Any], interval_ms: int
+) -> None:
+    """That of the running epoch if it has one, and otherwise that of the next epoch."""
+    run.checkpoints = CheckpointSettings(interval_ms=interval_ms)
+    run.runner.before = at(2, lambda: run.job().stop("SIGTERM"))
+    told_to_stop(run)
+    epoch = 2 if interval_ms == 0 else 3
+    assert len(out) == 3 * epoch
+    assert latest(storage).metadata.epoch == epoch
+    JobRun(numbers(), out=out, storage=storage, restore=latest(storage)).run()
+    assert out == list(range(10))
+
+
+def test_a_job_that_has_nothing_to_do_stops_where_its_last_checkpoint_is(
+    storage: CheckpointFolders, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = GrowingSource(6, lambda _: None)
+    run = JobRun(SourceNode(source, "numbers"), storage=storage)
+    source.when_idle = lambda _: run.job().stop("SIGTERM") if len(run.heard.checkpoints) == 2 else None
+    told_to_stop(run)
+    assert [stats.epoch for stats in run.heard.checkpoints] == [1, 2]
+    uri = storage.uri_of(run.job_id, 2)
+    assert f"is CANCELED after epoch 2, by SIGTERM; it goes on from {uri}" in caplog.text
+
+
+def test_a_job_may_stop_with_a_savepoint(run: JobRun, storage: CheckpointFolders, directory: Path) -> None:
+    run.runner.before = at(2, lambda: run.job().stop("SIGTERM"))
+    told_to_stop(run, OnSigterm.SAVEPOINT, directory)
+    (savepoint,) = directory.iterdir()
+    assert storage.load(str(savepoint)).epoch == latest(storage).metadata.epoch == 3
+
+
+def test_where_a_savepoint_cannot_be_written_the_job_stops_at_a_checkpoint(
+    run: JobRun, storage: CheckpointFolders, directory: Path
+) -> None:
+    directory.write_text("no folder")
+    run.runner.before = at(2, lambda: run.job().stop("SIGTERM"))
+    told_to_stop(run, OnSigterm.SAVEPOINT, directory)
+    assert latest(storage).metadata.epoch == 3
+
+
+def test_a_checkpoint_that_fails_is_tried_again_with_the_next_epoch(
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.checkpoints = CheckpointSettings(interval_ms=10**6, tolerable_failures=1)
+    failures = [CheckpointStorageError("no space left")]
+    complete = CheckpointFolders.complete
+
+    def fails(self: CheckpointFolders, found: Any, *rest: Any) -> None:
+        if found.epoch == 3 and failures:
+            raise failures.pop()
+        complete(self, found, *rest)
+
+    monkeypatch.setattr(CheckpointFolders, "complete", fails)
+    run.end = numbers(20)
+    run.runner.before = at(2, lambda: run.job().stop("SIGTERM"))
+    told_to_stop(run)
+    assert latest(storage).metadata.epoch == 4
+
+
+@pytest.mark.parametrize("on_sigterm", [OnSigterm.AT_ONCE, OnSigterm.CHECKPOINT])
+def test_what_cannot_stop_at_a_checkpoint_is_cancelled(
+    run: JobRun, out: list[Any], on_sigterm: OnSigterm
+) -> None:
+    if on_sigterm is OnSigterm.CHECKPOINT:
+        run.storage = None
+    run.runner.before = at(1, lambda: run.job().stop("SIGTERM"))
+    told_to_stop(run, on_sigterm)
+    assert out == []
+    assert run.runner.cancelled
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_job_that_fails_does_not_restart_when_it_is_to_stop(
+    run: JobRun, storage: CheckpointFolders, moment: str
+) -> None:
+    run.restart = FixedDelayRestart(10, 10**6)
+    fail = once(SparkJobError("an executor was lost"), 2)
+
+    def fails(request: EpochRequest) -> None:
+        if request.link.epoch == 2 and moment == "before":
+            run.job().stop("SIGTERM")
+        fail(request)
+
+    run.runner.before = fails
+    if moment == "after":  # it waits for its restart
+        run.clock.on_sleep = lambda _: run.job().stop("SIGTERM")
+    told_to_stop(run)
+    assert len(run.heard.restarts) == (moment == "after")
+    assert latest(storage).metadata.epoch == 1
+
+
+def test_the_last_epoch_ends_the_job_as_ever(run: JobRun, out: list[Any]) -> None:
+    run.runner.before = at(4, lambda: run.job().stop("SIGTERM"))
+    run.run()
+    assert (run.job().status, out) == (JobStatus.FINISHED, list(range(10)))
+
+
+def test_a_savepoint_needs_a_directory() -> None:
+    with pytest.raises(ConfigurationError, match="set_default_savepoint_directory"):
+        StopSettings(OnSigterm.SAVEPOINT)

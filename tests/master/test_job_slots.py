@@ -64,7 +64,7 @@ def acted(storage: CheckpointFolders, act: Any = acknowledge, **settings: Any) -
 def test_a_checkpoint_holds_what_every_subtask_acknowledged(storage: CheckpointFolders) -> None:
     run = acted(storage)
     job = run.run()
-    found = storage.load_latest("orders")
+    found, _ = storage.load_latest("orders")
     assert found.epoch == 4
     assert found.operators == (OperatorState("process-1", 2, 128, (OperatorSubtaskState(handle()),) * 2),)
     assert {(stats.sync_ms, stats.async_ms, stats.size_bytes) for stats in job.result().checkpoints} == {
@@ -207,7 +207,7 @@ def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storag
     assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 2, 3, 4]
     ((_, error),) = run.heard.restarts
     assert isinstance(error, SlotLostError)
-    assert storage.load_latest("orders").epoch == 4
+    assert storage.load_latest("orders")[0].epoch == 4
 
 
 def test_what_slots_of_an_older_attempt_say_is_not_heeded(storage: CheckpointFolders) -> None:

@@ -58,7 +58,7 @@ from pyflinkstate.runtime.plan import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.storage import CheckpointFolders, checkpoints as storage_module
+from pyflinkstate.runtime.storage import CheckpointFolders, TakenOver, checkpoints as storage_module
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -214,6 +214,75 @@ def test_checkpoints_that_were_set_aside_can_be_gone_back_to(
     assert [request.link.epoch for request in back.runner.requests] == [6, 7, 8]
     assert shop.storage.completed(job_id) == [1, 2, 10, 11, 12], "9 was of the run between, and is set aside"
     assert sum(uri.endswith("-chk-9") for uri in shop.storage.superseded(job_id)) == 1
+
+
+@pytest.mark.parametrize("place", ["same directory", "another directory"])
+def test_a_savepoint_that_a_job_went_back_to_is_the_latest_until_its_next_checkpoint(
+    shop: Shop, tmp_path: Path, place: str
+) -> None:
+    """A supervisor starts the program with "latest", however often it dies before its first checkpoint."""
+    asked = SavepointRequest(str(tmp_path / "savepoints"), stops_job=True)
+    first = shop.run()
+    first.job().request_savepoint(asked)
+    first.run()
+    savepoint = asked.done.result(timeout=0)
+    assert shop.storage.load(savepoint).epoch == 1
+    if place != "same directory":
+        shop.storage = CheckpointFolders(str(tmp_path / "other checkpoints"))
+    else:  # later checkpoints of it, and those of a job of the same name that has begun anew
+        shop.run(restore=latest(shop.storage)).run()
+        clock = ManualClock(first.clock.now_ms() + 10**6)
+        attrs.evolve(shop, directory=tmp_path / "anew").run(clock=clock).run()
+        assert latest(shop.storage).metadata.job_id != first.job_id
+    attrs.evolve(shop, directory=tmp_path / "another").run(name="another", length=10).run()
+    later = ManualClock(first.clock.now_ms() + 10**7)
+
+    def dies(point: RestorePoint, epoch: int) -> None:
+        run = shop.run(restore=point, clock=later)
+        run.runner.before = once(BadRecordError("the driver is killed"), epoch)
+        run.fails(BadRecordError)
+
+    dies(RestorePoint(shop.storage.load(savepoint), savepoint), 2)
+    for _ in range(2):
+        assert latest(shop.storage).uri == savepoint
+        dies(latest(shop.storage), 2)
+    assert next(uri for _, uri in shop.storage.load_retained("orders")) == savepoint
+    dies(latest(shop.storage), 3)
+    assert latest(shop.storage).metadata.epoch == 2
+    shutil.rmtree(savepoint)
+    shop.run(restore=latest(shop.storage), clock=later).run()
+    assert shop.rows() == EXPECTED
+
+
+def test_a_savepoint_is_no_latest_when_later_checkpoints_were_deleted_with_their_job(
+    shop: Shop, tmp_path: Path
+) -> None:
+    asked = SavepointRequest(str(tmp_path), stops_job=True)
+    first = shop.run(retention=ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION)
+    first.job().request_savepoint(asked)
+    first.run()
+    savepoint = RestorePoint(shop.storage.load(asked.done.result(timeout=0)), asked.done.result(timeout=0))
+    shop.run(restore=savepoint, retention=first.retention).run()
+    with pytest.raises(CheckpointNotFoundError, match="start without"):
+        latest(shop.storage)
+
+
+@pytest.mark.parametrize("harm", ["damaged", "gone"])
+def test_a_savepoint_that_is_the_latest_and_cannot_be_read(shop: Shop, tmp_path: Path, harm: str) -> None:
+    line = RunHistory((("000001-aaaaaaaa", 3),))
+    savepoint = tmp_path / "savepoint"
+    shop.storage.write_run(JOB, "000001-aaaaaaaa", TakenOver(line, 4, "orders", 9, str(savepoint)))
+    if harm == "damaged":
+        savepoint.mkdir()
+        (savepoint / "_metadata").write_bytes(b"")
+        with pytest.raises(CheckpointNotFoundError, match="start without"):
+            shop.storage.load_latest("orders", fall_back=True)
+    with pytest.raises(
+        CorruptCheckpointError if harm == "damaged" else CheckpointNotFoundError, match=str(savepoint)
+    ):
+        shop.storage.load_latest("orders")
+    with pytest.raises(CheckpointNotFoundError, match="start without"):
+        shop.storage.load_latest("another")
 
 
 def test_no_id_of_a_checkpoint_comes_again_when_it_was_set_aside(shop: Shop) -> None:
@@ -569,7 +638,7 @@ def test_a_storage_that_cannot_tell_is_no_reason_to_end(storage: CheckpointFolde
 def test_the_line_is_that_of_the_newest_run_that_has_taken_over(storage: CheckpointFolders) -> None:
     assert storage.line(JOB) == RunHistory()
     line = RunHistory((("000001-aaaaaaaa", 0),))
-    storage.write_run(JOB, "000001-aaaaaaaa", line, 4)
+    storage.write_run(JOB, "000001-aaaaaaaa", TakenOver(line, 4))
     storage.write_run(JOB, "000002-bbbbbbbb")
     folder = Path(storage.uri, JOB, "runs")
     (folder / "000003-cccccccc").write_bytes(b'{"runs": [["000')

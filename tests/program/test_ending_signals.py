@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a job runs: it is cancelled, and then the program ends as it does without."""
+"""Ctrl-C and SIGTERM while jobs run: they end, and then the program ends as it does without."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from pyflinkstate.runtime.program.job_client import run_to_end
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 class Endless:
-    job_id = "1a2b"
+    job_id, stop_timeout_ms = "1a2b", 20_000
     def __init__(self):
         self.mail = queue.SimpleQueue()
     def cancel(self, by=""):
-        self.mail.put(by)
+        self.mail.put("cancelled by " + by)
+    def stop(self, by=""):
+        self.mail.put("stopped by " + by)
     def run(self, is_heard=True):
         say("runs")
-        by = self.mail.get(timeout=60)
-        say("cancelled by", by)
+        say(self.mail.get(timeout=60))
         raise JobCancelledError("it was cancelled")
         yield
 
 def say(*words):
-    print(*words, flush=True)
+    print(" ".join(map(str, words)) + chr(10), end="", flush=True)
 
 {}
 """
@@ -49,7 +50,8 @@ def ended(program: str, *numbers: int) -> tuple[int, list[str], str]:
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        said = [process.stdout.readline().strip()]
+        jobs = max(1, program.count("Endless()"))
+        said = [process.stdout.readline().strip() for _ in range(jobs)]
         for number in numbers:
             process.send_signal(number)
         said += process.stdout.read().splitlines()
@@ -57,20 +59,118 @@ def ended(program: str, *numbers: int) -> tuple[int, list[str], str]:
         return process.wait(), said, err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_job_is_cancelled_and_then_the_program_ends_as_by_default(number: signal.Signals) -> None:
-    code, said, err = ended("run_to_end(Endless())", number)
-    assert said == ["runs", f"cancelled by {number.name}"]
-    assert code == -number
-    assert "JobCancelledError" not in err
-    assert err.count("  File ") <= 4, err
+#: By a signal: what becomes of the job.
+ENDS = {signal.SIGINT: "cancelled by SIGINT", signal.SIGTERM: "stopped by SIGTERM"}
+IN_FRONT = "run_to_end(Endless())"
+IN_THE_BACKGROUND = "JobClient(Endless(), None).get_job_execution_result().result()"
+BESIDE_ANOTHER = "JobClient(Endless(), None); run_to_end(Endless())"
 
 
-def test_sigterm_cancels_a_job_in_the_background_too() -> None:
-    program = "JobClient(Endless(), None).get_job_execution_result().result()"
-    code, said, _ = ended(program, signal.SIGTERM)
-    assert said == ["runs", "cancelled by SIGTERM"]
+@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize(
+    "program", [IN_FRONT, IN_THE_BACKGROUND, BESIDE_ANOTHER, "JobClient(Endless(), None); time.sleep(60)"]
+)
+def test_the_jobs_end_and_then_the_program_as_by_default_without_a_traceback(
+    number: signal.Signals, program: str
+) -> None:
+    code, said, err = ended(program, number)
+    assert {*said} == {"runs", ENDS[number]}
+    assert (code, err) == (-number, "")
+
+
+CAUGHT = """
+try:
+    {}
+except KeyboardInterrupt:
+    say("caught")
+raise ValueError("another error")
+"""
+
+
+@pytest.mark.parametrize("program", [IN_FRONT, IN_THE_BACKGROUND])
+def test_a_program_may_catch_the_interrupt_and_other_errors_are_shown(program: str) -> None:
+    code, said, err = ended(CAUGHT.replace("{}", program), signal.SIGINT)
+    assert said == ["runs", "cancelled by SIGINT", "caught"]
+    assert code == 1
+    assert "ValueError: another error" in err
+
+
+INTERACTIVE = """
+sys.ps1 = "> "
+JobClient(Endless(), None)
+try:
+    {}
+except KeyboardInterrupt:
+    say("goes on")
+"""
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_in_a_notebook_sigterm_cancels_and_an_interrupt_concerns_the_job_of_the_cell_alone(
+    number: signal.Signals,
+) -> None:
+    cell = "run_to_end(Endless())" if number is signal.SIGINT else "time.sleep(60)"
+    program = INTERACTIVE.replace("{}", cell)
+    code, said, _ = ended(program, number)
+    if number is signal.SIGINT:
+        assert (code, said[-2:]) == (0, ["cancelled by SIGINT", "goes on"])
+    else:
+        assert (code, said) == (-number, ["runs", "cancelled by SIGTERM"])
+
+
+STARTS_ANOTHER = """
+class First(Endless):
+    def stop(self, by=""):
+        pass
+    def run(self, is_heard=True):
+        has_handler.wait(60)
+        return super().run(is_heard)
+
+class Second(Endless):
+    def run(self, is_heard=True):
+        first.mail.put("stopped")
+        return super().run(is_heard)
+
+first, has_handler = First(), threading.Event()
+JobClient(first, None)
+ours = signal.getsignal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *given: (ours(*given), JobClient(Second(), None)))
+has_handler.set()
+time.sleep(60)
+"""
+
+
+def test_a_job_that_starts_when_the_program_is_to_end_is_cancelled() -> None:
+    code, said, _ = ended(STARTS_ANOTHER, signal.SIGTERM)
+    assert sorted(said) == ["cancelled by SIGTERM", "runs", "runs", "stopped"]
     assert code == -signal.SIGTERM
+
+
+NEVER_STOPS = """
+class Busy(Endless):
+    stop_timeout_ms = {}
+    def stop(self, by=""):
+        say("goes on")
+
+run_to_end(Busy())
+"""
+
+
+def test_a_job_that_does_not_stop_in_time_is_cancelled() -> None:
+    code, said, err = ended(NEVER_STOPS.replace("{}", "50"), signal.SIGTERM)
+    assert said == ["runs", "goes on", "cancelled by SIGTERM"]
+    assert code == -signal.SIGTERM
+    assert "its jobs have not stopped within 0.05 s" in err
+
+
+def test_a_second_sigterm_ends_the_program_at_once() -> None:
+    command = [sys.executable, "-c", PROGRAM.replace("{}", NEVER_STOPS.replace("{}", "100_000"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        for line in ("runs\n", "goes on\n"):
+            assert process.stdout.readline() == line
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == -signal.SIGTERM
 
 
 OWN_HANDLER = """
@@ -148,15 +248,16 @@ result.{}()
 @pytest.mark.parametrize("method", ["result", "exception"])
 def test_a_signal_that_does_not_interrupt_the_wait_for_a_result_is_heard(method: str) -> None:
     code, said, _ = ended(NOT_INTERRUPTED.replace("{}", method))
-    assert said == ["runs", "cancelled by SIGTERM"]
+    assert said == ["runs", "stopped by SIGTERM"]
     assert code == -signal.SIGTERM
 
 
 UNREAD = """
-from pyflinkstate.runtime.program import job_client
-job_client.GRACE_S = 0.5
+from pyflinkstate.runtime.program import signals
+signals.GRACE_S = 0.5
 
 class Prints(Endless):
+    stop_timeout_ms = 500
     def run(self, is_heard=True):
         say("runs")
         while True:

@@ -27,6 +27,7 @@ from pyflinkstate.runtime.settings import (
     CheckpointingMode,
     CheckpointSettings,
     ExternalizedCheckpointRetention,
+    OnSigterm,
     rows_of,
 )
 from pyflinkstate.runtime.settings.option_names import FLINK_OPTIONS
@@ -187,6 +188,16 @@ TAKEN: list[tuple[list[dict[str, Any]], str, Any]] = [
     ([{"rest.bind-port": "0", "rest.port": 8081}], "web_page", WebPageSettings((0,))),
     ([{"rest.bind-port": "50100-50102"}], "web_page", WebPageSettings(range(50100, 50103))),
     ([{"rest.port": "8081, 8082"}], "web_page", WebPageSettings((8081, 8082))),
+    (
+        [
+            {"pyflinkstate.rest.token-file": "/run/token"},
+            {"rest.port": 1, "pyflinkstate.rest.health-timeout": "2 min"},
+        ],
+        "web_page",
+        WebPageSettings((1,), token_file="/run/token", health_timeout_ms=120_000),
+    ),
+    ([{"pyflinkstate.on-sigterm": "at_once"}], "on_sigterm", OnSigterm.AT_ONCE),
+    ([{"pyflinkstate.on-sigterm.timeout": "2 min"}], "on_sigterm_timeout_ms", 120_000),
     (
         [{"rest.port": 1, "rest.bind-address": "0.0.0.0", "rest.address": "jobs.example"}],
         "web_page",

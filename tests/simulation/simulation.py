@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -308,8 +309,7 @@ class Simulation:
     def _newest_checkpoint(self) -> RestorePoint:
         if self._stopped_at is not None:
             return RestorePoint(self.storage.load(self._stopped_at), self._stopped_at)
-        metadata = self.storage.load_latest(JOB, self.fall_back)
-        return RestorePoint(metadata, self.storage.uri_of(metadata.job_id, metadata.checkpoint_id), True)
+        return RestorePoint(*self.storage.load_latest(JOB, self.fall_back), True)
 
     def _take_a_break(self) -> None:
         until_ms = self.cluster.now_ms + self.draw("break").choice([0, 5, 50, 300])
@@ -346,11 +346,10 @@ class Simulation:
             witness.notes["back to a savepoint"] += 1
             return RestorePoint(chosen.metadata, chosen.folder)
         try:
-            metadata = self.storage.load_latest(JOB, self.fall_back)
+            metadata, uri = self.storage.load_latest(JOB, self.fall_back)
         except CheckpointNotFoundError:
             witness.begins_anew()
             return None
-        uri = self.storage.uri_of(metadata.job_id, metadata.checkpoint_id)
         witness.goes_on_with(metadata.job_id)
         witness.check_latest(uri)
         of_the_job = [p for p in witness.published.values() if p.metadata.job_id == metadata.job_id]
@@ -380,7 +379,8 @@ class Simulation:
             elif kind < 0.75 and notes["stopped"] < 3:
                 self.cluster.at(delay_ms, lambda: self._take_savepoint(job, stops=True))
             elif kind < 0.85 and notes["cancelled"] < 2:
-                self.cluster.at(delay_ms, job.cancel)
+                is_told = draw("a signal stops it").random() < 0.5
+                self.cluster.at(delay_ms, partial(job.stop, "SIGTERM") if is_told else job.cancel)
             elif notes["poisoned"] < 3:
                 notes["poisoned"] += 1
                 Poison.numbers.add(draw("poison").randrange(len(self.model.records)))

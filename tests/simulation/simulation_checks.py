@@ -424,6 +424,10 @@ class Witness(JobListener):
         assert not self._is_beside_the_line(published), (
             f"{folder} is no latest: a newer run went on without it"
         )
+        with self._disk.used_by(self._cluster.user):
+            *_, (run, began) = (("", 0), *self._storage.line(published.metadata.job_id).runs)
+        is_back = published.metadata.epoch >= began
+        assert is_back or self.damaged, f"{folder} is no latest: run {run} began after epoch {began}"
 
     def check_counts(self, job: Job) -> None:
         """Of a program that has ended well: records are counted once, whatever happened on the way."""

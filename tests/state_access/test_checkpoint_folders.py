@@ -44,7 +44,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, TakenOver
 from pyflinkstate.state_access import diff, history, open_checkpoint, verify
 from pyflinkstate.state_access.tables import equal_rows
 from pyflinkstate.state_access.writing import dry_run, edit
@@ -106,7 +106,9 @@ class TestWhichCheckpoint:
     def test_one_that_an_older_run_published_late_is_passed_over(self, tmp_path):
         first, second = ("000001-aaaaaaaa", 0), ("000002-bbbbbbbb", 1)
         write(tmp_path, {"a": 1}, 1, runs=(first,))
-        CheckpointFolders(str(tmp_path)).write_run(JOB_ID, second[0], RunHistory((first, second)), 1)
+        CheckpointFolders(str(tmp_path)).write_run(
+            JOB_ID, second[0], TakenOver(RunHistory((first, second)), 1)
+        )
         write(tmp_path, {"a": 9}, 2, runs=(first,), epoch=2)
         assert counts(str(tmp_path / JOB_ID)) == {"a": 1}
 

@@ -36,7 +36,7 @@ from pyflinkstate.api import (
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
-from pyflinkstate.runtime.storage.runs import RunHistory
+from pyflinkstate.runtime.storage.runs import RunHistory, TakenOver
 from pyflinkstate.state_access.command_line import commands, main, output
 from pyflinkstate.state_access.command_line.output import Progress, json_text, parsed_key, readable
 
@@ -108,7 +108,7 @@ def test_ls_leaves_out_what_a_job_that_runs_deletes_meanwhile(job, run, monkeypa
 @pytest.mark.parametrize("damaged", [1, 2, 3])
 def test_ls_shows_the_others_beside_a_damaged_one(tmp_path, run, damaged):
     first, second = ("000001-aaaaaaaa", 0), ("000002-bbbbbbbb", 1)
-    CheckpointFolders(str(tmp_path)).write_run(JOB_ID, second[0], RunHistory((first, second)), 1)
+    CheckpointFolders(str(tmp_path)).write_run(JOB_ID, second[0], TakenOver(RunHistory((first, second)), 1))
     write(tmp_path, {"a": 1}, 1, runs=(first,))
     write(tmp_path, {"a": 1}, 2, runs=(first,))  # published when the second run had taken over
     write(tmp_path, {"a": 1}, 3, runs=(first, second), epoch=2)

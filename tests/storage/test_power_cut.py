@@ -124,7 +124,7 @@ def test_a_completed_checkpoint_is_whole_after_a_power_cut_and_no_other_passes_f
         completed = storage.completed(JOB)
         assert completed == [1] if is_done else completed in ([], [1])
         if completed:
-            found = storage.load_latest("orders")
+            found, _ = storage.load_latest("orders")
             assert whole_state(storage, found) == bytes(100_000)
 
 

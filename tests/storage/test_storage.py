@@ -31,6 +31,7 @@ from pyflinkstate.runtime.storage import (
     CheckpointFolders,
     FileSystemCheckpointStorage,
     RunHistory,
+    TakenOver,
     load_checkpoint,
     newest_run,
     open_file_system,
@@ -135,8 +136,8 @@ def test_the_newest_checkpoint_of_a_name_is_found_over_all_jobs(storage: Checkpo
     publish(storage, metadata(1, "c" * 32, timestamp_ms=1_000))
     publish(storage, metadata(5, "d" * 32, job_name="other", timestamp_ms=9_000))
     storage.begin("b" * 32, 4)
-    assert storage.load_latest("orders") == metadata(3, "b" * 32, timestamp_ms=3_000)
-    assert storage.load_latest("other").job_id == "d" * 32
+    assert storage.load_latest("orders")[0] == metadata(3, "b" * 32, timestamp_ms=3_000)
+    assert storage.load_latest("other")[0].job_id == "d" * 32
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_only_if_that_is_wanted(
     (Path(storage.uri_of(JOB, 2)) / "_metadata").write_bytes(b"")
     with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged"):
         storage.load_latest("orders")
-    assert storage.load_latest("orders", fall_back=True) == metadata(1)
+    assert storage.load_latest("orders", fall_back=True)[0] == metadata(1)
     (Path(storage.uri_of(JOB, 1)) / "_metadata").write_bytes(b"")
     with pytest.raises(CheckpointNotFoundError):
         storage.load_latest("orders", fall_back=True)
@@ -179,7 +180,7 @@ def test_a_version_that_is_damage_is_passed_over_with_a_warning(
     path.write_bytes(whole[:9] + b"\x63" + whole[10:])
     with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged.* has format version 99"):
         storage.load_latest("orders")
-    assert storage.load_latest("orders", fall_back=True) == metadata(1)
+    assert storage.load_latest("orders", fall_back=True)[0] == metadata(1)
     assert "checkpoint 2 is skipped" in caplog.text
     assert "format version 99" in caplog.text
 
@@ -200,7 +201,7 @@ def test_what_is_not_a_whole_checkpoint_of_the_job_is_passed_over_and_logged(
     if strange is not None:
         storage.complete(strange, folder)
     with caplog.at_level(logging.INFO):
-        assert list(storage.load_retained("orders")) == [metadata(4), metadata(1)]
+        assert [found for found, _ in storage.load_retained("orders")] == [metadata(4), metadata(1)]
     is_looked_at = place == 9 or strange is not None
     assert (f"checkpoint {place} of job {JOB} is skipped" in caplog.text) == is_looked_at
     with pytest.raises((CorruptCheckpointError, CheckpointNotFoundError)):
@@ -221,14 +222,14 @@ def test_what_is_retained_of_the_newest_run_is_found_newest_first(storage: Check
     for number in (9, 10):
         publish(storage, metadata(number, timestamp_ms=number))
     publish(storage, metadata(20, "b" * 32, timestamp_ms=1))
-    assert [found.checkpoint_id for found in storage.load_retained("orders")] == [10, 9]
+    assert [found.checkpoint_id for found, _ in storage.load_retained("orders")] == [10, 9]
 
 
 def test_a_retained_checkpoint_that_is_damaged_concerns_who_needs_it(storage: CheckpointFolders) -> None:
     (publish(storage, metadata(9)) / "_metadata").write_bytes(b"")
     publish(storage, metadata(10))
     retained = storage.load_retained("orders")
-    assert next(retained) == metadata(10)
+    assert next(retained) == (metadata(10), storage.uri_of(JOB, 10))
     with pytest.raises(CorruptCheckpointError):
         next(retained)
 
@@ -386,7 +387,7 @@ def test_the_newest_that_is_gone_when_it_is_read_is_looked_for_again(
 ) -> None:
     publish(storage, metadata(1))
     assert Watched(storage.uri, overtaking(times)).load_newest(JOB) == metadata(1 + times)
-    assert Watched(storage.uri, overtaking(times)).load_latest("orders") == metadata(1 + 2 * times)
+    assert Watched(storage.uri, overtaking(times)).load_latest("orders")[0] == metadata(1 + 2 * times)
 
 
 def test_the_newest_is_not_looked_for_without_end(storage: CheckpointFolders) -> None:
@@ -414,10 +415,10 @@ def test_a_run_whose_claim_is_gone_when_it_is_read_was_followed_by_a_newer_one(
     storage: CheckpointFolders,
 ) -> None:
     first, second = "000001-00000001", "000002-00000002"
-    storage.write_run(JOB, first, RunHistory(((first, 0),)), 3)
+    storage.write_run(JOB, first, TakenOver(RunHistory(((first, 0),)), 3))
 
     def happens(other: CheckpointFolders, _: list[int]) -> None:
-        other.write_run(JOB, second, RunHistory(((second, 0),)), 5)
+        other.write_run(JOB, second, TakenOver(RunHistory(((second, 0),)), 5))
         other.forget_runs(JOB, before=second)
 
     assert Watched(storage.uri, happens).line(JOB) == RunHistory(((second, 0),))
@@ -427,7 +428,7 @@ def test_a_folder_in_the_place_of_metadata_makes_no_checkpoint(storage: Checkpoi
     publish(storage, metadata(1))
     (Path(storage.begin(JOB, 2)) / "_metadata").mkdir()
     assert storage.completed(JOB) == [1]
-    assert storage.load_latest("orders") == metadata(1)
+    assert storage.load_latest("orders")[0] == metadata(1)
 
 
 # --- directories -------------------------------------------------------------------------------------
@@ -448,7 +449,7 @@ def test_a_directory_that_cannot_be_written_is_found_out_and_named(blocked: str)
 
 def test_a_local_uri_is_the_same_place_as_its_path(tmp_path: Path) -> None:
     publish(CheckpointFolders(f"file://{tmp_path}"), metadata())
-    assert CheckpointFolders(str(tmp_path)).load_latest("orders") == metadata()
+    assert CheckpointFolders(str(tmp_path)).load_latest("orders")[0] == metadata()
 
 
 # --- what checkpoints share --------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_a_path_with_odd_characters_is_where_it_says(tmp_path: Path, name: str) 
     storage.begin("0" * 32, 1)
     storage.complete(metadata())
     assert (tmp_path / name / ("0" * 32) / "chk-1" / "_metadata").is_file()
-    assert storage.load_latest("orders") == metadata()
+    assert storage.load_latest("orders")[0] == metadata()
 
 
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "file://localhost{}", "FILE:{}"])
@@ -93,7 +93,7 @@ def test_local_uris_are_local_paths(tmp_path: Path, form: str) -> None:
     storage = CheckpointFolders(form.format(str(folder).replace(" ", "%20")))
     storage.begin("0" * 32, 1)
     storage.complete(metadata())
-    assert CheckpointFolders(str(folder)).load_latest("orders") == metadata()
+    assert CheckpointFolders(str(folder)).load_latest("orders")[0] == metadata()
     loaded, _ = load_checkpoint(storage.uri_of("0" * 32, 1) + "/_metadata")
     assert loaded == metadata()
 

@@ -23,6 +23,7 @@ from pyflinkstate.runtime.engine import EpochEnded, EpochGraph, EpochRequest, Ep
 from pyflinkstate.runtime.master import (
     CheckpointStats,
     EpochStats,
+    FlowSettings,
     Job,
     JobListener,
     JobParts,
@@ -30,7 +31,12 @@ from pyflinkstate.runtime.master import (
     RestorePoint,
 )
 from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
-from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, JobStatus
+from pyflinkstate.runtime.settings import (
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+    JobStatus,
+    StopSettings,
+)
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, Sink
 from pyflinkstate.runtime.slots import ControlServer, Endpoint
@@ -288,6 +294,7 @@ class JobRun:
     listeners: tuple[JobListener, ...] = ()
     is_encrypted: bool = False
     latency_interval_ms: int = 0
+    stopping: StopSettings = attrs.Factory(StopSettings)
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
     _job: Job | None = attrs.field(default=None, init=False)
@@ -320,8 +327,8 @@ class JobRun:
             allow_non_restored_state=self.allow_non_restored_state,
             fall_back=self.fall_back,
             is_encrypted=self.is_encrypted,
-            epochs_ahead=self.epochs_ahead,
-            latency_interval_ms=self.latency_interval_ms,
+            flow=FlowSettings(self.epochs_ahead, latency_interval_ms=self.latency_interval_ms),
+            stopping=self.stopping,
         )
         mailbox = queue.SimpleQueue() if self.mailbox is None else self.mailbox
         parts = JobParts(
@@ -433,8 +440,7 @@ class PacedSource(Source):
 
 def latest(storage: CheckpointFolders, name: str = "orders") -> RestorePoint:
     """Return what a job is restored from."""
-    metadata = storage.load_latest(name)
-    return restore_point(storage, metadata.job_id, metadata.checkpoint_id)
+    return RestorePoint(*storage.load_latest(name))
 
 
 def restore_point(storage: CheckpointFolders, job_id: str, checkpoint_id: int) -> RestorePoint:

@@ -17,12 +17,13 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
-import secrets
 from collections.abc import Collection
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+
+from pyflinkstate.monitor.web.token_file import new_token
 
 #: The header that carries the token for actions.
 ACTION_HEADER = "x-action-token"
@@ -31,6 +32,8 @@ COOKIE = "pyflinkstate-"
 #: How many cookies of pages of this host are left in a browser, including the cookie of this page.
 MOST_COOKIES = 16
 MOST_BODY_BYTES = 4_096
+#: What a supervisor asks without a token; the answers say nothing but yes or no.
+FOR_EVERYBODY = ("/health", "/ready")
 
 _COOKIE_OF_A_PAGE = re.compile(rf"{COOKIE}[0-9]{{1,5}}")
 #: If one of these comes twice, two readers could see two requests.
@@ -45,10 +48,15 @@ class Access:
     Args:
         names: the names under which the server is reached, beside ``localhost`` and numbers.
         metrics_without_token: whether ``/metrics`` is for everybody.
+        token: that of the page; None for a new one.
     """
 
-    def __init__(self, names: Collection[str] = (), metrics_without_token: bool = False) -> None:
-        self.token, self.action_token, self._session = (secrets.token_urlsafe(32) for _ in range(3))
+    def __init__(
+        self, names: Collection[str] = (), metrics_without_token: bool = False, token: str | None = None
+    ) -> None:
+        self.token = token or new_token()
+        # A page that is open knows both, and is good for the next start with the same token.
+        self.action_token, self._session = (_made_of(self.token, use) for use in ("action", "session"))
         self._metrics_without_token = metrics_without_token
         self._names = {"localhost", *(name.lower() for name in names)}
 
@@ -77,7 +85,7 @@ class Access:
     def _lets_in(self, request: Request, path: str) -> bool:
         if _is_same(request.cookies.get(_cookie(request)), self._session) or self._has_bearer(request):
             return True
-        return self._metrics_without_token and path == "/metrics"
+        return path in FOR_EVERYBODY or (self._metrics_without_token and path == "/metrics")
 
     def _has_bearer(self, request: Request) -> bool:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -98,6 +106,11 @@ class Access:
         for name in others[: max(0, len(others) - MOST_COOKIES + 1)]:
             set_cookie(name, max_age=0)
         return answer
+
+
+def _made_of(token: str, use: str) -> str:
+    """Return another secret, from which the token cannot be found."""
+    return hmac.digest(token.encode("ascii"), use.encode("ascii"), "sha256").hex()
 
 
 def _refused(request: Request) -> int | None:

@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Hashable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from typing import Any
@@ -38,6 +39,7 @@ from pyflinkstate.monitor.jobs import ACTIONS, Jobs, MonitoredJob
 from pyflinkstate.monitor.largest_keys import LargestKeys
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.runtime.master import Job
+from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import Clock
 from pyflinkstate.state_access.command_line.output import readable_row
 from pyflinkstate.state_access.live import LiveTable, query
@@ -48,6 +50,8 @@ TELL_EVERY_S = 3.0
 #: How soon a viewer is told if there was nothing new before. Meanwhile each look sends a comment, so that a
 #: viewer that has left is noticed, and proxies keep the connection open.
 LOOK_EVERY_S = 1.0
+#: How long a request may wait for a savepoint.
+SAVEPOINT_S = 600.0
 #: The page counts as watched for this long after a request.
 WATCHED_S = 10.0
 
@@ -73,13 +77,17 @@ class Pages:
         access: decides who may see them.
         has_actions: whether jobs can be steered from the page.
         clock: the time.
+        health_timeout_ms: how long a job may make no progress and count as well.
     """
 
-    def __init__(self, jobs: Jobs, access: Access, has_actions: bool, clock: Clock) -> None:
+    def __init__(
+        self, jobs: Jobs, access: Access, has_actions: bool, clock: Clock, health_timeout_ms: int
+    ) -> None:
         self._jobs = jobs
         self._access = access
         self._has_actions = has_actions
         self._clock = clock
+        self._health_timeout_ms = health_timeout_ms
         self._largest = LargestKeys()
         self._viewers = 0
         self._asked_s = -WATCHED_S
@@ -90,6 +98,8 @@ class Pages:
         self._router = Router(
             [
                 *(Route(path, _file(*named), methods=["GET"]) for path, named in _FILES.items()),
+                Route("/health", self._health),
+                Route("/ready", self._ready),
                 Route("/metrics", self._metrics),
                 Route("/api/events", self._events),
                 Route("/api/session", session, methods=["GET"]),
@@ -143,6 +153,18 @@ class Pages:
             await asyncio.sleep(LOOK_EVERY_S if version == told else TELL_EVERY_S)
             told = version
 
+    def _health(self, _: Request) -> Response:
+        """Say whether each job that runs makes progress; the process is alive, as it answers."""
+        missing_ms = max((job.missing_progress_ms() for job in self._jobs.live()), default=0)
+        is_well = missing_ms <= self._health_timeout_ms
+        return JsonAnswer({"makes_progress": is_well}, 200 if is_well else 503)
+
+    def _ready(self, _: Request) -> Response:
+        """Say whether there are jobs, and each has restored its state and is running."""
+        jobs = self._jobs.live()
+        is_ready = bool(jobs) and all(job.status is JobStatus.RUNNING for job in jobs)
+        return JsonAnswer({"is_ready": is_ready}, 200 if is_ready else 503)
+
     def _largest_keys(self, request: Request) -> Response:
         with self._jobs.locked(request.path_params["job_id"]) as shown:
             path = None if shown is None else shown.checkpoint_path()
@@ -188,14 +210,17 @@ class Pages:
 
     # --- to change ---------------------------------------------------------------------------------
 
-    def _act(self, request: Request) -> Response:
+    async def _act(self, request: Request) -> Response:
         job_id, action = request.path_params["job_id"], request.path_params["action"]
         if action not in ACTIONS:
             return Response(status_code=404)
         if not (self._has_actions and self._access.lets_act(request)):
             return Response(status_code=403)
-        done, text = self._jobs.act(job_id, action, request.query_params.get("stream", ""))
-        return JsonAnswer({"message": text}, 202 if done else 409)
+        asked = request.query_params
+        acted = await run_in_threadpool(self._jobs.act, job_id, action, asked.get("stream", ""))
+        if acted.savepoint is not None and "wait" in asked:
+            return await _answer_with(acted.savepoint)
+        return JsonAnswer({"message": acted.message}, 202 if acted.is_accepted else 409)
 
     async def _query(self, request: Request) -> Response:
         """Answer a question to live state, which changes nothing but makes the job's slots work.
@@ -212,6 +237,17 @@ class Pages:
         if job is None:
             return JsonAnswer({"message": "The job does not run here, or does not run any more."}, 409)
         return answer(job, body)
+
+
+async def _answer_with(savepoint: Future[str]) -> Response:
+    """Answer when a savepoint is complete or has failed, or after a while."""
+    try:
+        uri = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(savepoint)), SAVEPOINT_S)
+    except asyncio.TimeoutError:
+        return JsonAnswer({"message": f"The savepoint is not complete after {SAVEPOINT_S:g} seconds."}, 202)
+    except PyFlinkStateError as error:
+        return JsonAnswer({"message": error.message}, 409)
+    return JsonAnswer({"message": "The savepoint is complete.", "savepoint": uri})
 
 
 def _summary(shown: MonitoredJob) -> JsonObject:

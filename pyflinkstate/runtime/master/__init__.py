@@ -3,6 +3,7 @@
 from pyflinkstate.runtime.master.actions import JobParts as JobParts
 from pyflinkstate.runtime.master.deployment import (
     Deployments as Deployments,
+    FlowSettings as FlowSettings,
     JobSettings as JobSettings,
     RestorePoint as RestorePoint,
     fit as fit,

@@ -175,8 +175,7 @@ class EngineRequests:
         self.runner = runner
         self._plan = plan
         self._name = settings.name
-        self._buffer_timeout_ms = settings.buffer_timeout_ms
-        self._latency_interval_ms = settings.latency_interval_ms
+        self._flow = settings.flow
         self._code = CodeBook(plan)
         self._about = outline(plan, settings.page)
         self._slots = slots
@@ -202,7 +201,7 @@ class EngineRequests:
             addresses=self._slots.registry.addresses(),
             event_time=self._input.event_time.progress(),
             is_final=epoch.is_final,
-            live=LiveLimits(epoch.lasts_ms, self._buffer_timeout_ms),
+            live=LiveLimits(epoch.lasts_ms, self._flow.buffer_timeout_ms),
         )
         self._reporter.timeline.started(self._slots.registry.attempt, number)
         self._start(epoch, partial(self.runner.start, request))
@@ -218,7 +217,7 @@ class EngineRequests:
             f"{self._name}: {what}",
             self._code,
             about=self._about,
-            latency_interval_ms=self._latency_interval_ms,
+            latency_interval_ms=self._flow.latency_interval_ms,
         )
 
     def _start(self, epoch: Epoch, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
@@ -347,7 +346,7 @@ class Actions:
     def facts(self) -> JobFacts:
         """Return what the script must know about the job."""
         source, plan = self.input.source, self.plan
-        is_ahead = self._settings.epochs_ahead > 0 and not source.commits_every_epoch
+        is_ahead = self._settings.flow.epochs_ahead > 0 and not source.commits_every_epoch
         return JobFacts(
             self._settings.name,
             self.takeover is not None,
@@ -422,6 +421,7 @@ class Actions:
         step = instruction.ahead or self.input.planner.next(last.number + 1, last.step.end)
         if step is not None:
             return Found(step)
+        self.reporter.progress.made()
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
             self._clock.monotonic_ms()
         )

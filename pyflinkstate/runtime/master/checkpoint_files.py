@@ -51,7 +51,7 @@ from pyflinkstate.backends.format import (
     written_by,
 )
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, JobSupersededError
-from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, newest_run, run_id_after
+from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, TakenOver, newest_run, run_id_after
 from pyflinkstate.runtime.wire import CheckpointAck, Clock, SlotId
 
 #: How often a waiting job checks the claims.
@@ -74,6 +74,7 @@ class RunClaim:
         self._clock = clock
         self._looked_ms = 0
         self._successor: str | None = None
+        self._taken = TakenOver()
         #: The id of the run; None before the job is claimed.
         self.run: str | None = None
         #: Eight random digits, the same in the ids of all runs of this driver; empty before the first.
@@ -95,15 +96,26 @@ class RunClaim:
         self.check()
         return run
 
-    def take_over(self, line: RunHistory, last_checkpoint_id: int) -> None:
+    def take_over(self, line: RunHistory, last_checkpoint_id: int, savepoint: str | None = None) -> None:
         """Write down the history with which the job goes on, and which checkpoint ids are used up.
 
-        Claims of older runs are then meaningless and are deleted, which keeps listings short.
+        From now on, a savepoint that the job goes back to is the latest checkpoint, until
+        :meth:`forget_savepoint`. Claims of older runs are meaningless and are deleted, which keeps listings
+        short.
         """
         assert self.run is not None
         self.check()
-        self._storage.write_run(self._job_id, self.run, line, last_checkpoint_id)
+        now_ms = self._clock.now_ms()
+        self._taken = TakenOver(line, last_checkpoint_id, self._job_name, now_ms, savepoint)
+        self._storage.write_run(self._job_id, self.run, self._taken)
         self._storage.forget_runs(self._job_id, before=self.run)
+
+    def forget_savepoint(self) -> None:
+        """Write down that the run has a checkpoint of its own, so that its savepoint is never the latest."""
+        if self.run is not None and self._taken.savepoint is not None:
+            self.check()
+            self._taken = attrs.evolve(self._taken, savepoint=None)
+            self._storage.write_run(self._job_id, self.run, self._taken)
 
     def check(self) -> None:
         """Check that the job still belongs to this run.

@@ -293,6 +293,7 @@ class Checkpoints:
         )
         if begun.request is None:
             files.registry.register(checkpoint_id, states)
+            files.quietly(files.claim.forget_savepoint)
         elif begun.request.stops_job:
             self.abort_pending(CheckpointError(f"the job stops with savepoint {checkpoint_id}"))
         else:

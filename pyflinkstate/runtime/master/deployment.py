@@ -16,7 +16,12 @@ from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.master.observe import JobListener
 from pyflinkstate.runtime.plan import JobPlan, SettledOperator
 from pyflinkstate.runtime.queries import LiveSlots
-from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, RestartStrategy
+from pyflinkstate.runtime.settings import (
+    CheckpointSettings,
+    ExternalizedCheckpointRetention,
+    RestartStrategy,
+    StopSettings,
+)
 from pyflinkstate.runtime.slots import ControlServer, SlotRegistry
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import DriverLink
@@ -28,6 +33,21 @@ from pyflinkstate.runtime.wire import (
     new_secret,
     pickled,
 )
+
+
+@attrs.frozen
+class FlowSettings:
+    """How records are read and sent on.
+
+    Attributes:
+        epochs_ahead: how many epochs may be read and shuffled before their turn: one or none.
+        buffer_timeout_ms: how long records of a source that is read live may wait for more.
+        latency_interval_ms: the interval of markers of latency; 0 for none.
+    """
+
+    epochs_ahead: int = 1
+    buffer_timeout_ms: int = 0
+    latency_interval_ms: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -44,16 +64,12 @@ class JobSettings:
     fall_back: bool = False
     slot_memory_bytes: int | None = None
     job_parameters: dict[str, str] = attrs.Factory(dict)
-    #: How many epochs may be read and shuffled before their turn: one or none.
-    epochs_ahead: int = 1
-    #: How long records of a source that is read live may wait for more.
-    buffer_timeout_ms: int = 0
-    #: The interval of markers of latency; 0 for none.
-    latency_interval_ms: int = 0
+    flow: FlowSettings = attrs.Factory(FlowSettings)
     #: Whether connections over TCP are encrypted.
     is_encrypted: bool = False
     #: The address of the web page, without its token; None if there is none.
     page: str | None = None
+    stopping: StopSettings = attrs.Factory(StopSettings)
 
 
 #: How long the engine may take to end the tasks of a failed attempt before their slots are cut off.

@@ -82,6 +82,7 @@ class Epoch:
         watermarks: those of assigners and operators at its end, by their ids, when its output is prepared.
         only_runs: the tasks that have ended and must not end again.
         lasts_ms: how long sources are read live.
+        stops_job: whether the job stops with the checkpoint at its barrier.
     """
 
     number: int
@@ -94,6 +95,7 @@ class Epoch:
     watermarks: dict[str, int] = attrs.Factory(dict)
     only_runs: set[str] = attrs.Factory(set)
     lasts_ms: int = 0
+    stops_job: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -104,8 +106,15 @@ class Epoch:
 
     @property
     def ends_job(self) -> bool:
-        """Whether no epoch follows, unless its savepoint fails."""
-        return self.step.is_last or (self.savepoint is not None and self.savepoint.stops_job)
+        """Whether no epoch follows, unless its savepoint or its checkpoint fails."""
+        stops = self.stops_job or (self.savepoint is not None and self.savepoint.stops_job)
+        return self.step.is_last or stops
+
+    @property
+    def stops_at_checkpoint(self) -> bool:
+        """Whether the job stops when the checkpoint is complete, and not only with a savepoint after it."""
+        goes_on = not self.step.is_last and (self.savepoint is None or not self.savepoint.stops_job)
+        return self.stops_job and goes_on
 
     @property
     def is_awaited(self) -> bool:
@@ -229,6 +238,16 @@ class ConsumerLeft:
 
 
 @attrs.frozen
+class StopAtCheckpoint:
+    """The job is to stop at its next checkpoint. Savepoints that were requested before come first.
+
+    ``by``: the name of the signal that asks for it.
+    """
+
+    by: str
+
+
+@attrs.frozen
 class ShuffledAhead:
     """The engine reads nothing ahead any more: the input of epoch ``number`` is shuffled, or could not be."""
 
@@ -266,6 +285,7 @@ Event: TypeAlias = (
     | CancelJob
     | SavepointRequest
     | SlotLost
+    | StopAtCheckpoint
     | TaskReport
 )
 

@@ -105,7 +105,14 @@ class JobLog:
         """Its source could not be closed at the end of a job that had not ended well anyway."""
         _log.warning("%s: its source could not be closed: %s", self._job, _whole(error))
 
-    def ended(self, status: JobStatus, epoch: int, error: BaseException | None, is_heard: bool) -> None:
+    def ended(
+        self,
+        status: JobStatus,
+        epoch: int,
+        error: BaseException | None,
+        is_heard: bool,
+        restore: RestorePoint | None = None,
+    ) -> None:
         """It has ended.
 
         Args:
@@ -113,13 +120,15 @@ class JobLog:
             epoch: the last one that has run.
             error: why, unless well.
             is_heard: the error is raised where somebody waits for it; otherwise all of it is said here.
+            restore: the checkpoint from which it goes on, if it is started again.
         """
         late = sum(sum(slots.values()) for slots in self._late.values())
         ran = f"{self._job} is {status.name} after epoch {epoch}" + (
             f", {late} late records dropped" * bool(late)
         )
         if (by := told_to_end_by(error)) and status is JobStatus.CANCELED:
-            _log.warning("%s, by %s", ran, by)
+            goes_on = "" if restore is None else f"; it goes on from {restore.uri}"
+            _log.warning("%s, by %s%s", ran, by, goes_on)
         elif status is not JobStatus.FAILED or error is None:
             _log.info("%s", ran)
         else:
@@ -347,6 +356,35 @@ class Accumulators:
         return total
 
 
+class Progress:
+    """Notes when a job made progress last; any thread may ask.
+
+    A job makes progress if it runs an epoch that it has not run before, commits, or has nothing to do.
+
+    Args:
+        now_ms: returns the monotonic time.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._at_ms = now_ms()
+        self._furthest = 0
+
+    def made(self) -> None:
+        """Note that the job makes progress."""
+        self._at_ms = self._now_ms()
+
+    def reached(self, epoch: int) -> None:
+        """Note that an epoch has run; one that is run again after a failure does not count."""
+        if epoch > self._furthest:
+            self._furthest = epoch
+            self.made()
+
+    def missing_ms(self) -> int:
+        """Return for how long the job has made no progress."""
+        return self._now_ms() - self._at_ms
+
+
 class JobReporter:
     """Takes in what tasks report, and tells others about the job, on the job's thread.
 
@@ -378,12 +416,14 @@ class JobReporter:
         self._ended_ms: int | None = None
         self.accumulators = Accumulators()
         self.log = JobLog(name, job_id)
+        self.progress = Progress(clock.monotonic_ms)
 
     # --- the job as a whole --------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Note that the job begins."""
         self._began_ms = self._clock.monotonic_ms()
+        self.progress.made()
 
     def end(self) -> None:
         """Note that the job has ended."""
@@ -438,6 +478,7 @@ class JobReporter:
 
     def epoch_prepared(self, epoch: int, duration_ms: int, restarts: int, watermarks: dict[str, int]) -> None:
         """Tell of an epoch whose output is prepared."""
+        self.progress.reached(epoch)
         stats = EpochStats(
             epoch, sum(self.accumulators.of_epoch(epoch, name) for name in self._read), duration_ms, restarts
         )
@@ -464,6 +505,7 @@ class JobReporter:
 
     def committed(self, epoch: int, duration_ms: int) -> None:
         """Tell observers that the output up to an epoch is committed."""
+        self.progress.made()
         tell_each(self._observers, lambda one: one.on_commit(epoch, duration_ms))
 
     # --- its checkpoints -----------------------------------------------------------------------------

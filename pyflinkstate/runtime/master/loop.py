@@ -44,6 +44,7 @@ from pyflinkstate.runtime.master.epochs import (
     ShuffleAhead,
     ShuffledAhead,
     StartSlots,
+    StopAtCheckpoint,
     TakeOver,
     Wait,
 )
@@ -51,7 +52,7 @@ from pyflinkstate.runtime.master.job_reporter import told_to_end_by
 from pyflinkstate.runtime.master.machine import JobMachine, Phase, Script
 from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries
-from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
+from pyflinkstate.runtime.settings import JobStatus, OnSigterm, deletes_checkpoints
 from pyflinkstate.runtime.slots import SlotLost
 from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
 
@@ -60,7 +61,7 @@ CLOSE_TIMEOUT_S = 30
 #: How often a job that waits for its restart checks whether it can restart at all.
 CHECK_INTERVAL_MS = 5_000
 #: Messages that are events of the script as they are.
-EVENTS = (EpochEnded, ShuffledAhead, TaskReport, SlotLost, CancelJob, SavepointRequest)
+EVENTS = (EpochEnded, ShuffledAhead, TaskReport, SlotLost, CancelJob, SavepointRequest, StopAtCheckpoint)
 
 
 class Inbox:
@@ -235,6 +236,25 @@ class Job:
         """
         self._mailbox.put(CancelJob(by))
 
+    def stop(self, by: str) -> None:
+        """End the job as its settings say; a handler of signals may call this.
+
+        Args:
+            by: the name of the signal that asks for it.
+        """
+        stopping = self._settings.stopping
+        if stopping.on_sigterm is OnSigterm.AT_ONCE:
+            self.cancel(by)
+            return
+        if stopping.on_sigterm is OnSigterm.SAVEPOINT and stopping.savepoints is not None:
+            self._mailbox.put(SavepointRequest(stopping.savepoints, stops_job=True))
+        self._mailbox.put(StopAtCheckpoint(by))
+
+    @property
+    def stop_timeout_ms(self) -> int:
+        """How long :meth:`stop` may take before the job is to be cancelled."""
+        return self._settings.stopping.timeout_ms
+
     def request_savepoint(self, request: SavepointRequest) -> None:
         """Request a savepoint at the next barrier."""
         self._mailbox.put(request)
@@ -261,6 +281,10 @@ class Job:
             self._machine.attempt,
             () if checkpoints is None else tuple(checkpoints.history),
         )
+
+    def missing_progress_ms(self) -> int:
+        """Return for how long the job has neither got further nor been without anything to do."""
+        return self._reporter.progress.missing_ms()
 
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
@@ -350,7 +374,7 @@ class Job:
         if error is not None and cause is None:  # all is well but for that
             status, cause = JobStatus.FAILED, error
             self._machine.break_off(status)
-        self._reporter.log.ended(status, self._machine.epoch, cause, self._is_heard)
+        self._reporter.log.ended(status, self._machine.epoch, cause, self._is_heard, self._actions.restore)
         try:  # a streaming query cannot be stopped once Spark is gone
             self._end_checkpoints(status, began, JobStatus.FAILED if told_to_end_by(cause) else status)
         finally:

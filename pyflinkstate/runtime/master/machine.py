@@ -82,6 +82,7 @@ from pyflinkstate.runtime.master.epochs import (
     ShuffledAhead,
     Stage,
     StartSlots,
+    StopAtCheckpoint,
     TakeOver,
     Wait,
 )
@@ -145,6 +146,7 @@ ANYTIME = {
     SavepointRequest,
     ShuffledAhead,
     SlotLost,
+    StopAtCheckpoint,
     TaskReport,
 }
 #: What follows a failure in these phases.
@@ -223,7 +225,9 @@ class JobMachine:
         self.attempt = 0
         #: Savepoints that wait for a barrier.
         self.savepoints: list[SavepointRequest] = []
-        #: Whether the job has stopped with a savepoint.
+        #: The signal by which the job is told to stop at its next checkpoint; empty if it is not.
+        self.stop_by = ""
+        #: Whether the job has stopped with a savepoint, or at a checkpoint.
         self.is_stopped = False
         #: Whether any attempt has run epochs.
         self.has_begun = False
@@ -269,7 +273,10 @@ class JobMachine:
             while (error := (yield from failure_of(Attempt(self).script()))) is not None:
                 if not (yield from self._fail(error)):
                     return
-            yield from self._close(JobStatus.FINISHED)
+            if self.is_stopped and self.stop_by:
+                yield from self._close(JobStatus.CANCELED, self._stopped("has stopped at a checkpoint"))
+            else:
+                yield from self._close(JobStatus.FINISHED)
         except PyFlinkStateError as error:  # what ends an attempt, or the job, has failed itself
             self._end(JobStatus.FAILED, error)
 
@@ -289,6 +296,10 @@ class JobMachine:
         if isinstance(verdict, PyFlinkStateError):
             self._end(JobStatus.FAILED, verdict)
             return False
+        if self.stop_by:  # its last checkpoint is where it goes on from
+            stopped = self._stopped(f"failed while it was to stop ({ended.error})")
+            yield from self._close(JobStatus.CANCELED, stopped)
+            return False
         self.attempt += 1
         yield Pause(self.attempt, verdict, ended.error)
         self.course.enter(Phase.PAUSED)
@@ -296,6 +307,9 @@ class JobMachine:
         # consequences of the one that has been told.
         hopeless = yield from failure_until(self, lambda later: not later.recoverable)
         return hopeless is None or (yield from self._fail(hopeless))
+
+    def _stopped(self, how: str) -> JobCancelledError:
+        return JobCancelledError(f"job {self.facts.name!r} {how}, by {self.stop_by}", by=self.stop_by)
 
     def _stop(self, error: PyFlinkStateError) -> Script[PyFlinkStateError]:
         """Wait until the engine runs nothing any more; return the error that counts."""
@@ -396,6 +410,9 @@ class Attempt:
                 return None
             last, ahead = self._flight.last, self._flight.next()
             found: Found = yield AskSource(last, None if ahead is None else ahead.step)
+            if self._is_at_checkpoint(found):
+                job.is_stopped = True
+                return None
             if found.step is not None:
                 return found.step
             if self._wants_empty_epoch(found):
@@ -403,6 +420,12 @@ class Attempt:
             if found.is_over and self._flight.committed == job.epoch and not found.has_pending:
                 return None
             rests = True
+
+    def _is_at_checkpoint(self, found: Found) -> bool:
+        """Return whether the job is to stop before its input ends, and is where its last checkpoint was."""
+        job = self._job
+        is_asked = bool(job.stop_by) and not job.savepoints and not found.is_over
+        return is_asked and self._flight.committed == job.epoch and not found.has_pending
 
     def _announce(self) -> Script[None]:
         job, committed = self._job, self._flight.committed
@@ -418,7 +441,8 @@ class Attempt:
     def _wants_barrier(self, found: Found) -> bool:
         """Return whether to run an empty epoch for its barrier, as there is nothing else to do."""
         job = self._job
-        if not job.facts.has_checkpoints or job.savepoints:
+        is_to_stop = bool(job.stop_by) and not found.is_over
+        if not job.facts.has_checkpoints or job.savepoints or is_to_stop:
             return job.facts.has_checkpoints
         is_worth = self._flight.committed < job.epoch and not found.has_pending
         return is_worth and (found.is_over or job.facts.commits_every_epoch or found.is_due)
@@ -432,8 +456,10 @@ class Attempt:
             job.course.enter(Phase.DRAINING)
             yield from until(job)
         savepoint = job.savepoints[0] if job.savepoints else None
-        outcomes = yield SetBarrier(epoch, savepoint, epoch.step.is_last or job.facts.commits_every_epoch)
+        is_needed = epoch.step.is_last or job.facts.commits_every_epoch or bool(job.stop_by)
+        outcomes = yield SetBarrier(epoch, savepoint, is_needed)
         del job.savepoints[:1]  # not before: if this fails, the next attempt takes it
+        epoch.stops_job = bool(job.stop_by) and epoch.trigger is not None
         yield from take_all(job, outcomes)
 
     def _run(self, epoch: Epoch) -> Script[None]:
@@ -522,9 +548,8 @@ def take(job: JobMachine, event: Event) -> Script[None]:
             yield from _task_reported(job, event)
         case SavepointRequest():
             _savepoint_requested(job, event)
-        case CancelJob():
-            by = event.by and f" by {event.by}"
-            raise JobCancelledError(f"job {job.facts.name!r} was cancelled{by}", by=event.by)
+        case CancelJob() | StopAtCheckpoint():
+            _told_to_end(job, event)
         case Failed() | SlotLost():
             _failed(job, event)
 
@@ -574,8 +599,8 @@ def _failed(job: JobMachine, event: Failed | SlotLost) -> None:
 def _checkpoint_completed(job: JobMachine, done: CheckpointCompleted) -> Script[None]:
     """Commit what a checkpoint covers. It exists: if that fails, a restart begins there and commits again."""
     job.restarts.notify_progress()
-    job.is_stopped = job.is_stopped or done.stops_job
     epoch, error = job.flight.get(done.epoch), None
+    job.is_stopped = job.is_stopped or done.stops_job or (epoch is not None and epoch.stops_at_checkpoint)
     if epoch is not None and epoch.number > job.flight.committed:
         error = yield from failure_of(commit(job, epoch))
     outcomes = yield ConfirmCheckpoint(done.checkpoint_id, error)
@@ -613,6 +638,21 @@ def _savepoint_requested(job: JobMachine, request: SavepointRequest) -> None:
         request.fail(CheckpointError(why))
     else:
         job.savepoints.append(request)
+
+
+def _told_to_end(job: JobMachine, event: CancelJob | StopAtCheckpoint) -> None:
+    """Cancel the job, or stop at the checkpoint of the running epoch, if it has one, or of the next epoch.
+
+    Raises:
+        JobCancelledError: the job ends at once. It also does if no checkpoint can come of this attempt.
+    """
+    may_stop = job.facts.has_checkpoints and job.phase not in (Phase.PAUSED, Phase.STOPPING)
+    if isinstance(event, CancelJob) or not may_stop:
+        by = event.by and f" by {event.by}"
+        raise JobCancelledError(f"job {job.facts.name!r} was cancelled{by}", by=event.by)
+    job.stop_by, running = event.by, job.flight.running
+    if running is not None and not job.savepoints:
+        running.stops_job = running.trigger is not None
 
 
 _SAME_AGAIN = (

@@ -149,6 +149,8 @@ class WebPageSettings:
         address: the name under which browsers reach it; None for the host (Flink: ``rest.address``).
         metrics_without_token: whether ``/metrics`` is for everybody who reaches the port.
         has_actions: whether jobs can be steered from the page.
+        token_file: the file that keeps the token over restarts; None for a new token with each start.
+        health_timeout_ms: how long a job may make no progress before ``/health`` says so.
     """
 
     ports: tuple[int, ...] | range = attrs.field(default=(0,), validator=_check_ports)
@@ -156,6 +158,8 @@ class WebPageSettings:
     address: str | None = None
     metrics_without_token: bool = False
     has_actions: bool = True
+    token_file: str | None = None
+    health_timeout_ms: int = 600_000
 
 
 class MonitorOfProgram(Protocol):

@@ -57,16 +57,16 @@ class Takeover:
         """
         if restore is None or not restore.is_latest:
             return restore
-        metadata = self._storage.load_newest(self._job_id, self.files.job_name, fall_back=True)
-        if metadata is None:
+        newest = self._storage.load_latest_of(self._job_id, self.files.job_name, fall_back=True)
+        if newest is None:
             raise CheckpointNotFoundError(
                 f"checkpoint {restore.metadata.checkpoint_id} of job {self.files.job_name!r} was the newest "
                 f"when this driver began, and is gone: another driver has ended the job, or goes on from an "
                 f"older checkpoint. Find out what that driver did before you start the program again"
             )
-        if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
+        if newest[0].checkpoint_id <= restore.metadata.checkpoint_id:
             return restore
-        return RestorePoint(metadata, self.files.uri_of(metadata.checkpoint_id), True)
+        return RestorePoint(*newest, is_latest=True)
 
     def _find_checkpoints(self, restore: RestorePoint) -> None:
         """Find the existing checkpoints.
@@ -114,9 +114,16 @@ class Takeover:
             if checkpoint_id in completed and checkpoint_id not in coordinator.retained:
                 self._set_aside(checkpoint_id)
         self._keep_superseded()
-        self.files.claim.take_over(self.files.line, coordinator.last_id)
+        self.files.claim.take_over(self.files.line, coordinator.last_id, self._savepoint())
         self.files.has_taken_over = True
         self.files.sweep(coordinator.retained)
+
+    def _savepoint(self) -> str | None:
+        """Return the URI of the restored checkpoint if it is not in the job's own folder."""
+        restore = self.checkpoints.restore
+        if restore is None or restore.uri == self.files.uri_of(restore.metadata.checkpoint_id):
+            return None
+        return restore.uri
 
     def _set_aside(self, checkpoint_id: int) -> None:
         run = self.files.claim.run

@@ -61,9 +61,7 @@ from pyflinkstate.runtime.sources import (
     type_of_source,
 )
 from pyflinkstate.runtime.spark import epoch_rdds, row_batches, sessions, workers
-from pyflinkstate.runtime.storage import (
-    AnyPath,
-)
+from pyflinkstate.runtime.storage import AnyPath, path_text
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock, steady
 
 if TYPE_CHECKING:
@@ -293,6 +291,8 @@ class StreamExecutionEnvironment:
         address: str | None = None,
         metrics_without_token: bool = False,
         actions: bool = True,
+        token_file: AnyPath | None = None,
+        health_timeout_ms: int = 600_000,
     ) -> StreamExecutionEnvironment:
         """Show the jobs of this environment on a web page, with an API and metrics: docs/monitoring.md.
 
@@ -307,11 +307,23 @@ class StreamExecutionEnvironment:
             address: the name under which browsers reach it, if that is not the host.
             metrics_without_token: whether everybody who reaches the port may read ``/metrics``.
             actions: whether the page may take savepoints, stop and cancel jobs.
+            token_file: a file that keeps the token, so that a bookmark is valid after a restart; it is made
+                if it is not there. Only its owner may be able to read it, or a group as well.
+            health_timeout_ms: how long a job may make no progress before ``/health`` answers 503.
 
         Raises:
-            ConfigurationError: it cannot listen there, or ``pyflinkstate[web]`` is not installed.
+            ConfigurationError: it cannot listen there, ``pyflinkstate[web]`` is not installed, or the file
+                has no token, or others can read it.
         """
-        self._settings.web_page = WebPageSettings((port,), host, address, metrics_without_token, actions)
+        self._settings.web_page = WebPageSettings(
+            (port,),
+            host,
+            address,
+            metrics_without_token,
+            actions,
+            token_file=None if token_file is None else path_text(token_file),
+            health_timeout_ms=positive("health_timeout_ms", health_timeout_ms),
+        )
         self.jobs.monitoring.serve_anew()
         return self
 

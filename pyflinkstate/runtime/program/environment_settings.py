@@ -36,10 +36,12 @@ from pyflinkstate.runtime.settings import (
     IdleCheckpointSettings,
     IdleExecutionSettings,
     IdleStreamSettings,
+    OnSigterm,
     Reader,
     RestartStrategy,
     Setting,
     SettingsGroup,
+    StopSettings,
     a_switch,
     a_value_of,
     check_set,
@@ -117,15 +119,22 @@ def _epochs_ahead(_: object, number: int) -> int:
     return number
 
 
+_TOKEN_FILE, _HEALTH = "pyflinkstate.rest.token-file", "pyflinkstate.rest.health-timeout"
+
+
 def _read_web_page(reader: Reader) -> WebPageSettings:
     """Read all settings of the page together; a port, which may be a range, switches it on."""
     ports = reader.text() or reader.text("rest.port")
-    return WebPageSettings(
+    page = WebPageSettings(
         _ports(reader.key, ports),
         reader.text("rest.bind-address", LOOPBACK),
         reader.text("rest.address") or None,
         has_actions=reader.switch("web.cancel.enable", True),
+        token_file=reader.text(_TOKEN_FILE) or None,
     )
+    if not reader.text(_HEALTH):
+        return page
+    return attrs.evolve(page, health_timeout_ms=reader.milliseconds(_HEALTH))
 
 
 def _ports(key: str, text: str) -> tuple[int, ...] | range:
@@ -234,7 +243,7 @@ class EnvironmentSettings(SettingsGroup):
         setter="enable_web_page",
         shown="no page",
         meaning="the port of the web page",
-        parts=dict.fromkeys(("rest.address", "rest.bind-address", "web.cancel.enable")),
+        parts=dict.fromkeys(("rest.address", "rest.bind-address", "web.cancel.enable", _TOKEN_FILE, _HEALTH)),
     ).field()
     journal: bool | None = Setting(
         setter="set_journal",
@@ -308,6 +317,23 @@ class EnvironmentSettings(SettingsGroup):
         least=0,
         named="the interval of latency markers in milliseconds",
     ).field()
+    on_sigterm: OnSigterm = Setting(
+        key="pyflinkstate.on-sigterm",
+        read=choice_of(OnSigterm),
+        default=OnSigterm.CHECKPOINT,
+        meaning="how jobs end when the program gets `SIGTERM`: with a `SAVEPOINT`, at the next `CHECKPOINT`, "
+        "or `AT_ONCE`",
+        takes=a_value_of(OnSigterm),
+    ).field()
+    on_sigterm_timeout_ms: int = Setting(
+        key="pyflinkstate.on-sigterm.timeout",
+        read=Reader.milliseconds,
+        default=20_000,
+        shown="20 s",
+        meaning="how long that may take before jobs are cancelled",
+        least=0,
+        named="pyflinkstate.on-sigterm.timeout",
+    ).field()
     is_encrypted: bool | None = Setting(
         key="security.ssl.internal.enabled",
         read=Reader.switch,
@@ -356,6 +382,14 @@ class EnvironmentSettings(SettingsGroup):
             (self.state_backend.snapshot_compression or "zstd") if self.snapshot_compression else None
         )
         return attrs.evolve(self.state_backend, snapshot_compression=compression)
+
+    def stopping(self) -> StopSettings:
+        """Return how jobs end when the program gets ``SIGTERM``.
+
+        Raises:
+            ConfigurationError: with a savepoint, for which there is no directory.
+        """
+        return StopSettings(self.on_sigterm, self.on_sigterm_timeout_ms, self.savepoint_directory)
 
     def required_code_shipper(self) -> workers.PythonFiles:
         """Return what ships Python code."""

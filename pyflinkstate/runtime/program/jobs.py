@@ -7,18 +7,19 @@ import logging
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from pyflinkstate.api import MetricReporter, Record, SparkSchema, check_text
+from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.engine import EpochRunner
 from pyflinkstate.runtime.master import (
+    FlowSettings,
     Job,
     JobObserver,
     JobParts,
@@ -120,10 +121,8 @@ class StartPoints:
         if path is None:
             return None
         if path == LATEST:
-            metadata = storage.load_latest(job_name, self.settings.checkpoints.is_fall_back_enabled())
-            return RestorePoint(
-                metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id), is_latest=True
-            )
+            found = storage.load_latest(job_name, self.settings.checkpoints.is_fall_back_enabled())
+            return RestorePoint(*found, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
 
 
@@ -135,19 +134,25 @@ def restore_streaming(
     If it is the newest one, an older driver that still runs may complete another one before it is excluded.
     """
     if path is None or path == LATEST:
-        retained = iter(storage.load_retained(job_name))
-        newest = next(retained, None)
-        metadata = source.choose(chain(filter(None, [newest]), retained))
-        if metadata is None:
+        read: list[RestorePoint] = []
+        chosen = source.choose(_read(storage.load_retained(job_name), read))
+        if chosen is None:
             if path == LATEST:
                 storage.load_latest(job_name)  # raises an error that there is none
             return None
-        return RestorePoint(
-            metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id), is_latest=metadata is newest
-        )
+        return next(point for point in read if point.metadata is chosen)
     named = RestorePoint(*load_checkpoint(path))
     source.choose([named.metadata])
     return named
+
+
+def _read(
+    retained: Iterable[tuple[CheckpointMetadata, str]], read: list[RestorePoint]
+) -> Iterator[CheckpointMetadata]:
+    """Yield checkpoints, and note each in ``read``; the first one is the latest."""
+    for metadata, uri in retained:
+        read.append(RestorePoint(metadata, uri, is_latest=not read))
+        yield metadata
 
 
 def streaming_source_of(plan: JobPlan) -> StreamingSource | None:
@@ -479,11 +484,14 @@ class Jobs:
             fall_back=self._settings.checkpoints.is_fall_back_enabled(),
             slot_memory_bytes=self._settings.slot_memory_bytes,
             job_parameters=dict(self._settings.job_parameters),
-            epochs_ahead=self._settings.epochs_ahead,
-            buffer_timeout_ms=self._settings.buffer_timeout_ms,
-            latency_interval_ms=self._settings.latency_tracking_interval_ms,
+            flow=FlowSettings(
+                self._settings.epochs_ahead,
+                self._settings.buffer_timeout_ms,
+                self._settings.latency_tracking_interval_ms,
+            ),
             is_encrypted=sessions.is_encrypted(self._context.getConf()) if encrypts is None else encrypts,
             page=self.monitoring.page(),
+            stopping=self._settings.stopping(),
         )
 
     def _check_uids(self, plan: JobPlan) -> None:

@@ -31,3 +31,4 @@ from pyflinkstate.runtime.settings.setting import (
     choice_of as choice_of,
     rows_of as rows_of,
 )
+from pyflinkstate.runtime.settings.stopping import OnSigterm as OnSigterm, StopSettings as StopSettings

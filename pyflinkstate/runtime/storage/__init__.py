@@ -32,6 +32,7 @@ from pyflinkstate.runtime.storage.file_systems import (
 )
 from pyflinkstate.runtime.storage.runs import (
     RunHistory as RunHistory,
+    TakenOver as TakenOver,
     is_run_id as is_run_id,
     newest_run as newest_run,
     run_id_after as run_id_after,

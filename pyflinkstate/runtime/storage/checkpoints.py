@@ -17,9 +17,10 @@ import re
 import uuid
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 
+import attrs
 from pyarrow import fs
 
 from pyflinkstate.api import JsonObject, Position
@@ -51,7 +52,7 @@ from pyflinkstate.runtime.storage.file_systems import (
     split_options,
     write_whole,
 )
-from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
+from pyflinkstate.runtime.storage.runs import RunHistory, TakenOver, is_run_id, sorted_runs
 from pyflinkstate.runtime.storage.streams import (
     METADATA,
     CheckpointFolder,
@@ -71,6 +72,8 @@ SAVEPOINT_NAME_ATTEMPTS = 10
 LOOKS = 5
 
 _T = TypeVar("_T")
+#: A checkpoint, and the URI or path of its folder.
+Located: TypeAlias = tuple[CheckpointMetadata, str]
 
 _log = logging.getLogger("pyflinkstate.checkpoints")
 
@@ -278,29 +281,53 @@ class CheckpointFolders:
             not in (fs.FileType.NotFound, fs.FileType.Directory)
         ]
 
-    def load_latest(self, job_name: str, fall_back: bool = False) -> CheckpointMetadata:
-        """Return the newest completed checkpoint of any run of ``job_name``.
+    def load_latest(self, job_name: str, fall_back: bool = False) -> Located:
+        """Return from where ``job_name`` goes on: the latest checkpoint of any job with that name.
+
+        Of several jobs it is the one that has completed a checkpoint or was started last.
 
         Args:
             job_name: the name that the program gave the job.
             fall_back: whether to skip checkpoints whose ``_metadata`` is damaged.
 
         Raises:
-            CheckpointNotFoundError: there is no completed checkpoint.
+            CheckpointNotFoundError: there is no completed checkpoint, or the savepoint is gone.
             CorruptCheckpointError: a candidate for the newest is damaged.
         """
-        found = [self.load_newest(job_id, job_name, fall_back) for job_id in self.job_ids()]
-        newest = max(
-            (metadata for metadata in found if metadata is not None),
-            key=lambda metadata: metadata.timestamp_ms,
-            default=None,
-        )
+        found = [
+            (located, self._newest_run(job_id).at_ms)
+            for job_id in self.job_ids()
+            if (located := self.load_latest_of(job_id, job_name, fall_back)) is not None
+        ]
+        newest = max(found, key=lambda one: max(one[0][0].timestamp_ms, one[1]), default=None)
         if newest is None:
             raise CheckpointNotFoundError(
                 f"{self.uri} has no completed checkpoint of job {job_name!r}: start without restore_from()",
                 directory=self.uri,
             )
-        return newest
+        return newest[0]
+
+    def load_latest_of(self, job_id: str, job_name: str, fall_back: bool = False) -> Located | None:
+        """Return from where a job goes on, if it has this name.
+
+        That is its newest completed checkpoint, or the savepoint that it went back to if it has completed
+        none since.
+
+        Raises:
+            CheckpointNotFoundError: the savepoint is gone.
+            CorruptCheckpointError: a candidate is damaged, and ``fall_back`` is not set.
+        """
+        taken = self._newest_run(job_id)
+        newest = self.load_newest(job_id, job_name, fall_back)
+        is_begun = newest is not None and taken.line.has_reached(history_of(newest))
+        if taken.savepoint is not None and taken.job_name == job_name and not is_begun:
+            try:
+                return self.load(taken.savepoint), taken.savepoint
+            except CorruptCheckpointError as error:
+                if not fall_back:
+                    raise
+                _log.warning("the savepoint that job %s went back to is skipped: %s", job_id, error)
+        return None if newest is None else (newest, self.uri_of(job_id, newest.checkpoint_id))
 
     def job_ids(self) -> list[str]:
         """Return the ids of all jobs that have a folder here, in order."""
@@ -348,8 +375,8 @@ class CheckpointFolders:
                 return found
         return None
 
-    def load_retained(self, job_name: str) -> Iterator[CheckpointMetadata]:
-        """Yield the completed checkpoints of the newest run of ``job_name``, the newest first.
+    def load_retained(self, job_name: str) -> Iterator[Located]:
+        """Yield the latest checkpoint of ``job_name``, and those that led to it, the newest first.
 
         Each is read only when it is asked for, so a damaged one is an error only if it is needed.
         """
@@ -358,7 +385,8 @@ class CheckpointFolders:
         except CheckpointNotFoundError:
             return
         yield newest
-        yield from self.load_older(newest)
+        for older in self.load_older(newest[0]):
+            yield older, self.uri_of(older.job_id, older.checkpoint_id)
 
     def load_older(self, newest: CheckpointMetadata) -> Iterator[CheckpointMetadata]:
         """Yield the older completed checkpoints that led to ``newest``, the newest of them first.
@@ -421,12 +449,13 @@ class CheckpointFolders:
             if is_run_id(info.base_name)
         ]
 
-    def write_run(
-        self, job_id: str, run: str, line: RunHistory | None = None, last_checkpoint_id: int = 0
-    ) -> None:
-        """Write a run's claim or, with ``line``, that it has taken the job over with that history."""
+    def write_run(self, job_id: str, run: str, taken: TakenOver | None = None) -> None:
+        """Write a run's claim, or that it has taken the job over."""
         folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
-        content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
+        content: JsonObject = {}
+        if taken is not None:
+            content = {**attrs.asdict(taken, recurse=False), "runs": taken.line.runs}
+            del content["line"]
         self._write_note(folder, run, json.dumps(content).encode(), is_flushed=True)
 
     def forget_runs(self, job_id: str, before: str) -> None:
@@ -441,10 +470,10 @@ class CheckpointFolders:
 
     def line(self, job_id: str) -> RunHistory:
         """Return the history of the newest run that has taken the job over, or an empty one."""
-        return self._newest_run(job_id)[0]
+        return self._newest_run(job_id).line
 
-    def _newest_run(self, job_id: str) -> tuple[RunHistory, int]:
-        """Return the history of the newest run that has taken the job over, and the last id that it had used.
+    def _newest_run(self, job_id: str) -> TakenOver:
+        """Return what the newest run that has taken the job over has written down.
 
         A run that takes the job over meanwhile deletes the claims of older ones.
         """
@@ -452,18 +481,18 @@ class CheckpointFolders:
             f"the newest run of job {job_id}", lambda: self._newest_run_of(job_id, self.runs(job_id))
         )
 
-    def _newest_run_of(self, job_id: str, runs: list[str]) -> tuple[RunHistory, int]:
+    def _newest_run_of(self, job_id: str, runs: list[str]) -> TakenOver:
         for run in sorted_runs(runs, newest_first=True):
             found = _run_from(_bytes_of(self._fs, f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}"))
             if found is not None:
                 return found
-        return RunHistory(), 0
+        return TakenOver()
 
     def ids_in_use(self, job_id: str) -> list[int]:
         """Return the ids that no new checkpoint of a job may use, in order."""
         names = self._names(f"{self._root}/{job_id}")
         used = _ids_in(names, _CHECKPOINT_FOLDER) + _ids_in(names, _SUPERSEDED_FOLDER)
-        return sorted([self._newest_run(job_id)[1], *used])
+        return sorted([self._newest_run(job_id).last_checkpoint_id, *used])
 
     def set_aside(self, job_id: str, checkpoint_id: int, run: str) -> str:
         """Rename the folder of a checkpoint from which ``run`` does not go on, and return its new URI.
@@ -569,13 +598,19 @@ def _ids_in(names: list[str], pattern: re.Pattern[str]) -> list[int]:
     return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
 
 
-def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
-    """Return what a run wrote when it took the job over, or None if it did not or the file is truncated."""
+def _run_from(data: bytes) -> TakenOver | None:
+    """Return what a run wrote when it took the job over, or None if it did not or the file is truncated.
+
+    Earlier versions did not write when that was, nor a savepoint.
+    """
     try:
         content = json.loads(data)
         runs = tuple((str(run), int(epoch)) for run, epoch in content["runs"])
-        last_checkpoint_id = int(content["last_checkpoint_id"])
-        return (RunHistory(runs), last_checkpoint_id) if all(is_run_id(run) for run, _ in runs) else None
+        last_checkpoint_id, at_ms = int(content["last_checkpoint_id"]), int(content.get("at_ms", 0))
+        name, savepoint = content.get("job_name", ""), content.get("savepoint")
+        if not all(is_run_id(run) for run, _ in runs) or not isinstance(savepoint, (str, type(None))):
+            return None
+        return TakenOver(RunHistory(runs), last_checkpoint_id, name, at_ms, savepoint)
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
 

@@ -81,6 +81,10 @@ class RunHistory:
         shared = self.shared_with(other)
         return shared is None or epoch <= shared
 
+    def has_reached(self, other: RunHistory) -> bool:
+        """Return whether the last run of this history, or a newer one, has added to another history."""
+        return bool(self.runs and other.runs) and _age(other.runs[-1][0]) >= _age(self.runs[-1][0])
+
     def shared_with(self, other: RunHistory) -> int | None:
         """Return the last epoch that both histories share, or None if they are equal and share all epochs."""
         for (run, began), (other_run, other_began) in zip(self.runs, other.runs, strict=False):
@@ -89,3 +93,23 @@ class RunHistory:
         longer = max(self.runs, other.runs, key=len)
         shorter = min(len(self.runs), len(other.runs))
         return longer[shorter][1] if len(longer) > shorter else None
+
+
+@attrs.frozen
+class TakenOver:
+    """What a run writes down when it takes its job over.
+
+    Attributes:
+        line: the history with which the job goes on; the run is the last one in it.
+        last_checkpoint_id: the highest checkpoint id that was in use.
+        job_name: the name that the program gave the job.
+        at_ms: when, in ms since 1970.
+        savepoint: the URI of the savepoint that it went back to, until it has completed a checkpoint; None if
+            it went on from a checkpoint in the job's own folder, or from the beginning.
+    """
+
+    line: RunHistory = RunHistory()
+    last_checkpoint_id: int = 0
+    job_name: str = ""
+    at_ms: int = 0
+    savepoint: str | None = None

@@ -2,7 +2,8 @@
 
 Exit codes: 0, all is well; 1, ``diff`` found differences or ``verify`` problems; 2, the arguments do not form
 a command; 3, the command failed: the checkpoint cannot be read, or has no such operator, state or type of
-key, or what the arguments ask for cannot be done, or the output cannot be written.
+key, or what the arguments ask for cannot be done, or the page of a job cannot be reached or refuses it, or
+the output cannot be written.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from pyflinkstate.errors import PyFlinkStateError
-from pyflinkstate.state_access.command_line import commands
+from pyflinkstate.state_access.command_line import commands, running_jobs
 from pyflinkstate.state_access.command_line.output import Printer, Progress
+from pyflinkstate.version import VERSION
 
 #: How the command line ends; see the text above.
 FINE, FOUND, FAILED = 0, 1, 3
 _CODES = (
     "exit codes: 0 all is well; 1 diff found differences, or verify problems; 2 the arguments do not form a "
     "command; 3 the command failed: the checkpoint cannot be read, or has no such operator, state or type of "
-    "key, or what the arguments ask for cannot be done, or the output cannot be written"
+    "key, or what the arguments ask for cannot be done, or the page of a job cannot be reached or refuses "
+    "it, or the output cannot be written"
 )
 
 
@@ -125,7 +128,17 @@ _ALLOW_PICKLE = _switch("--allow-pickle", "load pickled values, which runs code:
 _JOBS = "a checkpoint directory, or the folder of one job in it"
 _KEY = "a string, a date and so on, or JSON for other keys"
 
-#: By the name of a command, which is that of a function of ``commands``: what it does, and its arguments.
+_RUNNING = (
+    _argument("address", help="the web page of the program, such as http://127.0.0.1:8081"),
+    _argument(
+        "--token-file",
+        help=f"the file with the page's token (default: the variable {running_jobs.TOKEN}, or the one in the "
+        f"address)",
+    ),
+)
+_JOB = _argument("job", nargs="?", help="the id or the name of a job (default: the only one that runs)")
+
+#: By the name of a command, which is that of a function: what it does, and its arguments.
 _COMMANDS: dict[str, tuple[str, Sequence[Argument]]] = {
     "ls": (
         "list the checkpoints of a checkpoint directory or a job's folder",
@@ -190,6 +203,13 @@ _COMMANDS: dict[str, tuple[str, Sequence[Argument]]] = {
             _argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)"),
         ],
     ),
+    "jobs": ("list the jobs of a program that runs", _RUNNING),
+    "savepoint": ("take a savepoint of a running job, and print its folder", (*_RUNNING, _JOB)),
+    "stop": (
+        "stop a running job with a savepoint, and print its folder",
+        (*_RUNNING, _JOB, _switch("--drain", "let event time end first, so that all windows fire")),
+    ),
+    "cancel": ("end a running job at once, without a savepoint", (*_RUNNING, _JOB)),
     "edit": (
         "write a changed checkpoint as a new savepoint, with changes in the order of the options",
         [
@@ -208,11 +228,15 @@ _COMMANDS: dict[str, tuple[str, Sequence[Argument]]] = {
 
 def parser() -> ArgumentParser:
     """Return the parser of all commands."""
-    made = ArgumentParser("pyflinkstate", description="Look into checkpoints.", epilog=_CODES)
+    made = ArgumentParser(
+        "pyflinkstate", description="Look into checkpoints, and steer jobs that run.", epilog=_CODES
+    )
+    made.add_argument("--version", action="version", version=f"pyflinkstate {VERSION}")
     each = made.add_subparsers(required=True, metavar="COMMAND")
     for command, (about, arguments) in _COMMANDS.items():
         one = each.add_parser(command, help=about, description=f"{about}.", epilog=_CODES)
-        one.set_defaults(command=getattr(commands, command))
+        room = running_jobs if hasattr(running_jobs, command) else commands
+        one.set_defaults(command=getattr(room, command))
         for names, options in (_JSON, *arguments):
             one.add_argument(*names, **options)
     return made

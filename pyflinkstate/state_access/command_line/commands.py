@@ -33,6 +33,7 @@ from pyflinkstate.state_access.checkpoint import (
 )
 from pyflinkstate.state_access.command_line.output import (
     Printer,
+    date_of,
     exported,
     file_names,
     parsed_key,
@@ -60,7 +61,7 @@ def ls(chosen: Namespace, printer: Printer) -> bool:
     rows = [row for job_id in job_ids for row in _listed_of(storage, job_id)]
     if not rows:
         rows = [_listed(locate(chosen.dir)[0], "completed")]  # a savepoint, or an error
-    printer.table(f"checkpoints in {chosen.dir}", rows)
+    printer.table(f"checkpoints in {chosen.dir}", rows, times=("timestamp_ms",))
     return False
 
 
@@ -161,6 +162,7 @@ def _show_checkpoint(checkpoint: Checkpoint, printer: Printer) -> None:
     if printer.as_json:
         printer.value({**facts, "uri": checkpoint.uri, "operators": operators})
         return
+    facts = {"timestamp": date_of(facts.pop("timestamp_ms")), **facts}
     printer.table(checkpoint.uri, [{"": name, " ": value} for name, value in facts.items()])
     printer.table("operators", operators)
 

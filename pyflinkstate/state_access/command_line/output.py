@@ -12,8 +12,9 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from itertools import islice
 from math import isfinite
 from pathlib import Path
@@ -52,15 +53,24 @@ class Printer:
     as_json: bool
     progress: Progress = attrs.field(factory=lambda: Progress(is_wanted=False))
 
-    def table(self, title: str, rows: Sequence[Mapping[str, object]], is_whole: bool = False) -> None:
+    def table(
+        self,
+        title: str,
+        rows: Sequence[Mapping[str, object]],
+        is_whole: bool = False,
+        times: Collection[str] = (),
+    ) -> None:
         """Print rows under a title; they all have the same names. JSON has both in one object.
 
         Args:
             title: describes the rows.
             rows: the rows.
             is_whole: whether a long text is shown to its end, on one line, such as a path to be copied.
+            times: the columns with moments in ms since 1970, which people see as dates; JSON has the numbers.
         """
         self.progress.hide()
+        if not self.as_json:
+            rows = [_with_dates(row, times) for row in rows]
         shown = [readable(None, row) for row in rows]
         if self.as_json:
             print(json_text({"title": title, "rows": shown}))
@@ -78,6 +88,27 @@ class Printer:
         if not self.as_json:
             self.progress.hide()
             print(text)
+
+
+def _with_dates(row: Mapping[str, object], times: Collection[str]) -> Mapping[str, object]:
+    return {
+        name.removesuffix("_ms") if name in times else name: date_of(value)
+        if name in times and isinstance(value, int)
+        else value
+        for name, value in row.items()
+    }
+
+
+def date_of(at_ms: int) -> str:
+    """Return a time in ms since 1970 as a date in the time zone of this machine.
+
+    >>> date_of(1_700_000_000_000)[:5], date_of(1_700_000_000_000)[16:19]
+    ('2023-', ':20')
+    """
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, timezone.utc).astimezone().isoformat(" ", "seconds")
+    except (OverflowError, OSError, ValueError):  # a damaged checkpoint may say anything
+        return str(at_ms)
 
 
 def readable_rows(table: StateTable, limit: int | None = None) -> list[JsonObject]:
