@@ -26,13 +26,13 @@ from drawn_settings import drawn_settings
 from simulation_checks import CHECKPOINTS, OUTPUT, SAVEPOINTS, Witness
 from simulation_cluster import Chaos, Cluster, Mailbox, SimulatedClock
 from simulation_draws import Draws
-from simulation_model import Ledger, Model, Poison, SimulatedSource, Tally
+from simulation_model import Ledger, Model, Poison, RecordNumber, SimulatedSource, Tally, TimedLedger
 from simulation_pipelined import SimulatedPipelined, unpickled
 from simulation_slots import SimulatedControl
 from simulation_spark import KeptFrames, SimulatedSpark
 from simulation_storage import Killed, Process
 
-from pyflinkstate.api import Types
+from pyflinkstate.api import Types, WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import backend
 from pyflinkstate.errors import (
@@ -46,7 +46,16 @@ from pyflinkstate.runtime.master.actions import JobParts
 from pyflinkstate.runtime.master.deployment import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
-from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.plan.nodes import (
+    WATERMARKS,
+    ChainNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+    new_assigner,
+)
 from pyflinkstate.runtime.settings.checkpoint_settings import (
     CheckpointSettings,
     ExternalizedCheckpointRetention,
@@ -71,6 +80,9 @@ MAX_STARTS = 12
 HEADER_BYTES = 16
 #: So many times somebody goes back to a savepoint when the job had come to its end.
 MAX_REGRETS = 2
+
+#: The records of each split come in the order of event time.
+TIMES = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(RecordNumber())
 
 #: What may go wrong, and how often at each occasion for it: in 100 histories each strikes 20 times or more.
 RATES = {
@@ -135,6 +147,8 @@ class Simulation:
             simulation_model.make_records(draw("records")),
             tallies_rows=draw("tallies rows").random() < 0.5,
             has_state=draw("has state").random() < 0.85 or self.is_pipelined,
+            sources=draw("sources").choice([1, 1, 2]) if self.is_pipelined else 1,
+            has_time=draw("has time").random() < 0.4 and self.is_pipelined,
         )
         where = FileSystemCheckpointStorage(
             CHECKPOINTS,
@@ -148,7 +162,7 @@ class Simulation:
         self.idles = draw("idles").choice([0.0, 0.3])
         #: The source has no more until a checkpoint covers what it gave.
         self.waits_for_checkpoints = False
-        self.commits_every_epoch = draw("commits every epoch").random() < 0.15
+        self.commits_every_epoch = draw("commits every epoch").random() < 0.15 and self.model.sources == 1
         self.tells_end = draw("tells end").random() < 0.7
         #: The source has more than one epoch's records, so that the next one can be shuffled ahead.
         self.is_backlog = draw("is backlog").random() < 0.7
@@ -439,22 +453,10 @@ class Simulation:
 
     def _plan(self, ledger: Ledger | None = None) -> JobPlan:
         """Return the plan of the next run: always the same, but for parallelism, and perhaps ``ledger``."""
-        splits = None
-        if self.is_pipelined:  # between channels there is no order: what it depends on is in one
-            splits = (lambda records: [records]) if self.model.tallies_rows else simulation_model.split_by_key
-        source = SimulatedSource(
-            self.model.records,
-            self._available,
-            self.tells_end,
-            self.commits_every_epoch,
-            self.is_backlog,
-            splits,
-            self._read_live,
-        )
-        node: Node = SourceNode(source, "numbers")
+        node = self._read_by_all()
         if self.model.has_state:
-            parallelisms = [1] if self.is_pipelined and self.model.tallies_rows else [1, 2, 2, 3]
-            node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", parallelisms)
+            function = ledger or (TimedLedger() if self.model.has_time else Ledger())
+            node = self._keyed(node, simulation_model.key_of, function, "ledger", [1, 2, 2, 3])
         if self.model.tallies_rows:
             node = self._keyed(node, simulation_model.group_of, Tally(), "tally", [1, 2])
         directory = f"{OUTPUT}/{self.witness.output}"
@@ -463,6 +465,29 @@ class Simulation:
             foreach: Any = ForeachEpochSink(self._write_epoch)
             sinks.append(SinkNode(node, foreach, "foreach"))
         return make_plan(sinks, 1, self.max_parallelism)
+
+    def _read_by_all(self) -> Node:
+        """Return the sources, with a watermark strategy if there is event time."""
+        # Tasks that stay keep no order between channels: what it depends on is in one.
+        splits = simulation_model.split_by_key if self.is_pipelined else None
+        nodes: list[Node] = []
+        for number in range(self.model.sources):
+            source = SimulatedSource(
+                self.model.records,
+                self._available,
+                self.tells_end,
+                self.commits_every_epoch,
+                self.is_backlog,
+                splits,
+                self._read_live,
+                (self.model.sources, number),
+            )
+            node: Node = SourceNode(source, simulation_model.SOURCES[number])
+            if self.model.has_time:
+                node = ChainNode(node, WATERMARKS, TIMES, "times")
+                node.assigner = new_assigner(number + 1, node.parent)
+            nodes.append(node)
+        return nodes[0] if len(nodes) == 1 else UnionNode(tuple(nodes), "all")
 
     def _keyed(self, parent: Node, key: Any, function: Any, name: str, parallelisms: list[int]) -> Node:
         parallelism = self.draw(f"parallelism of {name}").choice(parallelisms)
