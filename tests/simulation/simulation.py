@@ -100,6 +100,8 @@ RATES = {
     "set the clock": 0.012,
     "freeze the driver": 0.015,
 }
+#: The same of tasks that stay.
+PIPELINED_RATES = RATES | {"freeze a task": 0.01, "break a channel": 0.01}
 #: How many faults there are in one history, at most.
 FAULTS = (0, 1, 2, 3, 5, 8, 12)
 #: So many times in one history somebody starts a version of the program that does not fit its state.
@@ -118,6 +120,8 @@ class Simulation:
 
     #: Whether the job runs in tasks that stay; else in stages.
     is_pipelined = False
+    #: What may go wrong, and how often.
+    rates = RATES
 
     def __init__(
         self,
@@ -130,7 +134,7 @@ class Simulation:
         self.draw = draw = Draws(seed)
         if rates is None:
             focus = draw("focus").choice([0.3, 0.6, 1.0])
-            rates = {fault: rate for fault, rate in RATES.items() if draw(f"with {fault}").random() < focus}
+            rates = {fault: rate for fault, rate in self.rates.items() if draw(f"with {fault}").random() < focus}
         quiet = draw("quiet").choice([0, 0, 1, 2, 4]) if faults is None else 0
         faults = draw("faults").choice(FAULTS) if faults is None else faults
         self.chaos = Chaos(draw, rates, faults, quiet)
@@ -166,6 +170,8 @@ class Simulation:
         self.tells_end = draw("tells end").random() < 0.7
         #: The source has more than one epoch's records, so that the next one can be shuffled ahead.
         self.is_backlog = draw("is backlog").random() < 0.7
+        #: How often a source is read live, where tasks stay.
+        self.live_share = 0.5
         #: How much the user meddles, and whether he is ready for damaged checkpoints.
         self.restless = draw("restless").choice([0.0, 0.3, 0.7])
         #: How likely it is that a program goes back to a savepoint, where it can.
@@ -501,7 +507,7 @@ class Simulation:
         return self.draw("epoch size").randint(*self.epoch_sizes)
 
     def _read_live(self, index: int) -> int | None:
-        if not self.is_pipelined or self.commits_every_epoch or self.draw("live").random() < 0.5:
+        if not self.is_pipelined or self.commits_every_epoch or self.draw("live").random() >= self.live_share:
             return None
         self.witness.notes["live"] += 1
         return self._available(index)
@@ -516,6 +522,7 @@ class PipelinedSimulation(Simulation):
     """A history of a job that runs in tasks that stay."""
 
     is_pipelined = True
+    rates = PIPELINED_RATES
 
 
 class NoThreads(Executor):

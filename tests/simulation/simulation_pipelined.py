@@ -24,7 +24,7 @@ from simulation_storage import Process
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
 from pyflinkstate.runtime.engine import EpochEnded, EpochRequest, SlotsRequest
 from pyflinkstate.runtime.pipelined import programs, vertices
-from pyflinkstate.runtime.pipelined.crew import Crew
+from pyflinkstate.runtime.pipelined.crew import Crew, Heartbeats
 from pyflinkstate.runtime.pipelined.processes import SOURCES, JoinEngine
 from pyflinkstate.runtime.pipelined.programs import (
     CODES,
@@ -42,6 +42,11 @@ from pyflinkstate.runtime.tasks.slot_client import DriverLink
 from pyflinkstate.runtime.tasks.tasks import TaskLink
 from pyflinkstate.runtime.wire.messages import HeartbeatSettings, SlotId, TaskReport
 from pyflinkstate.runtime.wire.transport import Address
+
+
+HEARTBEAT = HeartbeatSettings(interval_ms=200, timeout_ms=600)
+#: How often the driver's thread of an attempt looks around if nothing comes.
+LOOK_MS = 250
 
 
 class StandingLink(SimulatedLink):
@@ -80,7 +85,7 @@ class SimulatedPipelined(PipelinedRunner):
         self._links: dict[int, StandingLink] = {}
         spark: Any = SimulatedTasks(cluster)
         endpoint: Any = None
-        super().__init__(spark, endpoint, cluster.draw("source tasks").choice([1, 2, 3]), HeartbeatSettings())
+        super().__init__(spark, endpoint, cluster.draw("source tasks").choice([1, 2, 3]), HEARTBEAT)
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         self.control.driver.check()
@@ -146,6 +151,13 @@ class SimulatedThread:
         self._has_ended = False
         crew.woken = lambda: cluster.soon(self._go_on)
         crew.wake_up()
+        self._look()
+
+    def _look(self) -> None:
+        if not self._driver.dead and not self._has_ended:
+            if self._crew.is_awaited():
+                self._go_on()
+            self._cluster.at(LOOK_MS, self._look)
 
     def _go_on(self) -> None:
         if self._driver.dead or self._has_ended:
@@ -185,6 +197,7 @@ class SimulatedCrew(Crew):
         self._known = {}
         self._parts = {}
         self._arrivals = queue.SimpleQueue()
+        self._heartbeats = Heartbeats(HEARTBEAT)
         self._is_over = False
 
     def task(self) -> Any:
@@ -221,6 +234,7 @@ class SimulatedCrew(Crew):
         """A process has said something."""
         if self.vertices.get(vertex.name) is vertex:
             channel = self._channels[vertex.name]
+            self._heartbeats.answered.add(vertex.name)
             channel.arrived.append(part)
             self._take(channel)
             self.wake_up()
@@ -236,7 +250,12 @@ class SimulatedCrew(Crew):
             self.failure = SlotLostError(f"{vertex.name} died")
             self.wake_up()
 
-    def beat(self, now_s: float) -> None: ...
+    def receive(self, timeout_s: float) -> None:
+        """Nothing waits in a socket: what comes is taken at once."""
+
+    def is_awaited(self) -> bool:
+        """Return whether a process stands still, so that it takes time alone to find out."""
+        return any(vertex.is_frozen for vertex in self.vertices.values())
 
     def wake_up(self) -> None:
         self.woken()
@@ -263,6 +282,9 @@ class DriversEnd:
             raise BrokenPipeError("the process is gone")
         self._vertex.orders_line.put(order)
 
+    def try_send(self, heartbeat: object) -> None:
+        self.send(heartbeat)
+
     def recv(self) -> object:
         return self.arrived.popleft()
 
@@ -276,23 +298,26 @@ class SimulatedInputs(Inputs):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(lambda: None)
         self._cluster = cluster
-        self._arrived: dict[str, deque[bytes]] = defaultdict(deque)
+        self._arrived: dict[str, deque[bytes | None]] = defaultdict(deque)
         #: By sender: what has to let its reader go on.
         self._before: dict[str, threading.Semaphore] = {}
 
-    def arrive(self, sender: str, data: bytes) -> None:
-        """Something has come in a channel."""
+    def arrive(self, sender: str, data: bytes | None) -> None:
+        """Something has come in a channel; None: it has ended."""
         self._gates.setdefault(sender, _Gate())
         self._arrived[sender].append(data)
 
     def has_all_of(self, senders: Collection[str]) -> bool:
-        """Return whether all barriers of an epoch have come."""
-        return all(BARRIER in self._arrived[sender] for sender in senders)
+        """Return whether all barriers of an epoch have come, or one never will."""
+        arrived = [self._arrived[sender] for sender in senders]
+        return any(None in of_sender for of_sender in arrived) or all(BARRIER in of for of in arrived)
 
     def _next(self, rest_s: float) -> tuple[str, bytes | None] | None:
         if self._cluster.draw("rest").random() < 0.05:
             return None
         ready = [sender for sender in sorted(self._gates) if self._can_be_read(sender)]
+        if not ready and any(None in of for of in self._arrived.values()):
+            raise SlotLostError("a channel has ended")
         assert ready, "a vertex waits for what will never come"
         sender = self._cluster.draw("channel").choice(ready)
         data = self._arrived[sender].popleft()
@@ -330,6 +355,8 @@ class Vertex:
         self._service = service
         #: The driver or the process behind has ended the connections: it will notice.
         self.is_cut_off = False
+        #: It stands still for ever, and its connections are open.
+        self.is_frozen = False
         self.orders_line = Line(cluster, self._take_order)
         self.inputs = SimulatedInputs(cluster)
         self._host = Host(name, self.inputs, service)
@@ -342,19 +369,24 @@ class Vertex:
         self._is_busy = False
 
     def _take_order(self, order: object) -> None:
-        self._orders.append(order)
-        self._go_on()
+        if isinstance(order, RunEpoch):
+            self._orders.append(order)
+            self._go_on()
+        elif not self.is_frozen and not self.process.dead:
+            self._to_driver.put(order)  # a heartbeat
 
-    def receive(self, sender: str, data: bytes) -> None:
-        """Something has come in a channel."""
+    def receive(self, sender: str, data: bytes | None) -> None:
+        """Something has come in a channel; None: it has ended."""
         self.inputs.arrive(sender, data)
         self._go_on()
 
     def _go_on(self) -> None:
         """Run the epoch whose turn it is, when its barriers have come."""
-        if self.process.dead or self._is_busy or not self._orders:
+        if self.process.dead or self._is_busy or not self._orders or self.is_frozen:
             return
-        if self._cluster.chaos.strikes("kill a task") and self._service is None:
+        if self._service is None and self._cluster.chaos.strikes("freeze a task"):
+            self.is_frozen = True
+        elif self._cluster.chaos.strikes("kill a task") and self._service is None:
             self._die()
         elif self.inputs.has_all_of(getattr(self._orders[0].program, "senders", ())):
             self._cluster.seen["aligned"] += self._service is not None
@@ -400,6 +432,10 @@ class Vertex:
         if target not in self._lines:
             sender = str(self.name)
             self._lines[target] = Line(self._cluster, lambda data: vertex.receive(sender, data))
+        if self._cluster.chaos.strikes("break a channel"):
+            self._lines[target].lose_some()
+            self._lines[target].put(None)
+            raise SlotLostError(f"the channel to {target} is broken")
         self._lines[target].put(frame)
 
 
