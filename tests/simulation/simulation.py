@@ -101,7 +101,7 @@ RATES = {
     "freeze the driver": 0.015,
 }
 #: The same of tasks that stay.
-PIPELINED_RATES = RATES | {"freeze a task": 0.01, "break a channel": 0.01}
+PIPELINED_RATES = RATES | {"freeze a task": 0.02, "break a channel": 0.01}
 #: How many faults there are in one history, at most.
 FAULTS = (0, 1, 2, 3, 5, 8, 12)
 #: So many times in one history somebody starts a version of the program that does not fit its state.
@@ -134,7 +134,9 @@ class Simulation:
         self.draw = draw = Draws(seed)
         if rates is None:
             focus = draw("focus").choice([0.3, 0.6, 1.0])
-            rates = {fault: rate for fault, rate in self.rates.items() if draw(f"with {fault}").random() < focus}
+            rates = {
+                fault: rate for fault, rate in self.rates.items() if draw(f"with {fault}").random() < focus
+            }
         quiet = draw("quiet").choice([0, 0, 1, 2, 4]) if faults is None else 0
         faults = draw("faults").choice(FAULTS) if faults is None else faults
         self.chaos = Chaos(draw, rates, faults, quiet)
@@ -150,7 +152,7 @@ class Simulation:
         self.model = Model(
             simulation_model.make_records(draw("records")),
             tallies_rows=draw("tallies rows").random() < 0.5,
-            has_state=draw("has state").random() < 0.85 or self.is_pipelined,
+            has_state=draw("has state").random() < 0.85,
             sources=draw("sources").choice([1, 1, 2]) if self.is_pipelined else 1,
             has_time=draw("has time").random() < 0.4 and self.is_pipelined,
         )
@@ -463,6 +465,8 @@ class Simulation:
         if self.model.has_state:
             function = ledger or (TimedLedger() if self.model.has_time else Ledger())
             node = self._keyed(node, simulation_model.key_of, function, "ledger", [1, 2, 2, 3])
+        elif self.is_pipelined:
+            node = ChainNode(node, "map", simulation_model.row_of, "rows")
         if self.model.tallies_rows:
             node = self._keyed(node, simulation_model.group_of, Tally(), "tally", [1, 2])
         directory = f"{OUTPUT}/{self.witness.output}"

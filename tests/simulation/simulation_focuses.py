@@ -112,7 +112,7 @@ PIPELINED_FOCUSES = {
     "channels stand still and break": Focus(
         121_000,
         {"stall", "break a channel", "freeze a task", "restarts", "aligned", "live", "savepoints"},
-        {"stall": 0.1, "break a channel": 0.02, "freeze a task": 0.05},
+        {"stall": 0.1, "break a channel": 0.02, "freeze a task": 0.1},
         changes={"restless": 0.5},
         kind=PipelinedSimulation,
     ),

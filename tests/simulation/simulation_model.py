@@ -167,7 +167,7 @@ class Model:
     ) -> None:
         self.records = records
         self.sources = sources
-        self.has_time = has_time
+        self.has_time = has_time and has_state
         self.has_state = has_state
         self.tallies_rows = tallies_rows and has_state
         self.rows: list[Row] = []

@@ -43,7 +43,7 @@ from pyflinkstate.runtime.tasks.tasks import TaskLink
 from pyflinkstate.runtime.wire.messages import HeartbeatSettings, SlotId, TaskReport
 from pyflinkstate.runtime.wire.transport import Address
 
-
+#: How often tasks are asked whether they live.
 HEARTBEAT = HeartbeatSettings(interval_ms=200, timeout_ms=600)
 #: How often the driver's thread of an attempt looks around if nothing comes.
 LOOK_MS = 250
@@ -57,7 +57,6 @@ class StandingLink(SimulatedLink):
         if address is None:
             raise SlotLostError(f"slot {slot} is gone")
         return address
-
 
     def collecting(self) -> CollectedLink:
         """Return the link of tasks that stay."""
@@ -119,14 +118,17 @@ class SimulatedTasks:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._crew: SimulatedCrew | None = None
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         SlotsJob(self._cluster, request, done).start()
 
     def start_tasks(self, crew: SimulatedCrew, *_: object) -> None:
+        self._crew = crew
         crew.start_tasks()
 
     def await_end(self, timeout_s: float) -> bool:
+        assert self._crew is None or self._crew.is_over, "the tasks do not end: they are connected"
         return True
 
     def cancel(self) -> None: ...
@@ -178,8 +180,9 @@ class SimulatedThread:
         return not self._has_ended
 
     def join(self, _: float) -> None:
-        while not self._has_ended:
+        if not self._has_ended:
             self._step()
+        assert self._has_ended, "the attempt goes on after its end"
 
 
 class SimulatedCrew(Crew):
@@ -198,7 +201,7 @@ class SimulatedCrew(Crew):
         self._parts = {}
         self._arrivals = queue.SimpleQueue()
         self._heartbeats = Heartbeats(HEARTBEAT)
-        self._is_over = False
+        self.is_over = False
 
     def task(self) -> Any:
         return self
@@ -246,7 +249,7 @@ class SimulatedCrew(Crew):
 
     def lose(self, vertex: Vertex) -> None:
         """A connection has ended."""
-        if not self._is_over and self.vertices.get(vertex.name) is vertex:
+        if not self.is_over and self.vertices.get(vertex.name) is vertex:
             self.failure = SlotLostError(f"{vertex.name} died")
             self.wake_up()
 
@@ -266,7 +269,7 @@ class SimulatedCrew(Crew):
             vertex.is_cut_off = True
 
     def close(self) -> None:
-        self._is_over = True
+        self.is_over = True
         self.shut_down()
 
 

@@ -1,7 +1,7 @@
 """Many fresh histories of the simulated runtime; see ``tests/simulation/simulation.py``.
 
-    python tests/soak/soak_simulation.py [--engine PIPELINED] [--histories 100000] [--first SEED] [--focus NAME]
-        [--at-once CORES]
+    python tests/soak/soak_simulation.py [--engine PIPELINED] [--histories 100000] [--first SEED]
+        [--focus NAME] [--at-once CORES]
 
 Each kind of trouble has the same number of histories, and so have those with any trouble. The program prints
 how many histories of each kind take a second of CPU time, and what happened in them. At the first history
