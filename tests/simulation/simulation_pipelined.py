@@ -1,8 +1,9 @@
 """The pipelined engine in the failure simulation: tasks that stay, channels between them and the slots.
 
-The script of an attempt, the graph, the programs and the alignment are production's. Instead of sockets
-there are lines: each keeps the order of its messages, two of them keep none between each other, and one may
-stand still. A process may die at each step: with what it has been told, or has still to say.
+The script of an attempt, its connections and heartbeats, the graph, the programs, the channels and their
+alignment are production's. Instead of sockets there are lines: each keeps the order of its messages, two of
+them keep none between each other, and one may stand still or break. A process may die at each step, with what
+it has been told or has still to say, or stand still for ever. Spark may start a copy of a task.
 """
 
 from __future__ import annotations
@@ -319,8 +320,8 @@ class SimulatedInputs(Inputs):
         if self._cluster.draw("rest").random() < 0.05:
             return None
         ready = [sender for sender in sorted(self._gates) if self._can_be_read(sender)]
-        if not ready and any(None in of for of in self._arrived.values()):
-            raise SlotLostError("a channel has ended")
+        if not ready and any(None in of for of in self._arrived.values()):  # a channel has ended
+            raise SlotLostError("the attempt is over")
         assert ready, "a vertex waits for what will never come"
         sender = self._cluster.draw("channel").choice(ready)
         data = self._arrived[sender].popleft()
@@ -331,8 +332,8 @@ class SimulatedInputs(Inputs):
     def _can_be_read(self, sender: str) -> bool:
         before = self._before.get(sender)
         if before is not None and before.acquire(blocking=False):
-            before = self._before.pop(sender) and None
-        return before is None and bool(self._arrived[sender])
+            del self._before[sender]
+        return sender not in self._before and bool(self._arrived[sender])
 
 
 class InlineFlow:
@@ -398,6 +399,8 @@ class Vertex:
 
     def _die(self) -> None:
         self.process.dead = True
+        for line in self._lines.values():
+            line.put(None)  # those behind notice
         self._cluster.slowly(lambda: self._crew.lose(self))
 
     def _run(self, order: RunEpoch) -> None:
