@@ -294,20 +294,6 @@ PIPELINED_MUTATIONS = (
         "return step",
     ),
     Mutation(
-        "the watermark of the fastest partition counts",
-        "runtime/master/planner.py",
-        "self._at[name] = max(min(found), self._at.get(name, min(found)))",
-        "self._at[name] = max(max(found), self._at.get(name, min(found)))",
-    ),
-    Mutation(
-        "watermarks of a failed attempt stay",
-        "runtime/master/planner.py",
-        """        self._at = dict(watermarks)
-        self._reported.clear()""",
-        """        self._at.update(watermarks)
-        self._reported.clear()""",
-    ),
-    Mutation(
         "a checkpoint has the position before a live epoch",
         "runtime/master/actions.py",
         """        epoch.step = self.input.planner.settled(number, epoch.step)

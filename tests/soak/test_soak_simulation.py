@@ -1,11 +1,10 @@
-"""The soak programs of simulations, epochs and mutations begin, and end as they should."""
+"""The soak programs of simulations and mutations begin, and end as they should."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import soak_epochs
 import soak_mutations
 import soak_simulation
 from simulation import Simulation
@@ -50,23 +49,6 @@ def test_the_first_history_that_goes_wrong_ends_it(
     assert "'slots crash', seed 7, goes wrong" in out
     assert "make_history('slots crash', 7).run()" in out
     assert "ZeroDivisionError" in out
-
-
-# --- epochs ------------------------------------------------------------------------------------------------
-
-
-def test_a_figure_that_rises_after_the_first_epochs_is_found() -> None:
-    epochs = range(0, 2000, 25)
-    samples: soak_epochs.Samples = {
-        "leaks: USS in MiB": [(epoch, 100 + epoch / 100) for epoch in epochs],
-        "leaks: threads": [(epoch, 10 + epoch // 300) for epoch in epochs],
-        "warms up: USS in MiB": [(epoch, min(epoch, 400)) for epoch in epochs],
-        "saws: USS in MiB": [(epoch, 100 + epoch % 50) for epoch in epochs],
-        "falls: descriptors": [(epoch, 40 - epoch // 500) for epoch in epochs],
-        "one more: threads": [(epoch, 10 + (epoch > 1000)) for epoch in epochs],
-    }
-    found = soak_epochs.rising(samples, 500)
-    assert [text.partition(":")[0] for text in found] == ["leaks", "leaks"]
 
 
 # --- mutations of checkpoints ------------------------------------------------------------------------------
