@@ -101,7 +101,7 @@ RATES = {
     "freeze the driver": 0.015,
 }
 #: The same of tasks that stay.
-PIPELINED_RATES = RATES | {"freeze a task": 0.02, "break a channel": 0.01}
+PIPELINED_RATES = RATES | {"freeze a task": 0.5, "break a channel": 0.1}
 #: How many faults there are in one history, at most.
 FAULTS = (0, 1, 2, 3, 5, 8, 12)
 #: So many times in one history somebody starts a version of the program that does not fit its state.
