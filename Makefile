@@ -111,7 +111,9 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python tests/soak/soak_state_map.py
 	$(BIN)/python tests/soak/soak_simulation.py
+	$(BIN)/python tests/soak/soak_simulation.py --engine PIPELINED
 	$(BIN)/python tests/soak/soak_mutations.py
+	$(BIN)/python tests/soak/soak_mutations.py --engine PIPELINED
 	$(BIN)/python tests/soak/soak_code_mutations.py
 	$(BIN)/python tests/soak/soak_epochs.py
 	$(BIN)/python tests/soak/soak_pipelined_hour.py

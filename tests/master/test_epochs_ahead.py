@@ -219,6 +219,20 @@ class TestThePlanner:
         assert first is not None
         assert made.ahead(2, first) is None
 
+    @pytest.mark.parametrize("is_live_again", [True, False])
+    def test_what_was_planned_behind_a_live_epoch_is_planned_anew(self, is_live_again: bool) -> None:
+        made = EpochPlanner(CollectionSource(list(range(9)), 2), None)
+        live = Step(None, False, at(0, 9), is_live=True)
+        made.begin(1, live)  # reaches 2
+        second = made.next(2, at(2, 9))
+        assert second is not None
+        made.begin(2, second)
+        made.begin_attempt()
+        made.begin(1, live if is_live_again else Step(None, False, at(4, 9)))
+        again = made.next(2, at(4, 9))
+        assert again is not None
+        assert again.end["index"] == 6
+
 
 def at(index: int, length: int = 5) -> dict[str, int]:
     """Return a position of a collection."""

@@ -27,13 +27,13 @@ from drawn_settings import drawn_settings
 from simulation_checks import CHECKPOINTS, OUTPUT, SAVEPOINTS, Witness
 from simulation_cluster import Chaos, Cluster, Mailbox, SimulatedClock
 from simulation_draws import Draws
-from simulation_model import Ledger, Model, Poison, SimulatedSource, Tally
+from simulation_model import Ledger, Model, Poison, RecordNumber, SimulatedSource, Tally, TimedLedger
 from simulation_pipelined import SimulatedPipelined, unpickled
 from simulation_slots import SimulatedControl
 from simulation_spark import KeptFrames, SimulatedSpark
 from simulation_storage import Killed, Process
 
-from pyflinkstate.api import Types
+from pyflinkstate.api import Types, WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import backend
 from pyflinkstate.errors import (
@@ -47,7 +47,16 @@ from pyflinkstate.runtime.master.actions import JobParts
 from pyflinkstate.runtime.master.deployment import JobSettings
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
-from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.plan.nodes import (
+    WATERMARKS,
+    ChainNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    UnionNode,
+    new_assigner,
+)
 from pyflinkstate.runtime.settings.checkpoint_settings import (
     CheckpointSettings,
     ExternalizedCheckpointRetention,
@@ -73,6 +82,9 @@ HEADER_BYTES = 16
 #: So many times somebody goes back to a savepoint when the job had come to its end.
 MAX_REGRETS = 2
 
+#: The records of each split come in the order of event time.
+TIMES = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(RecordNumber())
+
 #: What may go wrong, and how often at each occasion for it: in 100 histories each strikes 20 times or more.
 RATES = {
     "kill the driver": 0.012,
@@ -89,6 +101,8 @@ RATES = {
     "set the clock": 0.012,
     "freeze the driver": 0.015,
 }
+#: The same of tasks that stay.
+PIPELINED_RATES = RATES | {"freeze a task": 0.5, "break a channel": 0.1}
 #: How many faults there are in one history, at most.
 FAULTS = (0, 1, 2, 3, 5, 8, 12)
 #: So many times in one history somebody starts a version of the program that does not fit its state.
@@ -107,6 +121,8 @@ class Simulation:
 
     #: Whether the job runs in tasks that stay; else in stages.
     is_pipelined = False
+    #: What may go wrong, and how often.
+    rates = RATES
 
     def __init__(
         self,
@@ -119,7 +135,9 @@ class Simulation:
         self.draw = draw = Draws(seed)
         if rates is None:
             focus = draw("focus").choice([0.3, 0.6, 1.0])
-            rates = {fault: rate for fault, rate in RATES.items() if draw(f"with {fault}").random() < focus}
+            rates = {
+                fault: rate for fault, rate in self.rates.items() if draw(f"with {fault}").random() < focus
+            }
         quiet = draw("quiet").choice([0, 0, 1, 2, 4]) if faults is None else 0
         faults = draw("faults").choice(FAULTS) if faults is None else faults
         self.chaos = Chaos(draw, rates, faults, quiet)
@@ -135,7 +153,9 @@ class Simulation:
         self.model = Model(
             simulation_model.make_records(draw("records")),
             tallies_rows=draw("tallies rows").random() < 0.5,
-            has_state=draw("has state").random() < 0.85 or self.is_pipelined,
+            has_state=draw("has state").random() < 0.85,
+            sources=draw("sources").choice([1, 1, 2]) if self.is_pipelined else 1,
+            has_time=draw("has time").random() < 0.4 and self.is_pipelined,
         )
         where = FileSystemCheckpointStorage(
             CHECKPOINTS,
@@ -149,10 +169,12 @@ class Simulation:
         self.idles = draw("idles").choice([0.0, 0.3])
         #: The source has no more until a checkpoint covers what it gave.
         self.waits_for_checkpoints = False
-        self.commits_every_epoch = draw("commits every epoch").random() < 0.15
+        self.commits_every_epoch = draw("commits every epoch").random() < 0.15 and self.model.sources == 1
         self.tells_end = draw("tells end").random() < 0.7
         #: The source has more than one epoch's records, so that the next one can be shuffled ahead.
         self.is_backlog = draw("is backlog").random() < 0.7
+        #: How often a source is read live, where tasks stay.
+        self.live_share = 0.5
         #: How much the user meddles, and whether he is ready for damaged checkpoints.
         self.restless = draw("restless").choice([0.0, 0.3, 0.7])
         #: How likely it is that a program goes back to a savepoint, where it can.
@@ -439,22 +461,12 @@ class Simulation:
 
     def _plan(self, ledger: Ledger | None = None) -> JobPlan:
         """Return the plan of the next run: always the same, but for parallelism, and perhaps ``ledger``."""
-        splits = None
-        if self.is_pipelined:  # between channels there is no order: what it depends on is in one
-            splits = (lambda records: [records]) if self.model.tallies_rows else simulation_model.split_by_key
-        source = SimulatedSource(
-            self.model.records,
-            self._available,
-            self.tells_end,
-            self.commits_every_epoch,
-            self.is_backlog,
-            splits,
-            self._read_live,
-        )
-        node: Node = SourceNode(source, "numbers")
+        node = self._read_by_all()
         if self.model.has_state:
-            parallelisms = [1] if self.is_pipelined and self.model.tallies_rows else [1, 2, 2, 3]
-            node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", parallelisms)
+            function = ledger or (TimedLedger() if self.model.has_time else Ledger())
+            node = self._keyed(node, simulation_model.key_of, function, "ledger", [1, 2, 2, 3])
+        elif self.is_pipelined:
+            node = ChainNode(node, "map", simulation_model.row_of, "rows")
         if self.model.tallies_rows:
             node = self._keyed(node, simulation_model.group_of, Tally(), "tally", [1, 2])
         directory = f"{OUTPUT}/{self.witness.output}"
@@ -463,6 +475,29 @@ class Simulation:
             foreach: Any = ForeachEpochSink(self._write_epoch)
             sinks.append(SinkNode(node, foreach, "foreach"))
         return make_plan(sinks, 1, self.max_parallelism)
+
+    def _read_by_all(self) -> Node:
+        """Return the sources, with a watermark strategy if there is event time."""
+        # Tasks that stay keep no order between channels: what it depends on is in one.
+        splits = simulation_model.split_by_key if self.is_pipelined else None
+        nodes: list[Node] = []
+        for number in range(self.model.sources):
+            source = SimulatedSource(
+                self.model.records,
+                self._available,
+                self.tells_end,
+                self.commits_every_epoch,
+                self.is_backlog,
+                splits,
+                self._read_live,
+                (self.model.sources, number),
+            )
+            node: Node = SourceNode(source, simulation_model.SOURCES[number])
+            if self.model.has_time:
+                node = ChainNode(node, WATERMARKS, TIMES, "times")
+                node.assigner = new_assigner(number + 1, node.parent)
+            nodes.append(node)
+        return nodes[0] if len(nodes) == 1 else UnionNode(tuple(nodes), "all")
 
     def _keyed(self, parent: Node, key: Any, function: Any, name: str, parallelisms: list[int]) -> Node:
         parallelism = self.draw(f"parallelism of {name}").choice(parallelisms)
@@ -476,7 +511,7 @@ class Simulation:
         return self.draw("epoch size").randint(*self.epoch_sizes)
 
     def _read_live(self, index: int) -> int | None:
-        if not self.is_pipelined or self.commits_every_epoch or self.draw("live").random() < 0.5:
+        if not self.is_pipelined or self.commits_every_epoch or self.draw("live").random() >= self.live_share:
             return None
         self.witness.notes["live"] += 1
         return self._available(index)
@@ -491,6 +526,7 @@ class PipelinedSimulation(Simulation):
     """A history of a job that runs in tasks that stay."""
 
     is_pipelined = True
+    rates = PIPELINED_RATES
 
 
 class NoThreads(Executor):

@@ -16,7 +16,7 @@ import json
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
@@ -248,12 +248,13 @@ class Witness(JobListener):
         self.completed_in_this_run += not published.is_savepoint
         missing = published.files() - set(self._disk.files)
         assert not missing, f"{folder} appeared without {missing}"
-        index = metadata.source_position["index"]
-        for name in self._counted():
-            assert metadata.counters.get(name, 0) == index, f"{name} in {folder} at {index}"
+        count = self._model.count(self._model.read_until(metadata.source_position))
+        read, processed = self._counted(metadata.counters)
+        read += [] if self._model.has_time else processed
+        assert set(read) == {count}, f"{metadata.counters} in {folder} at {count}"
         if published.is_savepoint and not self._cluster.is_superseded:
-            rows = len(self._visible_rows())
-            assert rows >= index, f"{folder} appeared at {index}, and {rows} rows are final"
+            rows, count = len(self._visible_rows()), self._model.count(self._processed(metadata))
+            assert rows >= count, f"{folder} appeared at {count}, and {rows} rows are final"
         chains = [chain for operator in metadata.operators for chain in _chains(operator)]
         assert all(chain == sorted(set(chain)) for chain in chains), f"increments on newer files in {folder}"
         self.notes["increments"] += any(len(chain) > 1 for chain in chains)
@@ -382,7 +383,19 @@ class Witness(JobListener):
     def newest_index(self) -> int:
         """Return how many records the job's checkpoints cover."""
         found = [p for p in self.published.values() if self.is_of_this_job(p)]
-        return max((published.metadata.source_position["index"] for published in found), default=0)
+        return max((self._read(published) for published in found), default=0)
+
+    def _read(self, published: Published) -> int:
+        return self._model.count(self._model.read_until(published.metadata.source_position))
+
+    def _processed(self, metadata: CheckpointMetadata) -> list[int]:
+        """Return, for each key, which records have rows at least: those before this one."""
+        until = self._model.read_until(metadata.source_position)
+        if not self._model.has_time:
+            return until
+        of_sources = metadata.watermarks.values()
+        watermark = min(of_sources) if len(of_sources) == self._model.sources else -1
+        return [min(number, watermark + 1) for number in until]
 
     # --- when a program has ended --------------------------------------------------------------------
 
@@ -393,23 +406,26 @@ class Witness(JobListener):
         # reached the disk alone; what had been announced is there.
         is_half_way = self.takes_back and len(rows) < len(self._model.rows)
         if self._was_cut or is_half_way:
-            self._check_some_rows(rows, 0 if is_half_way else self._announced_index())
+            self._check_some_rows(rows, set() if is_half_way else self._announced_rows())
+        elif self._model.sources > 1 or self._model.has_time:  # a key may be ahead of others
+            _check_rows(rows, self._model.rows, are_all=False)
         else:
             _check_rows(rows, self._model.rows[: len(rows)])
 
-    def _check_some_rows(self, rows: list[Row], at_least: int) -> None:
+    def _check_some_rows(self, rows: list[Row], at_least: set[int]) -> None:
         """Each row is the model's, and there is none twice; of the first so many there is each."""
         numbers = [row[1] for row in rows]
         assert len(set(numbers)) == len(numbers), f"rows come twice: {sorted(numbers)}"
         assert all(row == self._model.rows[row[1]] for row in rows)
-        assert set(range(at_least)) <= set(numbers), f"{at_least} were final, and there are {sorted(numbers)}"
+        assert at_least <= set(numbers), f"{at_least} were final, and there are {sorted(numbers)}"
 
-    def _announced_index(self) -> int:
-        """Return how many records are in epochs that were announced, as far as checkpoints tell."""
+    def _announced_rows(self) -> set[int]:
+        """Return which records are in epochs that were announced, as far as checkpoints tell."""
         found = [p.metadata for p in self.published.values() if self.is_of_this_job(p)]
         announced = self._last_announced or 0
         covered = [metadata for metadata in found if metadata.epoch <= announced]
-        return max((metadata.source_position["index"] for metadata in covered), default=0)
+        until = [self._processed(metadata) for metadata in covered]
+        return {number for number, key, *_ in self._model.records if any(number < at[key] for at in until)}
 
     def check_checkpoints(self) -> None:
         """Whatever passes for a checkpoint is whole, also where one was being deleted."""
@@ -432,13 +448,21 @@ class Witness(JobListener):
     def check_counts(self, job: Job) -> None:
         """Of a program that has ended well: records are counted once, whatever happened on the way."""
         counts, rows = job.result().accumulators, len(self._visible_rows())
-        names = self._counted() + ["tally.records_in", "tally.records_out"] * self._model.tallies_rows
-        found = {name: counts.get(name, 0) for name in names}
-        assert found == dict.fromkeys(names, rows), f"{found}, and {rows} rows"
+        read, processed = self._counted(counts)
+        tally = [counts.get(name, 0) for name in ("tally.records_in", "tally.records_out")]
+        processed += tally * self._model.tallies_rows
+        assert set(processed) <= {rows}, f"{counts}, and {rows} rows"
+        is_stopped = self._model.has_time and min(read) >= rows  # some may wait for the watermark
+        assert is_stopped or set(read) == {rows}, f"{counts}, and {rows} rows"
 
-    def _counted(self) -> list[str]:
-        """Return the names of counters that count each record."""
-        return ["numbers.records_out"] + ["ledger.records_in", "ledger.records_out"] * self._model.has_state
+    def _counted(self, counts: Mapping[str, int]) -> tuple[list[int], list[int]]:
+        """Return counts of all records that were read, and of those that do not wait any more."""
+        names = simulation_model.SOURCES[: self._model.sources]
+        read, ledger = [sum(counts.get(f"{name}.records_out", 0) for name in names)], []
+        if self._model.has_state:
+            read.append(counts.get("ledger.records_in", 0))
+            ledger = [counts.get("ledger.records_out", 0)]
+        return read, ledger
 
     def _visible_rows(self) -> list[Row]:
         found = []
@@ -478,13 +502,16 @@ class Witness(JobListener):
         """A checkpoint restores what the model's state was after as many records."""
         with self._disk.used_by(self._cluster.user):
             metadata = self._storage.load(published.folder)
-            index = metadata.source_position["index"]
-            for operator in metadata.operators:
-                backend = self._restored(operator, published.folder)
-                if operator.operator_id == "ledger":
-                    assert simulation_model.ledger_of(backend) == self._model.ledgers[index]
-                else:
-                    assert simulation_model.tally_of(backend) == self._model.tallies[index]
+            model = self._model
+            restored = {op.operator_id: self._restored(op, published.folder) for op in metadata.operators}
+            until = model.read_until(metadata.source_position)
+            if model.has_time:
+                waiting = simulation_model.waiting_in(restored["ledger"])
+                until = model.processed_until(until, waiting)
+            if "ledger" in restored:
+                assert simulation_model.ledger_of(restored["ledger"]) == model.ledger_at(until)
+            if "tally" in restored:
+                assert simulation_model.tally_of(restored["tally"]) == model.tally_at(until)
         self.notes["restored"] += 1
 
     def _restored(self, operator: OperatorState, folder: str) -> HeapKeyedStateBackend:
@@ -567,11 +594,14 @@ def _chains(state: OperatorState) -> list[list[Any]]:
     ]
 
 
-def _check_rows(found: list[Row], expected: list[Row]) -> None:
+def _check_rows(found: list[Row], expected: list[Row], are_all: bool = True) -> None:
     def by_key(rows: list[Row]) -> dict[int, list[Row]]:
         keys: dict[int, list[Row]] = {}
         for row in rows:
             keys.setdefault(row[0], []).append(row)
         return keys
 
-    assert by_key(found) == by_key(expected)
+    have, must = by_key(found), by_key(expected)
+    if not are_all:  # of each key those of its first records
+        must = {key: must[key][: len(rows)] for key, rows in have.items()}
+    assert have == must

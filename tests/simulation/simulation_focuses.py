@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from simulation import Simulation
+from simulation import PipelinedSimulation, Simulation
 
 #: The name of histories with any trouble.
 EVERYTHING = "everything"
@@ -23,6 +23,7 @@ class Focus:
     rates: dict[str, float] = attrs.Factory(dict)
     settings: dict[str, Any] = attrs.Factory(dict)
     changes: dict[str, Any] = attrs.Factory(dict)
+    kind: type[Simulation] = Simulation
 
 
 FOCUSES = {
@@ -97,16 +98,47 @@ FOCUSES = {
         changes={"restless": 0.9, "nostalgic": 0.5},
     ),
 }
-#: All kinds of histories.
+#: All kinds of histories of jobs in stages.
 NAMES = (*FOCUSES, EVERYTHING)
+#: The name of histories with any trouble of jobs in tasks that stay.
+EVERYTHING_PIPELINED = "everything in tasks that stay"
+PIPELINED_FOCUSES = {
+    "tasks that stay are killed": Focus(
+        120_000,
+        {"restarts", "kill a task", "copy a task", "aligned", "live", "read ahead"},
+        {"kill a task": 0.05, "copy a task": 0.3, "crash a slot": 0.01},
+        kind=PipelinedSimulation,
+    ),
+    "channels stand still and break": Focus(
+        121_000,
+        {"stall", "break a channel", "freeze a task", "restarts", "aligned", "live", "savepoints"},
+        {"stall": 0.1, "break a channel": 0.02, "freeze a task": 0.1},
+        changes={"restless": 0.5},
+        kind=PipelinedSimulation,
+    ),
+    "much is read ahead": Focus(
+        122_000,
+        {"read ahead", "restarts", "kill a task", "savepoints", "cancelled"},
+        {"kill a task": 0.02, "crash a slot": 0.01, "disk error": 0.01},
+        {"interval_ms": 5},
+        {"is_backlog": True, "idles": 0.0, "restless": 0.5, "live_share": 0.1},
+        kind=PipelinedSimulation,
+    ),
+}
+#: All kinds of histories of jobs in tasks that stay.
+PIPELINED_NAMES = (*PIPELINED_FOCUSES, EVERYTHING_PIPELINED)
+#: The kinds of histories by the engine that runs the jobs.
+NAMES_BY_ENGINE = {"STAGES": NAMES, "PIPELINED": PIPELINED_NAMES}
 
 
 def make_history(name: str, seed: int) -> Simulation:
     """Return a history that has not begun."""
     if name == EVERYTHING:
         return Simulation(seed)
-    focus = FOCUSES[name]
-    simulation = Simulation(seed, faults=FAULTS, rates=focus.rates, **focus.settings)
+    if name == EVERYTHING_PIPELINED:
+        return PipelinedSimulation(seed)
+    focus = (FOCUSES | PIPELINED_FOCUSES)[name]
+    simulation = focus.kind(seed, faults=FAULTS, rates=focus.rates, **focus.settings)
     for attribute, value in focus.changes.items():
         setattr(simulation, attribute, value)
     return simulation

@@ -7,7 +7,7 @@ comes twice or comes out of its key's order is seen in the output.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyflinkstate.api import (
     ListStateDescriptor,
     MapStateDescriptor,
     RuntimeContext,
+    TimestampAssigner,
     Types,
     ValueStateDescriptor,
 )
@@ -29,9 +30,14 @@ Row = list[Any]
 
 TOTAL = ValueStateDescriptor("total", Types.LONG())
 HISTORY = ListStateDescriptor("history", Types.LONG())
+WAITING = MapStateDescriptor("waiting", Types.LONG(), Types.PICKLED_BYTE_ARRAY())
 SEEN = MapStateDescriptor("seen", Types.LONG(), Types.PICKLED_BYTE_ARRAY())
 #: Keys of the first operator that meet under one key of the second.
 KEYS_PER_GROUP = 3
+#: The names of the sources.
+SOURCES = ("numbers", "others")
+#: There are fewer keys.
+KEYS = 9
 MODULUS = 1_000_003
 
 
@@ -78,6 +84,34 @@ class Ledger(KeyedProcessFunction):
         yield [key, number, total, history]
 
 
+class TimedLedger(Ledger):
+    """The same, for records in the order of event time: each waits until the watermark has come to it."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        self.waiting = runtime_context.get_map_state(WAITING)
+
+    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
+        number, timers = value[0], ctx.timer_service()
+        if number <= timers.current_watermark():
+            raise ValueError(f"record {number} is late: {timers.current_watermark()}")
+        self.waiting.put(number, value)
+        timers.register_event_time_timer(number)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Row]:
+        value = self.waiting.get(timestamp)
+        self.waiting.remove(timestamp)
+        return super().process_element(value, ctx)
+
+
+class RecordNumber(TimestampAssigner):
+    """The number of a record is its time."""
+
+    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+        return value[0]
+
+
 def row_of(record: Record) -> Row:
     """Return what a job without state makes of a record."""
     number, key, amount, _ = record
@@ -113,10 +147,27 @@ class Tally(KeyedProcessFunction):
 
 
 class Model:
-    """What the rows must be, and the state after any number of records."""
+    """What the rows must be, and the state after any number of records.
 
-    def __init__(self, records: Sequence[Record], tallies_rows: bool, has_state: bool = True) -> None:
+    Args:
+        records: all of them.
+        tallies_rows: there is a second operator.
+        has_state: there is a first one.
+        sources: how many sources share the keys.
+        has_time: records wait for the watermark.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        tallies_rows: bool,
+        has_state: bool = True,
+        sources: int = 1,
+        has_time: bool = False,
+    ) -> None:
         self.records = records
+        self.sources = sources
+        self.has_time = has_time and has_state
         self.has_state = has_state
         self.tallies_rows = tallies_rows and has_state
         self.rows: list[Row] = []
@@ -132,6 +183,39 @@ class Model:
                 self.tallies.append({})
         if not has_state:
             self.rows = [[key, number, amount] for number, key, amount, _ in records]
+
+    def read_until(self, position: Any) -> list[int]:
+        """Return, for each key, the number of the first record that is not read at a position."""
+        places = [position] if "index" in position else [position[name] for name in sorted(position)]
+        return [places[key % self.sources]["index"] for key in range(KEYS)]
+
+    def count(self, until: list[int]) -> int:
+        """Return how many records there are before these of their keys."""
+        return sum(number < until[key] for number, key, *_ in self.records)
+
+    def ledger_at(self, until: list[int]) -> dict[int, tuple[int, list[int]]]:
+        """Return the ledger after the records before these of their keys."""
+        return {key: self.ledgers[n][key] for key, n in enumerate(until) if key in self.ledgers[n]}
+
+    def tally_at(self, until: list[int]) -> dict[int, dict[int, list[int]]]:
+        """Return the tally after the records before these of their keys."""
+        found: dict[int, dict[int, list[int]]] = {}
+        for key, n in enumerate(until):
+            entry = self.tallies[n].get(key // KEYS_PER_GROUP, {}).get(key)
+            if entry is not None:
+                found.setdefault(key // KEYS_PER_GROUP, {})[key] = entry
+        return found
+
+    def processed_until(self, until: list[int], waiting: Iterable[int]) -> list[int]:
+        """Return the same for what has not waited for the watermark; what waits are all records after it."""
+        waiting = sorted(waiting)
+        processed = list(until)
+        for number in reversed(waiting):
+            processed[self.records[number][1]] = number
+        assert waiting == [
+            number for number, key, *_ in self.records if processed[key] <= number < until[key]
+        ]
+        return processed
 
     def _ledger(self, record: Record) -> None:
         number, key, amount, clears = record
@@ -178,6 +262,14 @@ def ledger_of(backend: HeapKeyedStateBackend) -> dict[int, tuple[int, list[int]]
     return found
 
 
+def waiting_in(backend: HeapKeyedStateBackend) -> Iterator[int]:
+    """Yield the numbers of the records that wait for the watermark."""
+    waiting = backend.get_partitioned_state(WAITING)
+    for key in set(backend.get_keys("waiting")):
+        backend.set_current_key(key)
+        yield from waiting.keys()
+
+
 def tally_of(backend: HeapKeyedStateBackend) -> dict[int, dict[int, list[int]]]:
     """Return what the state of a :class:`Tally` holds."""
     seen = backend.get_partitioned_state(SEEN)
@@ -201,6 +293,7 @@ class SimulatedSource(Source):
         commits_every_epoch: as Structured Streaming does.
         is_full: the next epoch can be planned while one runs.
         splits: how an epoch is cut: ``split_evenly``, or another function of its records.
+        share: how many sources share the keys, and which one this is.
         read_live: how many records are read live behind the first so many; None has the epoch planned.
     """
 
@@ -213,7 +306,9 @@ class SimulatedSource(Source):
         is_full: bool,
         splits: Callable[[Sequence[Record]], list[Sequence[Record]]] | None = None,
         read_live: Callable[[int], int | None] = lambda index: None,
+        share: tuple[int, int] = (1, 0),
     ) -> None:
+        self.share = share
         self._splits = splits or split_evenly
         self._read_live = read_live
         self.records = records
@@ -235,17 +330,23 @@ class SimulatedSource(Source):
     def plan(self, start: Any, end: Any) -> Epoch:
         begin, stop = start["index"], end["index"]
         assert begin < stop, f"an epoch from {begin} to {stop}"
-        return SplitEpoch(self._splits(self.records[begin:stop]), _read)
+        return SplitEpoch(self._cut(begin, stop), _read)
 
     def live(self, start: Any) -> SplitEpoch | None:
         begin = start["index"]
         number = self._read_live(begin)
         if number is None or begin + number >= len(self.records):
             return None
-        return SplitEpoch([(begin, self.records[begin : begin + number])], _read_live, is_live=True)
+        end = begin + number
+        splits = [(end, part) for part in self._cut(begin, end)]
+        return SplitEpoch(splits, _read_live, is_live=True)
+
+    def _cut(self, begin: int, end: int) -> list[Sequence[Record]]:
+        sources, own = self.share
+        return self._splits([r for r in self.records[begin:end] if key_of(r) % sources == own])
 
     def reached(self, start: Any, positions: list[Any]) -> Any:
-        (index,) = positions
+        (index,) = set(positions)
         assert index >= start["index"]
         return {"index": index}
 
@@ -271,8 +372,8 @@ def _read(split: Sequence[Record], _: Reject) -> Iterable[Record]:
 def _read_live(
     split: tuple[int, Sequence[Record]], _: Reject, time: ReadTime
 ) -> Generator[list[Record], None, int]:
-    begin, records = split
+    end, records = split
     for record in records:
         yield [record]
         yield []
-    return begin + len(records)
+    return end

@@ -1,12 +1,15 @@
 """The pipelined engine in the failure simulation: tasks that stay, channels between them and the slots.
 
-The script of an attempt, the graph, the programs and the alignment are production's. Instead of sockets
-there are lines: each keeps the order of its messages, two of them keep none between each other, and one may
-stand still. A process may die at each step: with what it has been told, or has still to say.
+The script of an attempt, its connections and heartbeats, the graph, the programs, the channels and their
+alignment are production's. Instead of sockets there are lines: each keeps the order of its messages, two of
+them keep none between each other, and one may stand still or break. A process may die at each step, with what
+it has been told or has still to say, or stand still for ever. Spark may start a copy of a task.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,19 +22,34 @@ from simulation_slots import Line, SimulatedControl
 from simulation_spark import SimulatedLink, SlotsJob
 from simulation_storage import Process
 
-from pyflinkstate.errors import PyFlinkStateError, SlotLostError
+from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
 from pyflinkstate.runtime.engine import EpochEnded, EpochRequest, SlotsRequest
-from pyflinkstate.runtime.pipelined import crew, programs, vertices
-from pyflinkstate.runtime.pipelined.crew import Crew, PartId
-from pyflinkstate.runtime.pipelined.processes import SOURCES
-from pyflinkstate.runtime.pipelined.programs import CODES, EpochPart, Flow, Rank
+from pyflinkstate.runtime.pipelined import programs, vertices
+from pyflinkstate.runtime.pipelined.crew import Crew, Heartbeats
+from pyflinkstate.runtime.pipelined.measures import Markers
+from pyflinkstate.runtime.pipelined.processes import SOURCES, JoinEngine
+from pyflinkstate.runtime.pipelined.programs import (
+    CODES,
+    EpochPart,
+    Flow,
+    Outputs,
+    Rank,
+    RunEpoch,
+    part_of,
+    taken_reports,
+)
 from pyflinkstate.runtime.pipelined.runner import Attempt, PipelinedRunner
-from pyflinkstate.runtime.pipelined.vertices import Part
-from pyflinkstate.runtime.slots.inputs import BARRIER, Alignment, Host
-from pyflinkstate.runtime.slots.slot_service import SlotService
+from pyflinkstate.runtime.slots.inputs import BARRIER, Host, Inputs, _Gate
+from pyflinkstate.runtime.slots.time_shares import Waits
+from pyflinkstate.runtime.tasks.slot_client import DriverLink
 from pyflinkstate.runtime.tasks.tasks import TaskLink
-from pyflinkstate.runtime.wire.messages import HeartbeatSettings, SlotId
+from pyflinkstate.runtime.wire.messages import HeartbeatSettings, SlotId, TaskReport
 from pyflinkstate.runtime.wire.transport import Address
+
+#: How often tasks are asked whether they live.
+HEARTBEAT = HeartbeatSettings(interval_ms=200, timeout_ms=600)
+#: How often the driver's thread of an attempt looks around if nothing comes.
+LOOK_MS = 250
 
 
 class StandingLink(SimulatedLink):
@@ -42,6 +60,20 @@ class StandingLink(SimulatedLink):
         if address is None:
             raise SlotLostError(f"slot {slot} is gone")
         return address
+
+    def collecting(self) -> CollectedLink:
+        """Return the link of tasks that stay."""
+        return CollectedLink(self.control, self._mailbox, self.attempt)
+
+
+class CollectedLink(StandingLink):
+    """As a ``CollectingLink``: reports go with the end of a part."""
+
+    def report(self, report: TaskReport) -> None:
+        if report.error is not None:
+            super().report(report)
+        else:
+            programs._reports.append(report)
 
 
 class SimulatedPipelined(PipelinedRunner):
@@ -55,7 +87,7 @@ class SimulatedPipelined(PipelinedRunner):
         self._links: dict[int, StandingLink] = {}
         spark: Any = SimulatedTasks(cluster)
         endpoint: Any = None
-        super().__init__(spark, endpoint, cluster.draw("source tasks").choice([1, 2, 3]), HeartbeatSettings())
+        super().__init__(spark, endpoint, cluster.draw("source tasks").choice([1, 2, 3]), HEARTBEAT)
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         self.control.driver.check()
@@ -79,7 +111,7 @@ class SimulatedPipelined(PipelinedRunner):
         thread: Any = self._thread
         if thread is None or not thread.attempt.takes(request):
             self._end_attempt()
-            crew = SimulatedCrew(self._cluster, self._parallelism)
+            crew = SimulatedCrew(self._cluster, request.link.driver, self._parallelism)
             thread = self._thread = SimulatedThread(self._cluster, self._spark, crew, request)  # type: ignore[assignment]
         return thread.attempt  # type: ignore[no-any-return]
 
@@ -89,14 +121,17 @@ class SimulatedTasks:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._crew: SimulatedCrew | None = None
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         SlotsJob(self._cluster, request, done).start()
 
     def start_tasks(self, crew: SimulatedCrew, *_: object) -> None:
+        self._crew = crew
         crew.start_tasks()
 
     def await_end(self, timeout_s: float) -> bool:
+        assert self._crew is None or self._crew.is_over, "the tasks do not end: they are connected"
         return True
 
     def cancel(self) -> None: ...
@@ -121,6 +156,13 @@ class SimulatedThread:
         self._has_ended = False
         crew.woken = lambda: cluster.soon(self._go_on)
         crew.wake_up()
+        self._look()
+
+    def _look(self) -> None:
+        if not self._driver.dead and not self._has_ended:
+            if self._crew.is_awaited():
+                self._go_on()
+            self._cluster.at(LOOK_MS, self._look)
 
     def _go_on(self) -> None:
         if self._driver.dead or self._has_ended:
@@ -141,71 +183,85 @@ class SimulatedThread:
         return not self._has_ended
 
     def join(self, _: float) -> None:
-        while not self._has_ended:
+        if not self._has_ended:
             self._step()
+        assert self._has_ended, "the attempt goes on after its end"
 
 
-class SimulatedCrew:
-    """The driver's connections to the processes; as a ``Crew``."""
+class SimulatedCrew(Crew):
+    """The driver's connections to the processes: the real one, with lines for sockets."""
 
-    def __init__(self, cluster: Cluster, parallelism: int) -> None:
+    def __init__(self, cluster: Cluster, link: DriverLink, parallelism: int) -> None:
         self._cluster = cluster
+        self._link = link
         self.parallelism = parallelism
         self.woken: Callable[[], None] = lambda: None
         self.failure: PyFlinkStateError | None = None
         self.vertices: dict[SlotId, Vertex] = {}
-        self._joined = 0
-        self._parts: dict[PartId, EpochPart] = {}
-        self._is_over = False
+        self._channels: dict[SlotId, Any] = {}
+        self._peers: dict[SlotId, Any] = {}
+        self._known = {}
+        self._parts = {}
+        self._arrivals = queue.SimpleQueue()
+        self._heartbeats = Heartbeats(HEARTBEAT)
+        self.is_over = False
 
-    def task(self) -> SimulatedCrew:
+    def task(self) -> Any:
         return self
 
     def start_tasks(self) -> None:
+        """Spark starts the tasks, and sometimes a copy of one."""
         for subtask in range(self.parallelism):
-            task = Process(f"source task {subtask}")
-            self._cluster.tasks.append(task)
-            self._add(SlotId(SOURCES, subtask), task, None)
-            self._cluster.slowly(self._join)
+            self._start_task(subtask)
+            if self._cluster.chaos.strikes("copy a task"):
+                self._start_task(subtask)
 
-    def _join(self) -> None:
-        self._joined += 1
+    def _start_task(self, subtask: int) -> None:
+        process = Process(f"source task {subtask}")
+        self._cluster.tasks.append(process)
+        vertex = Vertex(self._cluster, self, SlotId(SOURCES, subtask), process, None)
+        self._cluster.slowly(lambda: self._join(subtask, vertex))
+
+    def _join(self, subtask: int, vertex: Vertex) -> None:
+        peer: Any = vertex
+        self._arrivals.put((JoinEngine(subtask, peer), DriversEnd(vertex)))  # type: ignore[arg-type]
         self.wake_up()
-
-    def is_complete(self) -> bool:
-        return self._joined == self.parallelism
 
     def drive(self, slot: SlotId, address: Address) -> None:
         process: Any = address.host
-        self._add(slot, process, process.service)
+        vertex: Any = Vertex(self._cluster, self, slot, process, process.service)
+        self._add(slot, DriversEnd(vertex), vertex)  # type: ignore[arg-type]
 
-    def _add(self, name: SlotId, process: Process, service: SlotService | None) -> None:
-        self.vertices[name] = Vertex(self._cluster, self, name, process, service)
+    def _add(self, name: SlotId, channel: Any, peer: Any) -> None:
+        self._channels[name], self._peers[name] = channel, peer
+        self.vertices[name] = peer
 
-    def send(self, request: EpochRequest, part: Part) -> PartId:
-        CODES.value.update(request.code.codes)
-        vertex = self.vertices[part.vertex]
-        if vertex.process.dead:
-            raise SlotLostError(f"{part.vertex} died")
-        vertex.orders_line.put((request.link.epoch, part))
-        return request.link.epoch, part.vertex
+    def receive_from(self, vertex: Vertex, part: object) -> None:
+        """A process has said something."""
+        if self.vertices.get(vertex.name) is vertex:
+            channel = self._channels[vertex.name]
+            self._heartbeats.answered.add(vertex.name)
+            channel.arrived.append(part)
+            self._take(channel)
+            self.wake_up()
 
-    def take(self, part: EpochPart) -> None:
-        """A process has ended its part."""
-        self._parts[part.epoch, part.vertex] = part
-        self.wake_up()
+    def is_driverless(self) -> bool:
+        """Return whether the driver is gone, so that reports cannot reach it."""
+        link: Any = self._link
+        return bool(link.control.driver.dead)
 
     def lose(self, vertex: Vertex) -> None:
         """A connection has ended."""
-        if not self._is_over:
+        if not self.is_over and self.vertices.get(vertex.name) is vertex:
             self.failure = SlotLostError(f"{vertex.name} died")
             self.wake_up()
 
-    def beat(self, now_s: float) -> None: ...
+    def receive(self, timeout_s: float) -> None:
+        """Nothing waits in a socket: what comes is taken at once."""
 
-    have_ended = Crew.have_ended
-    check = Crew.check
-    ended = Crew.ended
+    def is_awaited(self) -> bool:
+        """Return whether a process stands still, so that it takes time alone to find out."""
+        return any(vertex.is_frozen for vertex in self.vertices.values())
 
     def wake_up(self) -> None:
         self.woken()
@@ -216,18 +272,70 @@ class SimulatedCrew:
             vertex.is_cut_off = True
 
     def close(self) -> None:
-        self._is_over = True
+        self.is_over = True
         self.shut_down()
 
 
-class GivenInputs:
-    """The frames of an epoch, which have all come."""
+class DriversEnd:
+    """The driver's end of a connection to a process; as a ``Channel``."""
 
-    def __init__(self, frames: list[bytes]) -> None:
-        self._frames = frames
+    def __init__(self, vertex: Vertex) -> None:
+        self._vertex = vertex
+        self.arrived: deque[object] = deque()
 
-    def epoch(self, senders: Collection[str], openings: int, _: object = None) -> Iterator[bytes]:
-        return iter(self._frames)
+    def send(self, order: object) -> None:
+        if self._vertex.process.dead:
+            raise BrokenPipeError("the process is gone")
+        self._vertex.orders_line.put(order)
+
+    def try_send(self, heartbeat: object) -> None:
+        self.send(heartbeat)
+
+    def recv(self) -> object:
+        return self.arrived.popleft()
+
+    def poll(self) -> bool:
+        return bool(self.arrived)
+
+
+class SimulatedInputs(Inputs):
+    """The channels of a vertex: the real ones, each read a little whenever something is waited for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(lambda: None)
+        self._cluster = cluster
+        self._arrived: dict[str, deque[bytes | None]] = defaultdict(deque)
+        #: By sender: what has to let its reader go on.
+        self._before: dict[str, threading.Semaphore] = {}
+
+    def arrive(self, sender: str, data: bytes | None) -> None:
+        """Something has come in a channel; None: it has ended."""
+        self._gates.setdefault(sender, _Gate())
+        self._arrived[sender].append(data)
+
+    def has_all_of(self, senders: Collection[str]) -> bool:
+        """Return whether all barriers of an epoch have come, or one never will."""
+        arrived = [self._arrived[sender] for sender in senders]
+        return any(None in of_sender for of_sender in arrived) or all(BARRIER in of for of in arrived)
+
+    def _next(self, rest_s: float) -> tuple[str, bytes | None] | None:
+        if self._cluster.draw("rest").random() < 0.05:
+            return None
+        ready = [sender for sender in sorted(self._gates) if self._can_be_read(sender)]
+        if not ready and any(None in of for of in self._arrived.values()):  # a channel has ended
+            raise SlotLostError("the attempt is over")
+        assert ready, "a vertex waits for what will never come"
+        sender = self._cluster.draw("channel").choice(ready)
+        data = self._arrived[sender].popleft()
+        gate = self._gates[sender]
+        self._before[sender] = gate.frames if data else gate.epochs
+        return sender, data
+
+    def _can_be_read(self, sender: str) -> bool:
+        before = self._before.get(sender)
+        if before is not None and before.acquire(blocking=False):
+            del self._before[sender]
+        return sender not in self._before and bool(self._arrived[sender])
 
 
 class InlineFlow:
@@ -241,7 +349,7 @@ class InlineFlow:
 
 
 class Vertex:
-    """A vertex in its process, and its channels."""
+    """A vertex in its process, and its channels; as ``Outputs``."""
 
     def __init__(
         self, cluster: Cluster, crew: SimulatedCrew, name: SlotId, process: Process, service: Any
@@ -253,84 +361,91 @@ class Vertex:
         self._service = service
         #: The driver or the process behind has ended the connections: it will notice.
         self.is_cut_off = False
+        #: It stands still for ever, and its connections are open.
+        self.is_frozen = False
         self.orders_line = Line(cluster, self._take_order)
-        self._to_driver = Line(cluster, lambda part: crew.take(part))  # type: ignore[arg-type]
+        self.inputs = SimulatedInputs(cluster)
+        self._host = Host(name, self.inputs, service)
+        self.waits, self.markers = Waits(), Markers()
+        self._to_driver = Line(cluster, lambda part: crew.receive_from(self, part))
+        self._peers: dict[SlotId, Any] = {}
         self._lines: dict[SlotId, Line] = {}
         self._orders: deque[Any] = deque()
-        self._arrived: dict[str, deque[bytes]] = defaultdict(deque)
-        self._alignment: Alignment | None = None
-        self._frames: list[bytes] = []
+        #: The functions of the job that its process knows.
+        self._codes: dict[str, bytes] = {}
         self._is_busy = False
 
     def _take_order(self, order: object) -> None:
-        self._orders.append(order)
-        self._go_on()
+        if isinstance(order, RunEpoch):
+            self._orders.append(order)
+            self._go_on()
+        elif not self.is_frozen and not self.process.dead:
+            self._to_driver.put(order)  # a heartbeat
 
-    def receive(self, sender: str, data: bytes) -> None:
-        """Something has come in a channel."""
-        self._arrived[sender].append(data)
+    def receive(self, sender: str, data: bytes | None) -> None:
+        """Something has come in a channel; None: it has ended."""
+        self.inputs.arrive(sender, data)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Take what may be taken of the epoch whose turn it is; run it when its barriers are aligned."""
-        if self.process.dead or self._is_busy or not self._orders:
+        """Run the epoch whose turn it is, when its barriers have come."""
+        if self.process.dead or self._is_busy or not self._orders or self.is_frozen:
             return
-        if self._cluster.chaos.strikes("kill a task") and self._service is None:
-            self.process.dead = True
-            self._cluster.slowly(lambda: self._crew.lose(self))
-            return
-        epoch, part = self._orders[0]
-        if not hasattr(part.program, "senders"):
-            self._begin(epoch, part, [])
-            return
-        if self._alignment is None:
-            self._alignment, self._frames = Alignment(part.program.senders, part.program.openings), []
-        for sender in sorted(self._alignment.waiting):
-            while self._arrived[sender] and sender in self._alignment.waiting:
-                self._frames += self._alignment.take(sender, self._arrived[sender].popleft())
-        if not self._alignment.waiting:
-            self._alignment, frames = None, self._frames
-            self._cluster.seen["aligned"] += 1
-            self._begin(epoch, part, frames)
+        if self._service is None and self._cluster.chaos.strikes("freeze a task"):
+            self.is_frozen = True
+        elif self._cluster.chaos.strikes("kill a task") and self._service is None:
+            self._die()
+        elif self.inputs.has_all_of(getattr(self._orders[0].program, "senders", ())):
+            self._cluster.seen["aligned"] += self._service is not None
+            self._is_busy = True
+            self._cluster.soon(lambda: self._run(self._orders.popleft()))
 
-    def _begin(self, epoch: int, part: Part, frames: list[bytes]) -> None:
-        self._orders.popleft()
-        self._is_busy = True
-        self._cluster.soon(lambda: self._run(epoch, part, frames))
+    def _die(self) -> None:
+        self.process.dead = True
+        for line in self._lines.values():
+            line.put(None)  # those behind notice
+        self._cluster.slowly(lambda: self._crew.lose(self))
 
-    def _run(self, epoch: int, part: Part, frames: list[bytes]) -> None:
-        ended = self._cluster.run(self.process, self._part, epoch, part, frames)
+    def _run(self, order: RunEpoch) -> None:
+        ended = self._cluster.run(self.process, self._part, order)
         self._is_busy = False
         if ended is None:  # the process is dead
             self._cluster.slowly(lambda: self._crew.lose(self))
         elif not self.is_cut_off:
             self._to_driver.put(ended)
+            if self._cluster.chaos.strikes("kill a task") and self._service is None:
+                self._to_driver.lose_some()
+                self._die()
             self._go_on()
 
-    def _part(self, epoch: int, part: Part, frames: list[bytes]) -> EpochPart | None:
-        program: Any = part.program
-        inputs: Any = GivenInputs(frames)
-        try:
-            results = program.run(Host(self.name, inputs, self._service), self)
-            for target in part.behind:
-                self.send(target, BARRIER)
-        except PyFlinkStateError as error:
-            return EpochPart(self.name, epoch, error=error)
-        except ConnectionError:  # the driver is gone
-            return None
-        return EpochPart(self.name, epoch, results)
+    def _part(self, order: RunEpoch) -> EpochPart | None:
+        taken_reports()  # of a process that has failed
+        outputs: Any = self
+        with patch.object(CODES, "value", self._codes):
+            part = part_of(order, self._host, outputs)
+        if isinstance(part.error, SparkJobError) and not self._crew.is_driverless():
+            raise AssertionError(f"a fault of the package: {part.error}")
+        return part
 
     # --- as ``Outputs`` ------------------------------------------------------------------------------
 
-    def open(self, peers: Mapping[SlotId, object]) -> None: ...
+    end_epoch: Any = Outputs.end_epoch
+    pass_on: Any = Outputs.pass_on
+
+    def open(self, peers: Mapping[SlotId, object]) -> None:
+        self._peers.update(peers)
 
     def send(self, target: SlotId, frame: bytes) -> None:
-        vertex = self._crew.vertices[target]
+        vertex = self._peers[target]
         if vertex.process.dead or self.is_cut_off:
             raise SlotLostError(f"{target} died or was cut off")
         if target not in self._lines:
             sender = str(self.name)
-            self._lines[target] = Line(self._cluster, lambda data: vertex.receive(sender, data))  # type: ignore[arg-type]
+            self._lines[target] = Line(self._cluster, lambda data: vertex.receive(sender, data))
+        if self._cluster.chaos.strikes("break a channel"):
+            self._lines[target].lose_some()
+            self._lines[target].put(None)
+            raise SlotLostError(f"the channel to {target} is broken")
         self._lines[target].put(frame)
 
 
@@ -339,10 +454,10 @@ def unpickled() -> Iterator[None]:
     """Hand over programs and results as they are: nothing leaves the process of the simulation."""
     with (
         patch.object(vertices, "dumps_by_value", _same),
-        patch.object(vertices, "collecting", _same),
+        patch.object(vertices, "collecting", lambda link: link.collecting()),
         patch.object(programs, "loads", _same),
         patch.object(programs, "_FlowThread", InlineFlow),
-        patch.object(crew, "loads", _same),
+        patch.object(programs, "resident_bytes", lambda: 0),
     ):
         yield
 

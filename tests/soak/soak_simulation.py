@@ -1,6 +1,7 @@
 """Many fresh histories of the simulated runtime; see ``tests/simulation/simulation.py``.
 
-    python tests/soak/soak_simulation.py [--histories 100000] [--first SEED] [--focus NAME] [--at-once CORES]
+    python tests/soak/soak_simulation.py [--engine PIPELINED] [--histories 100000] [--first SEED]
+        [--focus NAME] [--at-once CORES]
 
 Each kind of trouble has the same number of histories, and so have those with any trouble. The program prints
 how many histories of each kind take a second of CPU time, and what happened in them. At the first history
@@ -29,7 +30,7 @@ import attrs
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 
-from simulation_focuses import NAMES, make_history, replay_line
+from simulation_focuses import NAMES_BY_ENGINE, make_history, replay_line
 
 #: How many histories a process runs before it reports.
 AT_A_TIME = 20
@@ -123,12 +124,17 @@ def collect(futures: list[Future[Report]], names: Sequence[str]) -> str | None:
 def main(arguments: list[str] | None = None, make_pool: Callable[[int], Executor] = processes) -> int:
     """Run the program; return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--engine", choices=NAMES_BY_ENGINE, default="STAGES", help="what runs the jobs")
     parser.add_argument("--histories", type=int, default=HISTORIES)
     parser.add_argument("--first", type=int, default=secrets.randbelow(2**40), help="the first seed of each")
-    parser.add_argument("--focus", choices=NAMES, help="only histories of this name")
+    parser.add_argument("--focus", help="only histories of this name")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1, help="how many processes")
     args = parser.parse_args(arguments)
-    names = NAMES if args.focus is None else (args.focus,)
+    names = NAMES_BY_ENGINE[args.engine]
+    if args.focus is not None:
+        if args.focus not in names:
+            parser.error(f"--focus is one of {', '.join(map(repr, names))}")
+        names = (args.focus,)
     print(f"{args.histories} histories, from seed {args.first}, {args.at_once} at once", flush=True)
     pool = make_pool(args.at_once)
     try:

@@ -1,15 +1,14 @@
-"""The soak programs of simulations, epochs and mutations begin, and end as they should."""
+"""The soak programs of simulations and mutations begin, and end as they should."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import soak_epochs
 import soak_mutations
 import soak_simulation
 from simulation import Simulation
-from simulation_focuses import NAMES, make_history
+from simulation_focuses import NAMES, PIPELINED_NAMES, make_history
 
 
 def one_thread(at_once: int) -> ThreadPoolExecutor:
@@ -17,11 +16,15 @@ def one_thread(at_once: int) -> ThreadPoolExecutor:
 
 
 @pytest.mark.full
-def test_every_name_has_its_share_of_the_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    assert soak_simulation.main(["--histories", str(len(NAMES)), "--first", "3"], one_thread) == 0
+@pytest.mark.parametrize(("engine", "names"), [("STAGES", NAMES), ("PIPELINED", PIPELINED_NAMES)])
+def test_every_name_has_its_share_of_the_histories(
+    engine: str, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--engine", engine, "--histories", str(len(names)), "--first", "3"]
+    assert soak_simulation.main(arguments, one_thread) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{len(NAMES)} histories, from seed 3, ")
-    assert all(f"\n{name}: 1 histories, " in out for name in NAMES)
+    assert out.startswith(f"{len(names)} histories, from seed 3, ")
+    assert all(f"\n{name}: 1 histories, " in out for name in names)
     assert "published" in out
     assert out.endswith("\nOK\n")
 
@@ -48,33 +51,25 @@ def test_the_first_history_that_goes_wrong_ends_it(
     assert "ZeroDivisionError" in out
 
 
-# --- epochs ------------------------------------------------------------------------------------------------
-
-
-def test_a_figure_that_rises_after_the_first_epochs_is_found() -> None:
-    epochs = range(0, 2000, 25)
-    samples: soak_epochs.Samples = {
-        "leaks: USS in MiB": [(epoch, 100 + epoch / 100) for epoch in epochs],
-        "leaks: threads": [(epoch, 10 + epoch // 300) for epoch in epochs],
-        "warms up: USS in MiB": [(epoch, min(epoch, 400)) for epoch in epochs],
-        "saws: USS in MiB": [(epoch, 100 + epoch % 50) for epoch in epochs],
-        "falls: descriptors": [(epoch, 40 - epoch // 500) for epoch in epochs],
-        "one more: threads": [(epoch, 10 + (epoch > 1000)) for epoch in epochs],
-    }
-    found = soak_epochs.rising(samples, 500)
-    assert [text.partition(":")[0] for text in found] == ["leaks", "leaks"]
-
-
 # --- mutations of checkpoints ------------------------------------------------------------------------------
 
 
-def test_every_mutation_fits_the_package_and_changes_it():
+@pytest.mark.parametrize("mutations", soak_mutations.MUTATIONS.values(), ids=soak_mutations.MUTATIONS)
+def test_every_mutation_fits_the_package_and_changes_it(mutations):
     package = soak_mutations.ROOT / "pyflinkstate"
-    for mutation in soak_mutations.MUTATIONS:
+    for mutation in mutations:
         assert (package / mutation.file).read_text().count(mutation.old) == 1, mutation.name
         assert mutation.old != mutation.new
 
 
-def test_mutations_have_names_of_their_own():
-    names = [mutation.name for mutation in soak_mutations.MUTATIONS]
+@pytest.mark.parametrize("mutations", soak_mutations.MUTATIONS.values(), ids=soak_mutations.MUTATIONS)
+def test_mutations_have_names_of_their_own(mutations):
+    names = [mutation.name for mutation in mutations]
     assert len(set(names)) == len(names) >= 10
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["a slot ends its epoch at the first barrier"])
+def test_a_fault_put_into_tasks_that_stay_is_caught(name: str) -> None:
+    (mutation,) = [made for made in soak_mutations.MUTATIONS["PIPELINED"] if made.name == name]
+    assert "goes wrong" in (soak_mutations.caught_at(mutation, "PIPELINED", 20) or "")

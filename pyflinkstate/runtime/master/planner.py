@@ -192,7 +192,13 @@ class EpochPlanner:
         return Step(epoch, found.is_last and is_own, end, is_full, found.is_live and is_own)
 
     def begin(self, number: int, step: Step) -> None:
-        """Write down where epoch ``number`` ends, before it runs: it ends there again if it runs again."""
+        """Write down where epoch ``number`` ends, before it runs: it ends there again if it runs again.
+
+        If it was read live in an earlier attempt, or is now, it may end elsewhere than it did then. What was
+        planned behind that end is forgotten.
+        """
+        if step.is_live or number not in self._planned:
+            self._planned = {n: end for n, end in self._planned.items() if n < number}
         if step.is_live:
             return
         if number not in self._planned and self._log is not None:
