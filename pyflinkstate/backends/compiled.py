@@ -13,7 +13,6 @@ COMPILED_MODULES = (
     "flink_format.cursor",
     "flink_format.entries",
     "flink_format.forms",
-    "flink_format.snappy",
     "heap.copy_on_write_state_map",
     "heap.heap_state",
     "heap.map_state",

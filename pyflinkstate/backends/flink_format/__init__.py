@@ -27,6 +27,16 @@ from pyflinkstate.backends.flink_format.operator_state import (
     read_operator_state as read_operator_state,
     write_operator_state as write_operator_state,
 )
+from pyflinkstate.backends.flink_format.pyflink import (
+    Coder as Coder,
+    from_process_mode as from_process_mode,
+    key_type_in_pyflink as key_type_in_pyflink,
+    state_in_process_mode as state_in_process_mode,
+    state_in_thread_mode as state_in_thread_mode,
+    to_process_mode as to_process_mode,
+    with_plain_keys as with_plain_keys,
+    with_row_keys as with_row_keys,
+)
 from pyflinkstate.backends.flink_format.serializers import (
     PojoDetails as PojoDetails,
     pojo_serializer as pojo_serializer,

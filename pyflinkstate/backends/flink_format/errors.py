@@ -9,7 +9,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from pyflinkstate.backends.types import MISFITS
-from pyflinkstate.errors import CheckpointError, ConfigurationError, CorruptCheckpointError, PyFlinkStateError
+from pyflinkstate.errors import (
+    CheckpointError,
+    ConfigurationError,
+    CorruptCheckpointError,
+    PyFlinkStateError,
+    StateValueError,
+)
 
 #: What writing raises for a value that does not fit its serializer.
 UNFIT = (*MISFITS, struct.error)
@@ -34,3 +40,18 @@ def located(where: str, **context: object) -> Iterator[None]:
             raise
         told = f"{type(error).__name__}: {str(error)[:200]}"
         raise CorruptCheckpointError(f"{where}: its content makes no sense ({told})", **context) from error
+
+
+@contextmanager
+def fitting(state: str, serializer: object) -> Iterator[None]:
+    """Name the state and the serializer if a value cannot be written.
+
+    Raises:
+        StateValueError: a key or a value does not fit.
+    """
+    try:
+        yield
+    except UNFIT as error:
+        raise StateValueError(
+            f"state {state!r}: a key or value does not fit Flink's {serializer}: {error}", state=state
+        ) from error

@@ -7,7 +7,6 @@ this file, because each value of a savepoint goes through it.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 _SIZE: Final = struct.Struct(">I")
-_LONG: Final = struct.Struct(">q")
+_SCALE: Final = struct.Struct(">i")
 
 #: The length of values whose length varies.
 VARIABLE: Final = -1
@@ -62,32 +61,6 @@ class Number(Form):
         return self._unpack(source.data, source.advance(self.length))[0]
 
 
-class Float(Number):
-    """A number of 32 bits; one that is too large becomes infinite, as in Java."""
-
-    def __init__(self) -> None:
-        super().__init__("f")
-
-    def encode(self, value: object) -> bytes:
-        try:
-            return self._pack(value)
-        except OverflowError:
-            return self._pack(math.copysign(math.inf, cast(float, value)))
-
-
-class Character(Form):
-    """A UTF-16 unit."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-
-    def encode(self, value: object) -> bytes:
-        return ord(cast(str, value)).to_bytes(2, "big")
-
-    def decode(self, source: Reader) -> object:
-        return chr(source.unsigned(2))
-
-
 class Fields(Form):
     """A value made of a fixed number of numbers.
 
@@ -96,17 +69,20 @@ class Fields(Form):
         make: makes the value.
         fields: returns the numbers of a value.
         null: the numbers that stand for None, if any do.
+        length: the length that Flink states, if it is another one.
     """
 
     def __init__(
         self,
         codes: str,
         make: Callable[..., object],
-        fields: Callable[[object], tuple[int, ...]],
+        fields: Callable[[object], tuple[object, ...]],
         null: tuple[int, ...] | None = None,
+        length: int = VARIABLE,
     ) -> None:
         form = struct.Struct(f">{codes}")
-        super().__init__(form.size)
+        super().__init__(form.size if length < 0 else length)
+        self._size = form.size
         self._pack = form.pack
         self._unpack = form.unpack_from
         self._make = make
@@ -119,28 +95,13 @@ class Fields(Form):
         return self._pack(*self._fields(value))
 
     def decode(self, source: Reader) -> object:
-        numbers = self._unpack(source.data, source.advance(self.length))
+        numbers = self._unpack(source.data, source.advance(self._size))
         if numbers == self._absent:
             return None
         try:
             return self._make(*numbers)
         except (ArithmeticError, ValueError) as error:
             raise source.damaged(f"{numbers} is no value that Python has: {error}") from None
-
-
-class Void(Form):
-    """One value, written as a byte that Flink does not count."""
-
-    def __init__(self, value: object, length: int) -> None:
-        super().__init__(length)
-        self._value = value
-
-    def encode(self, value: object) -> bytes:
-        return b"\0"
-
-    def decode(self, source: Reader) -> object:
-        source.advance(1)
-        return self._value
 
 
 class Opaque(Form):
@@ -185,84 +146,69 @@ class Text(Form):
 
 
 class Bytes(Form):
-    """Bytes after their number."""
+    """Bytes after their number.
+
+    Args:
+        dump: makes the bytes of a value; None if values are bytes.
+        load: makes a value of bytes; None if they stay bytes.
+    """
+
+    def __init__(
+        self, dump: Callable[[object], bytes] | None = None, load: Callable[[bytes], object] | None = None
+    ) -> None:
+        super().__init__()
+        self._dump = dump
+        self._load = load
 
     def encode(self, value: object) -> bytes:
-        data = cast(bytes, value)
+        data = cast(bytes, value) if self._dump is None else self._dump(value)
         return _SIZE.pack(len(data)) + data
 
     def decode(self, source: Reader) -> object:
-        return source.take(source.unsigned(4))
+        data = source.take(source.unsigned(4))
+        return data if self._load is None else self._load(data)
 
 
-class Pickled(Bytes):
-    """The bytes of a pickle, which are read as bytes and never loaded.
-
-    Args:
-        dump: makes a pickle of a value.
-    """
-
-    def __init__(self, dump: Callable[[object], bytes]) -> None:
-        super().__init__()
-        self._dump = dump
-
-    def encode(self, value: object) -> bytes:
-        return super().encode(self._dump(value))
+#: Integers that are written as 1, 2 and 3.
+_SHORTCUTS: Final = [0, 1, 10]
 
 
 class BigInteger(Form):
     """An integer: its length in bytes plus 4; less stands for None, 0, 1 and 10."""
 
     def encode(self, value: object) -> bytes:
-        return encode_integer(value)
+        if value is None:
+            return _SIZE.pack(0)
+        number = cast(int, value)
+        if number in _SHORTCUTS:
+            return _SIZE.pack(_SHORTCUTS.index(number) + 1)
+        size = (number if number > 0 else number + 1).bit_length() // 8 + 1
+        return _SIZE.pack(size + 4) + number.to_bytes(size, "big", signed=True)
 
     def decode(self, source: Reader) -> object:
-        return decode_integer(source)
+        size = source.unsigned(4)
+        if size < 4:
+            return None if size == 0 else _SHORTCUTS[size - 1]
+        return int.from_bytes(source.take(size - 4), "big", signed=True)
 
 
-def encode_integer(value: object) -> bytes:
-    """Return the bytes of an integer or of None."""
-    if value is None:
-        return b"\0\0\0\0"
-    number = cast(int, value)
-    if number in _SHORTCUTS:
-        return _SIZE.pack(_SHORTCUTS.index(number) + 1)
-    bits = number.bit_length() if number > 0 else (number + 1).bit_length()
-    size = bits // 8 + 1
-    return _SIZE.pack(size + 4) + number.to_bytes(size, "big", signed=True)
-
-
-def decode_integer(source: Reader) -> int | None:
-    """Return the integer that is next, or None."""
-    size = source.unsigned(4)
-    if size == 0:
-        return None
-    return _SHORTCUTS[size - 1] if size < 4 else int.from_bytes(source.take(size - 4), "big", signed=True)
-
-
-_SHORTCUTS: Final = [0, 1, 10]
-
-
-class BigDecimal(Form):
+class BigDecimal(BigInteger):
     """A decimal number: the digits as an integer, and how many of them are after the point."""
 
     def encode(self, value: object) -> bytes:
         if value is None:
-            return encode_integer(None)
-        number = cast(Decimal, value)
-        sign, digits, exponent = number.as_tuple()
+            return super().encode(None)
+        sign, digits, exponent = cast(Decimal, value).as_tuple()
         if not isinstance(exponent, int):
-            raise ValueError(f"{number} is not a number, which Java's BigDecimal does not have")
-        unscaled = int(Decimal((sign, digits, 0)))
-        return encode_integer(unscaled) + struct.pack(">i", -exponent)
+            raise ValueError(f"Java's BigDecimal has no {value}")
+        return super().encode(int(Decimal((sign, digits, 0)))) + _SCALE.pack(-exponent)
 
     def decode(self, source: Reader) -> object:
-        unscaled = decode_integer(source)
+        unscaled = super().decode(source)
         if unscaled is None:
             return None
-        (scale,) = struct.unpack_from(">i", source.data, source.advance(4))
-        sign, digits, _ = Decimal(unscaled).as_tuple()
-        return Decimal((sign, digits, -scale))
+        sign, digits, _ = Decimal(cast(int, unscaled)).as_tuple()
+        return Decimal((sign, digits, -_SCALE.unpack_from(source.data, source.advance(4))[0]))
 
 
 # --- many of one type ----------------------------------------------------------------------------------
@@ -285,19 +231,6 @@ class PrimitiveArray(Form):
         return list(
             struct.unpack_from(f">{number}{self._code}", source.data, source.advance(number * self._size))
         )
-
-
-class Characters(PrimitiveArray):
-    """UTF-16 units after their number."""
-
-    def __init__(self) -> None:
-        super().__init__("H")
-
-    def encode(self, value: object) -> bytes:
-        return super().encode([ord(item) for item in cast(list[str], value)])
-
-    def decode(self, source: Reader) -> object:
-        return [chr(item) for item in cast(list[int], super().decode(source))]
 
 
 class List(Form):
@@ -494,22 +427,3 @@ class Pojo(Form):
         if flags != _IS_TAGGED_SUBCLASS or tag >= len(self._subclasses):
             raise source.damaged(f"{flags} is not how an object begins")
         return self._subclasses[tag].decode(source)
-
-
-class Timer(Form):
-    """A timer as a tuple of its timestamp in ms, its key and its namespace; early ones sort first."""
-
-    def __init__(self, key: Form, namespace: Form) -> None:
-        super().__init__()
-        self._key = key
-        self._namespace = namespace
-
-    def encode(self, value: object) -> bytes:
-        timestamp, key, namespace = cast(tuple[int, object, object], value)
-        flipped = (timestamp + (1 << 63)).to_bytes(8, "big")
-        return flipped + self._key.encode(key) + self._namespace.encode(namespace)
-
-    def decode(self, source: Reader) -> object:
-        timestamp = int.from_bytes(source.take(8), "big") - (1 << 63)
-        key = self._key.decode(source)
-        return timestamp, key, self._namespace.decode(source)

@@ -36,7 +36,7 @@ from pyflinkstate.backends.flink_format.entries import (
     TimerLayout,
     skip_canonical,
 )
-from pyflinkstate.backends.flink_format.errors import UNFIT, located
+from pyflinkstate.backends.flink_format.errors import fitting, located
 from pyflinkstate.backends.flink_format.forms import List, Map
 from pyflinkstate.backends.flink_format.metadata import KeyedStateHandle
 from pyflinkstate.backends.flink_format.serializers import serializer_of, timer_serializer
@@ -50,7 +50,7 @@ from pyflinkstate.backends.types import (
     RegisteredStateMeta,
     StateMeta,
 )
-from pyflinkstate.errors import IncompatibleCheckpointError, StateValueError
+from pyflinkstate.errors import IncompatibleCheckpointError
 
 VERSION = 6
 _SERIALIZER_VERSION = 2
@@ -370,11 +370,6 @@ def _numbered(number: int, entries: Iterator[KeyGroupEntries]) -> Iterator[tuple
 
 def _section(number: int, state: FlinkState, layout: Layout, found: KeyGroupEntries) -> bytes:
     """Return the number of a state and its entries; empty if nothing is written of them."""
-    try:
+    with fitting(state.name, state.value):
         entries = layout.write_canonical(found.key_group, found.keys, found.namespaces, found.values)
-    except UNFIT as error:
-        raise StateValueError(
-            f"state {state.name!r}: a key or value does not fit Flink's {state.value}: {error}",
-            state=state.name,
-        ) from error
     return number.to_bytes(2, "big") + entries if entries else b""

@@ -279,21 +279,18 @@ def _stream(source: Reader) -> Stream | None:
         source.utf()
         data = source.take(source.unsigned(4))
         return Stream("", len(data), data=data)
+    begin = 0
     if kind == _FILE:
-        return _sized(source, Stream("", source.long()), source.utf())
-    if kind == _RELATIVE:
-        path = source.utf()
-        return _sized(source, Stream("", source.long(), is_relative=True), path)
-    if kind not in (_SEGMENT, _EMPTY_SEGMENT):
+        size, path = source.long(), source.utf()
+    elif kind == _RELATIVE:
+        path, size = source.utf(), source.long()
+    elif kind in (_SEGMENT, _EMPTY_SEGMENT):
+        begin, size, _, path, _ = source.long(), source.long(), source.unsigned(4), source.utf(), source.utf()
+    else:
         raise source.damaged(f"bytes of the unknown kind {kind}")
-    begin, size, _, path, _ = source.long(), source.long(), source.unsigned(4), source.utf(), source.utf()
-    return _sized(source, Stream("", size, begin=begin), path)
-
-
-def _sized(source: Reader, stream: Stream, path: str) -> Stream:
-    if stream.size_bytes < 0 or stream.begin < 0:
-        raise source.damaged(f"{path} has {stream.size_bytes} bytes from {stream.begin} on")
-    return attrs.evolve(stream, path=path)
+    if size < 0 or begin < 0 or not path:
+        raise source.damaged(f"the file {path!r} has {size} bytes from {begin} on")
+    return Stream(path, size, kind == _RELATIVE, begin)
 
 
 # --- out ------------------------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ import attrs
 
 from pyflinkstate.api import ListTypeInfo, MapTypeInfo
 from pyflinkstate.backends.flink_format.cursor import Reader
-from pyflinkstate.backends.flink_format.errors import UNFIT, located
+from pyflinkstate.backends.flink_format.errors import fitting, located
 from pyflinkstate.backends.flink_format.keyed_state import Read, read_meta, write_meta
 from pyflinkstate.backends.flink_format.metadata import OperatorStateHandle
 from pyflinkstate.backends.flink_format.serializers import serializer_of
 from pyflinkstate.backends.flink_format.snappy import decompress
 from pyflinkstate.backends.flink_format.snapshots import Serializer
 from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta
-from pyflinkstate.errors import IncompatibleCheckpointError, StateValueError
+from pyflinkstate.errors import IncompatibleCheckpointError
 
 VERSION = 6
 _LIST, _BROADCAST = 1, 2
@@ -141,16 +141,11 @@ def _head_of(state: FlinkOperatorState, kind: int) -> bytes:
 
 
 def _sections(state: FlinkOperatorState) -> list[bytes]:
-    try:
+    with fitting(state.name, ", ".join(map(str, state.parts))):
         columns = [
             [part.form().encode(value) for value in column]
             for part, column in zip(state.parts, state.columns, strict=True)
         ]
-    except UNFIT as error:
-        raise StateValueError(
-            f"state {state.name!r}: a value does not fit Flink's {', '.join(map(str, state.parts))}: {error}",
-            state=state.name,
-        ) from error
     if state.mode is not OperatorStateMode.BROADCAST:
         return columns[0]
     size = len(columns[0]).to_bytes(4, "big")

@@ -40,8 +40,8 @@ from pyflinkstate.backends.flink_format.snapshots import (
     ROWS,
     Body,
     Content,
-    Detail,
     Details,
+    MakeForm,
     Serializer,
     SerializerRow,
     composite,
@@ -71,10 +71,15 @@ def _inner(serializer: str) -> str:
     return f"{serializer}${serializer.rsplit('.', 1)[-1].rsplit('$', 1)[-1]}Snapshot"
 
 
+def always(form: Form) -> MakeForm:
+    """Return what makes the same form for every serializer."""
+    return lambda *_: form
+
+
 def _atom(snapshot: str, form: Form, type_info: TypeInformation, java_class: str) -> SerializerRow:
     return SerializerRow(
         snapshot=snapshot,
-        form=lambda _: form,
+        form=always(form),
         type_info=lambda _: type_info,
         java_class=lambda _: java_class,
         body=EMPTY,
@@ -155,6 +160,11 @@ _NO_DATE = (_LEAST_INT, _LEAST_BYTE, 0)
 _NO_TIME = (_LEAST_BYTE, _LEAST_BYTE, 0, _LEAST_INT)
 _LOCAL = LocalTimeTypeInfo.TimeType
 
+_FLOAT = forms.Fields("f", float, lambda value: (Types.FLOAT().rounded(cast(float, value)),))
+_CHARACTER = forms.Fields("H", chr, lambda value: (ord(cast(str, value)),))
+#: The sign is flipped, so that timers sort by their time.
+_TIMER_TIME = forms.Fields("Q", lambda time: time - (1 << 63), lambda time: (cast(int, time) + (1 << 63),))
+
 # --- the rows of types without parts -----------------------------------------------------------------
 
 #: The rows of atoms: serializer, form, type, and class of the values.
@@ -164,9 +174,9 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ("ShortSerializer", forms.Number("h"), Types.SHORT(), "java.lang.Short"),
     ("IntSerializer", forms.Number("i"), Types.INT(), "java.lang.Integer"),
     ("LongSerializer", forms.Number("q"), Types.LONG(), "java.lang.Long"),
-    ("FloatSerializer", forms.Float(), Types.FLOAT(), "java.lang.Float"),
+    ("FloatSerializer", _FLOAT, Types.FLOAT(), "java.lang.Float"),
     ("DoubleSerializer", forms.Number("d"), Types.DOUBLE(), "java.lang.Double"),
-    ("CharSerializer", forms.Character(), Types.CHAR(), "java.lang.Character"),
+    ("CharSerializer", _CHARACTER, Types.CHAR(), "java.lang.Character"),
     ("StringSerializer", forms.Text(), Types.STRING(), "java.lang.String"),
     ("BigIntSerializer", forms.BigInteger(), Types.BIG_INT(), "java.math.BigInteger"),
     ("BigDecSerializer", forms.BigDecimal(), Types.BIG_DEC(), "java.math.BigDecimal"),
@@ -223,7 +233,7 @@ _BYTES = _atom(
     _inner(f"{_ARRAYS}BytePrimitiveArraySerializer"), forms.Bytes(), Types.PRIMITIVE_ARRAY(Types.BYTE()), "[B"
 )
 #: PyFlink's pickled values are bytes to Flink. They are read as such: this row is only written.
-_PICKLED = _atom(_BYTES.snapshot, forms.Pickled(dump_pickle), Types.PICKLED_BYTE_ARRAY(), "[B")
+_PICKLED = _atom(_BYTES.snapshot, forms.Bytes(dump_pickle), Types.PICKLED_BYTE_ARRAY(), "[B")
 
 #: Java's older dates are moments, too.
 _JAVA_DATE = _atom(
@@ -242,7 +252,7 @@ _STRINGS = _atom(
 
 
 def _primitive_array(name: str, code: str, element: TypeInformation, java_class: str) -> SerializerRow:
-    form = forms.Characters() if code == "H" else forms.PrimitiveArray(code)
+    form = forms.List(_CHARACTER) if code == "H" else forms.PrimitiveArray(code)
     snapshot = _inner(f"{_ARRAYS}{name}PrimitiveArraySerializer")
     return _atom(snapshot, form, Types.PRIMITIVE_ARRAY(element), java_class)
 
@@ -264,11 +274,11 @@ _COUNT_WINDOW_FORM = forms.Fields("q", CountWindow, lambda value: (cast(CountWin
 #: The rows of namespaces. The windows of SQL are written like those of streams.
 _VOID = _atom(
     _inner("org.apache.flink.runtime.state.VoidNamespaceSerializer"),
-    forms.Void(VOID_NAMESPACE, 0),
+    forms.Fields("x", lambda: VOID_NAMESPACE, lambda _: (), length=0),
     VOID_NAMESPACE_TYPE,
     "",
 )
-_TIME_WINDOW, _TABLE_TIME_WINDOW = (
+_TIME_WINDOW, TABLE_TIME_WINDOW = (
     _atom(
         f"{package}TimeWindow$Serializer$TimeWindowSerializerSnapshot",
         _TIME_WINDOW_FORM,
@@ -279,7 +289,7 @@ _TIME_WINDOW, _TABLE_TIME_WINDOW = (
 )
 _GLOBAL_WINDOW = _atom(
     f"{_WINDOWS}GlobalWindow$Serializer$GlobalWindowSerializerSnapshot",
-    forms.Void(GlobalWindow.get(), 1),
+    forms.Fields("x", GlobalWindow.get, lambda _: ()),
     GlobalWindowSerializer(),
     "",
 )
@@ -290,7 +300,7 @@ _COUNT_WINDOW = _atom(
     "",
 )
 #: The keys of PyFlink's maps in process mode.
-_WRAPPED_BYTES = _atom(
+WRAPPED_BYTES = _atom(
     _inner("org.apache.flink.streaming.api.utils.ByteArrayWrapperSerializer"),
     forms.Bytes(),
     Types.PRIMITIVE_ARRAY(Types.BYTE()),
@@ -316,17 +326,17 @@ def _padding(source: Reader) -> Details:
     return (source.unsigned(4),)
 
 
-_CLASS_NAME = Detail(_text, lambda details: utf(cast(str, details[0])))
-_ROW_KIND = Detail(_row_kind, lambda details: b"\1")
-_PADDING = Detail(_padding, lambda details: cast(int, details[0]).to_bytes(4, "big"))
-
-
-def _forms(serializer: Serializer) -> list[Form]:
-    return [part.form() for part in serializer.parts]
+def _write_text(details: Details) -> bytes:
+    return utf(cast(str, details[0]))
 
 
 def _types(serializer: Serializer) -> list[TypeInformation]:
     return [part.type_info() for part in serializer.parts]
+
+
+def nullable_list(element: Form) -> Form:
+    """Return the form of arrays: a byte before each element says whether it is there."""
+    return forms.List(forms.Nullable(element, padding=0, null=0))
 
 
 def _class_of_array(serializer: Serializer) -> str:
@@ -343,63 +353,63 @@ def _array_type(serializer: Serializer) -> TypeInformation:
 
 
 def _row_type(serializer: Serializer) -> RowTypeInfo:
-    return RowTypeInfo(_types(serializer))
+    return RowTypeInfo(_types(serializer), serializer.names or None)
 
 
-_LIST = SerializerRow(
+LIST = SerializerRow(
     snapshot=f"{_BASE}ListSerializerSnapshot",
-    form=lambda of: forms.List(*_forms(of)),
+    form=lambda _, parts: forms.List(*parts),
     type_info=lambda of: ListTypeInfo(*_types(of)),
     java_class=lambda _: "java.util.List",
-    body=composite(1, Detail()),
+    body=composite(1),
 )
 _MAP = SerializerRow(
     snapshot=f"{_BASE}MapSerializerSnapshot",
-    form=lambda of: forms.Map(*_forms(of)),
+    form=lambda _, parts: forms.Map(*parts),
     type_info=lambda of: MapTypeInfo(*_types(of)),
     java_class=lambda _: "java.util.Map",
-    body=composite(1, Detail()),
+    body=composite(1),
 )
 _ARRAY = SerializerRow(
     snapshot=f"{_BASE}GenericArraySerializerSnapshot",
-    form=lambda of: forms.List(forms.Nullable(_forms(of)[0], padding=0, null=0)),
+    form=lambda _, parts: nullable_list(*parts),
     type_info=_array_type,
     java_class=_class_of_array,
-    body=composite(1, _CLASS_NAME),
+    body=composite(1, _text, _write_text),
 )
 _TUPLE_ROW = SerializerRow(
     snapshot=f"{_RUNTIME}TupleSerializerSnapshot",
-    form=lambda of: forms.Tuple(_forms(of)),
+    form=lambda _, parts: forms.Tuple(parts),
     type_info=lambda of: TupleTypeInfo(_types(of)),
     java_class=lambda of: cast(str, of.details[0]),
-    body=composite(2, _CLASS_NAME),
+    body=composite(2, _text, _write_text),
 )
 _ROW = SerializerRow(
     snapshot=f"{_RUNTIME}RowSerializer$RowSerializerSnapshot",
-    form=lambda of: forms.Fielded(_forms(of), _row_type(of).field_names),
+    form=lambda of, parts: forms.Fielded(parts, _row_type(of).field_names),
     type_info=_row_type,
     java_class=lambda _: "org.apache.flink.types.Row",
-    body=composite(4, _ROW_KIND),
+    body=composite(4, _row_kind, lambda _: b"\1"),
 )
 _NULLABLE = SerializerRow(
     snapshot=f"{_RUNTIME}NullableSerializer$NullableSerializerSnapshot",
-    form=lambda of: forms.Nullable(_forms(of)[0], padding=cast(int, of.details[0])),
+    form=lambda of, parts: forms.Nullable(parts[0], cast(int, of.details[0])),
     type_info=lambda of: _types(of)[0],
     java_class=lambda of: of.parts[0].row.java_class(of.parts[0]),
-    body=composite(2, _PADDING),
+    body=composite(2, _padding, lambda details: cast(int, details[0]).to_bytes(4, "big")),
 )
 _TTL = SerializerRow(
     snapshot="org.apache.flink.runtime.state.ttl.TtlStateFactory$TtlSerializerSnapshot",
-    form=lambda of: forms.Tuple(_forms(of)),
+    form=lambda _, parts: forms.Tuple(parts),
     type_info=lambda of: TtlTypeInfo(_types(of)[1]),
-    body=composite(2, Detail()),
+    body=composite(2),
     ends_in_part=True,
 )
 _TIMER = SerializerRow(
     snapshot="org.apache.flink.streaming.api.operators.TimerSerializerSnapshot",
-    form=lambda of: forms.Timer(*_forms(of)),
+    form=lambda _, parts: forms.Tuple([_TIMER_TIME, *parts]),
     type_info=lambda _: Types.LONG(),
-    body=composite(2, Detail()),
+    body=composite(2),
 )
 
 # --- enums and objects -------------------------------------------------------------------------------
@@ -417,7 +427,7 @@ def _write_enum(serializer: Serializer) -> bytes:
 #: A constant is its place among the others.
 _ENUM = SerializerRow(
     snapshot=_inner(f"{_BASE}EnumSerializer"),
-    form=lambda _: forms.Number("i"),
+    form=always(forms.Number("i")),
     type_info=lambda _: Types.INT(),
     java_class=lambda of: cast(str, of.details[0]),
     body=Body(_read_enum, _write_enum),
@@ -470,8 +480,8 @@ def _pojo(serializer: Serializer) -> PojoDetails:
     return cast(PojoDetails, serializer.details[0])
 
 
-def _pojo_form(serializer: Serializer) -> Form:
-    details, parts = _pojo(serializer), _forms(serializer)
+def _pojo_form(serializer: Serializer, parts: list[Form]) -> Form:
+    details = _pojo(serializer)
     middle = len(details.fields)
     end = middle + len(details.subclasses)
     others = dict(zip(details.others, parts[end:], strict=True))
@@ -505,12 +515,12 @@ _OTHERS = (
     _JAVA_DATE,
     _VOID,
     _TIME_WINDOW,
-    _TABLE_TIME_WINDOW,
+    TABLE_TIME_WINDOW,
     _GLOBAL_WINDOW,
     _COUNT_WINDOW,
-    _WRAPPED_BYTES,
+    WRAPPED_BYTES,
 )
-_WITH_PARTS = (_LIST, _MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, _TIMER, _ENUM, _POJO)
+_WITH_PARTS = (LIST, _MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, _TIMER, _ENUM, _POJO)
 ROWS.update(
     {row.snapshot: row for row in (*_OF_KIND.values(), *_PRIMITIVE_ARRAYS.values(), *_OTHERS, *_WITH_PARTS)}
 )
@@ -537,10 +547,10 @@ _OF_CLASS: dict[type[TypeInformation], Callable[[TypeInformation, Parts], Serial
     PrimitiveArrayTypeInfo: lambda of, parts: Serializer(_PRIMITIVE_ARRAYS[of.parts()[0].kind]),
     BasicArrayTypeInfo: _array,
     ObjectArrayTypeInfo: _array,
-    ListTypeInfo: lambda _, parts: Serializer(_LIST, (), tuple(parts)),
+    ListTypeInfo: lambda _, parts: Serializer(LIST, (), tuple(parts)),
     MapTypeInfo: lambda _, parts: Serializer(_MAP, (), tuple(parts)),
     TupleTypeInfo: _tuple,
-    RowTypeInfo: lambda _, parts: Serializer(_ROW, (), tuple(parts)),
+    RowTypeInfo: lambda of, parts: Serializer(_ROW, (), tuple(parts), cast(RowTypeInfo, of).field_names),
     ExternalTypeInfo: lambda _, parts: parts[0],
     TtlTypeInfo: lambda _, parts: Serializer(_TTL, (), (Serializer(_OF_KIND["LONG"]), *parts)),
     PickledBytesTypeInfo: lambda *_: Serializer(_PICKLED),

@@ -13,7 +13,8 @@ to be empty otherwise, as most are. If that is wrong, what follows makes no sens
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import cast
 
 import attrs
@@ -28,6 +29,10 @@ MAX_DEPTH = 60
 
 _BEGIN_OUTER, _BEGIN_NESTED, _NESTED_VERSION = 911108, 1333245, 1
 _OPTIONAL_MAP = 0x4F2C69A3D70
+
+#: Returns the form of a serializer, from those of its parts.
+MakeForm = Callable[["Serializer", list[Form]], Form]
+_NOTHING: Mapping[SerializerRow, MakeForm] = MappingProxyType({})
 
 Details = tuple[object, ...]
 Content = tuple[Details, "tuple[Serializer, ...]"]
@@ -54,7 +59,7 @@ class SerializerRow:
 
     Attributes:
         snapshot: the class of its snapshot.
-        form: returns how values are written.
+        form: returns how values are written, from the serializer and the forms of its parts.
         type_info: returns the type of the values.
         java_class: returns the class of the values, which arrays name.
         body: how the snapshot goes on.
@@ -63,7 +68,7 @@ class SerializerRow:
     """
 
     snapshot: str
-    form: Callable[[Serializer], Form]
+    form: MakeForm
     type_info: Callable[[Serializer], TypeInformation]
     java_class: Callable[[Serializer], str] = lambda _: "java.lang.Object"
     body: Body
@@ -79,11 +84,13 @@ class Serializer:
         row: which one it is.
         details: what its snapshot says besides the parts.
         parts: the serializers that it is made of.
+        names: the names of the fields of a row, which its snapshot does not have.
     """
 
     row: SerializerRow
     details: Details = ()
     parts: tuple[Serializer, ...] = ()
+    names: tuple[str, ...] = attrs.field(default=(), eq=False)
 
     @property
     def is_opaque(self) -> bool:
@@ -97,9 +104,12 @@ class Serializer:
         """Whether it, or a part of it, is opaque."""
         return self.row.is_opaque or any(part.has_opaque_part for part in self.parts)
 
-    def form(self) -> Form:
-        """Return how its values are written."""
-        return Opaque() if self.is_opaque else self.row.form(self)
+    def form(self, instead: Mapping[SerializerRow, MakeForm] = _NOTHING) -> Form:
+        """Return how its values are written; ``instead`` makes the forms of some rows."""
+        if self.is_opaque:
+            return Opaque()
+        make = instead.get(self.row, self.row.form)
+        return make(self, [part.form(instead) for part in self.parts])
 
     def type_info(self) -> TypeInformation:
         """Return the type of its values in this project."""
@@ -147,29 +157,31 @@ def short_name(snapshot: str) -> str:
 EMPTY = Body(lambda source, depth: ((), ()), lambda serializer: b"")
 
 
-@attrs.frozen
-class Detail:
-    """What a composite snapshot has besides its parts."""
+def composite(
+    outer_version: int,
+    read_details: Callable[[Reader], Details] = lambda source: (),
+    write_details: Callable[[Details], bytes] = lambda details: b"",
+) -> Body:
+    """Return the body of a serializer with parts.
 
-    read: Callable[[Reader], Details] = lambda source: ()
-    write: Callable[[Details], bytes] = lambda details: b""
-
-
-def composite(outer_version: int, detail: Detail) -> Body:
-    """Return the body of a serializer with parts."""
+    Args:
+        outer_version: the version of the details.
+        read_details: returns what the snapshot has besides the parts.
+        write_details: returns the bytes of that.
+    """
 
     def read(source: Reader, depth: int) -> Content:
         _expect(source, _BEGIN_OUTER, "a serializer with parts does not begin")
         version = source.unsigned(4)
         if version != outer_version:
             raise _unknown_version(source, version, outer_version)
-        details = detail.read(source)
+        details = read_details(source)
         return details, _nested(source, depth)
 
     def write(serializer: Serializer) -> bytes:
         parts = [part.snapshot() for part in serializer.parts]
         numbers = _four_bytes(_BEGIN_NESTED, _NESTED_VERSION, len(parts))
-        outer = _four_bytes(_BEGIN_OUTER, outer_version) + detail.write(serializer.details)
+        outer = _four_bytes(_BEGIN_OUTER, outer_version) + write_details(serializer.details)
         return b"".join([outer, numbers, *parts])
 
     return Body(read, write)
@@ -231,7 +243,7 @@ def _no_body(source: Reader, depth: int) -> Content:
 #: Its details are the class of the snapshot, its version, its body, and how messages call it.
 UNKNOWN = SerializerRow(
     snapshot="",
-    form=lambda _: Opaque(),
+    form=lambda *_: Opaque(),
     type_info=lambda serializer: ForeignBytes(Types.BYTE(), serializer=str(serializer)),
     body=Body(_no_body, lambda serializer: b""),
     is_opaque=True,
