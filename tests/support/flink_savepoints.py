@@ -37,7 +37,7 @@ Content = dict[str, Any]
 
 def reader_of(stream: Stream, files: dict[str, bytes]) -> Callable[[int, int], bytes]:
     """Return what reads a stream, whose file has this name."""
-    data = stream.data if not stream.path else files[stream.path.rsplit("/", 1)[-1]]
+    data = stream.data if not stream.path else files.get(stream.path.rsplit("/", 1)[-1], b"")
     return lambda offset, length: data[stream.begin + offset :][:length]
 
 

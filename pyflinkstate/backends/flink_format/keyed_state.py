@@ -39,7 +39,13 @@ from pyflinkstate.backends.flink_format.entries import (
 from pyflinkstate.backends.flink_format.errors import fitting, located
 from pyflinkstate.backends.flink_format.forms import List, Map
 from pyflinkstate.backends.flink_format.metadata import KeyedStateHandle
-from pyflinkstate.backends.flink_format.serializers import serializer_of, timer_serializer
+from pyflinkstate.backends.flink_format.serializers import (
+    LIST,
+    MAP,
+    TIMER,
+    serializer_of,
+    timer_serializer,
+)
 from pyflinkstate.backends.flink_format.snappy import decompress
 from pyflinkstate.backends.flink_format.snapshots import Serializer, read_snapshot
 from pyflinkstate.backends.format import KeyGroupEntries
@@ -57,6 +63,8 @@ _SERIALIZER_VERSION = 2
 _KEY_VALUE, _PRIORITY_QUEUE = 0, 3
 _KIND_OPTION = "KEYED_STATE_TYPE"
 _VALUE, _NAMESPACE = "VALUE_SERIALIZER", "NAMESPACE_SERIALIZER"
+#: The serializers of state that consists of parts.
+_ROW_OF_KIND = {None: TIMER, StateKind.LIST: LIST, StateKind.MAP: MAP}
 #: In place of the number of a state: the key group has no more entries.
 END_OF_KEY_GROUP = 0xFFFF
 #: Up to this max parallelism, a key group is one byte of a key.
@@ -204,12 +212,15 @@ def _decode_meta(source: Reader) -> FlinkState:
     with located(f"state {name!r}", state=name):
         value = serializers[_VALUE]
         if kind == _PRIORITY_QUEUE:
-            return FlinkState(name, None, value, value.parts[1])
-        known = {state_kind.value for state_kind in StateKind}
-        if kind != _KEY_VALUE or options[_KIND_OPTION] not in known:
+            state = FlinkState(name, None, value, value.parts[1])
+        elif kind != _KEY_VALUE or options[_KIND_OPTION] not in {known.value for known in StateKind}:
             told = options.get(_KIND_OPTION, kind)
             raise IncompatibleCheckpointError(f"a kind of state that this release does not read, {told}")
-        return FlinkState(name, StateKind(options[_KIND_OPTION]), value, serializers[_NAMESPACE])
+        else:
+            state = FlinkState(name, StateKind(options[_KIND_OPTION]), value, serializers[_NAMESPACE])
+        if value.row is not _ROW_OF_KIND.get(state.kind, value.row):
+            raise source.damaged(f"it is {state}")
+        return state
 
 
 # --- in -------------------------------------------------------------------------------------------------
@@ -224,17 +235,17 @@ class KeyedStateFile:
 
     Attributes:
         head: the head of the file.
+        metas: what this project knows of the states, in the order of the head.
         handle: where its key groups are.
-        read: reads bytes of the file.
         where: how messages call the file.
-        max_parallelism: that of the operator.
     """
 
     head: KeyedStateHead
+    metas: list[StateMeta]
     handle: KeyedStateHandle
-    read: Read
     where: str
-    max_parallelism: int
+    _read: Read
+    _layouts: list[Layout]
 
     @staticmethod
     def open(handle: KeyedStateHandle, read: Read, where: str, max_parallelism: int) -> KeyedStateFile:
@@ -249,7 +260,9 @@ class KeyedStateFile:
             begins = [offset for offset in handle.offsets if offset]
             head = KeyedStateHead.decode(Reader(read(0, min(begins, default=handle.stream.size_bytes))))
             _check_known(head, handle.is_canonical)
-        return KeyedStateFile(head, handle, read, where, max_parallelism)
+            layouts = [state.layout(head.key, prefix_size(max_parallelism)) for state in head.states]
+            metas = [state.meta for state in head.states]
+        return KeyedStateFile(head, metas, handle, where, read, layouts)
 
     def key_groups(
         self, wanted: KeyGroupRange, names: Collection[str] | None = None
@@ -263,25 +276,23 @@ class KeyedStateFile:
         Raises:
             CorruptCheckpointError: the content makes no sense.
         """
-        size = prefix_size(self.max_parallelism)
-        layouts = [state.layout(self.head.key, size) for state in self.head.states]
         for key_group in self.handle.key_groups.intersection(wanted):
             begin, end = self.handle.section(key_group)
             if begin:
                 with located(f"{self.where}, key group {key_group}", file=self.where, key_group=key_group):
-                    source = Reader(self.read(begin, end - begin), begin)
-                    for state, found in self._states(source, key_group, layouts, names):
+                    source = Reader(self._read(begin, end - begin), begin)
+                    for state, found in self._states(source, key_group, names):
                         yield state, _entries(state, key_group, found)
 
     def _states(
-        self, source: Reader, key_group: int, layouts: Sequence[Layout], names: Collection[str] | None
+        self, source: Reader, key_group: int, names: Collection[str] | None
     ) -> Iterator[tuple[FlinkState, Columns]]:
         if not self.handle.is_canonical and source.unsigned(4) != key_group:
             raise source.damaged("another key group begins here")
         if self.head.is_compressed:
             source = Reader(decompress(source), source.origin)
         for number in self._numbers(source):
-            state, layout = self.head.states[number], layouts[number]
+            state, layout = self.head.states[number], self._layouts[number]
             is_wanted = names is None or state.name in names
             with located(f"state {state.name!r}", state=state.name):
                 if not self.handle.is_canonical:

@@ -82,13 +82,15 @@ def read_operator_state(handle: OperatorStateHandle, read: Read, where: str) -> 
             )
         is_compressed = source.byte() != 0
         parts = {}
-        for _ in range(2):
+        for parts_of_kind in ([_VALUE], [_KEY, _VALUE]):
             for _ in range(source.unsigned(2)):
                 name, _, _, serializers = read_meta(source)
-                parts[name] = [serializers[which] for which in (_KEY, _VALUE) if which in serializers]
+                parts[name] = [serializers[part] for part in parts_of_kind]
         states = []
         for name, (mode, offsets) in handle.states.items():
             with located(f"state {name!r}", state=name):
+                if (mode is OperatorStateMode.BROADCAST) != (len(parts[name]) > 1):
+                    raise source.damaged(f"its mode is {mode.value}")
                 sections = [Reader(read(offset, ends[offset] - offset), offset) for offset in offsets]
                 if is_compressed:
                     sections = [Reader(decompress(section), section.origin) for section in sections]

@@ -361,55 +361,55 @@ LIST = SerializerRow(
     form=lambda _, parts: forms.List(*parts),
     type_info=lambda of: ListTypeInfo(*_types(of)),
     java_class=lambda _: "java.util.List",
-    body=composite(1),
+    body=composite(1, 1),
 )
-_MAP = SerializerRow(
+MAP = SerializerRow(
     snapshot=f"{_BASE}MapSerializerSnapshot",
     form=lambda _, parts: forms.Map(*parts),
     type_info=lambda of: MapTypeInfo(*_types(of)),
     java_class=lambda _: "java.util.Map",
-    body=composite(1),
+    body=composite(1, 2),
 )
 _ARRAY = SerializerRow(
     snapshot=f"{_BASE}GenericArraySerializerSnapshot",
     form=lambda _, parts: nullable_list(*parts),
     type_info=_array_type,
     java_class=_class_of_array,
-    body=composite(1, _text, _write_text),
+    body=composite(1, 1, _text, _write_text),
 )
 _TUPLE_ROW = SerializerRow(
     snapshot=f"{_RUNTIME}TupleSerializerSnapshot",
     form=lambda _, parts: forms.Tuple(parts),
     type_info=lambda of: TupleTypeInfo(_types(of)),
     java_class=lambda of: cast(str, of.details[0]),
-    body=composite(2, _text, _write_text),
+    body=composite(2, None, _text, _write_text),
 )
 _ROW = SerializerRow(
     snapshot=f"{_RUNTIME}RowSerializer$RowSerializerSnapshot",
     form=lambda of, parts: forms.Fielded(parts, _row_type(of).field_names),
     type_info=_row_type,
     java_class=lambda _: "org.apache.flink.types.Row",
-    body=composite(4, _row_kind, lambda _: b"\1"),
+    body=composite(4, None, _row_kind, lambda _: b"\1"),
 )
 _NULLABLE = SerializerRow(
     snapshot=f"{_RUNTIME}NullableSerializer$NullableSerializerSnapshot",
     form=lambda of, parts: forms.Nullable(parts[0], cast(int, of.details[0])),
     type_info=lambda of: _types(of)[0],
     java_class=lambda of: of.parts[0].row.java_class(of.parts[0]),
-    body=composite(2, _padding, lambda details: cast(int, details[0]).to_bytes(4, "big")),
+    body=composite(2, 1, _padding, lambda details: cast(int, details[0]).to_bytes(4, "big")),
 )
 _TTL = SerializerRow(
     snapshot="org.apache.flink.runtime.state.ttl.TtlStateFactory$TtlSerializerSnapshot",
     form=lambda _, parts: forms.Tuple(parts),
     type_info=lambda of: TtlTypeInfo(_types(of)[1]),
-    body=composite(2),
+    body=composite(2, 2),
     ends_in_part=True,
 )
-_TIMER = SerializerRow(
+TIMER = SerializerRow(
     snapshot="org.apache.flink.streaming.api.operators.TimerSerializerSnapshot",
     form=lambda _, parts: forms.Tuple([_TIMER_TIME, *parts]),
     type_info=lambda _: Types.LONG(),
-    body=composite(2),
+    body=composite(2, 2),
 )
 
 # --- enums and objects -------------------------------------------------------------------------------
@@ -520,7 +520,7 @@ _OTHERS = (
     _COUNT_WINDOW,
     WRAPPED_BYTES,
 )
-_WITH_PARTS = (LIST, _MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, _TIMER, _ENUM, _POJO)
+_WITH_PARTS = (LIST, MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, TIMER, _ENUM, _POJO)
 ROWS.update(
     {row.snapshot: row for row in (*_OF_KIND.values(), *_PRIMITIVE_ARRAYS.values(), *_OTHERS, *_WITH_PARTS)}
 )
@@ -548,7 +548,7 @@ _OF_CLASS: dict[type[TypeInformation], Callable[[TypeInformation, Parts], Serial
     BasicArrayTypeInfo: _array,
     ObjectArrayTypeInfo: _array,
     ListTypeInfo: lambda _, parts: Serializer(LIST, (), tuple(parts)),
-    MapTypeInfo: lambda _, parts: Serializer(_MAP, (), tuple(parts)),
+    MapTypeInfo: lambda _, parts: Serializer(MAP, (), tuple(parts)),
     TupleTypeInfo: _tuple,
     RowTypeInfo: lambda of, parts: Serializer(_ROW, (), tuple(parts), cast(RowTypeInfo, of).field_names),
     ExternalTypeInfo: lambda _, parts: parts[0],
@@ -578,7 +578,7 @@ def serializer_of(type_info: TypeInformation) -> Serializer:
 
 def timer_serializer(key: Serializer, namespace: Serializer) -> Serializer:
     """Return the serializer of timers."""
-    return Serializer(_TIMER, (), (key, namespace))
+    return Serializer(TIMER, (), (key, namespace))
 
 
 def pojo_serializer(details: PojoDetails, *parts: Serializer) -> Serializer:

@@ -159,6 +159,7 @@ EMPTY = Body(lambda source, depth: ((), ()), lambda serializer: b"")
 
 def composite(
     outer_version: int,
+    number: int | None,
     read_details: Callable[[Reader], Details] = lambda source: (),
     write_details: Callable[[Details], bytes] = lambda details: b"",
 ) -> Body:
@@ -166,6 +167,7 @@ def composite(
 
     Args:
         outer_version: the version of the details.
+        number: how many parts there are; None if that varies, but it is at least 1.
         read_details: returns what the snapshot has besides the parts.
         write_details: returns the bytes of that.
     """
@@ -175,8 +177,10 @@ def composite(
         version = source.unsigned(4)
         if version != outer_version:
             raise _unknown_version(source, version, outer_version)
-        details = read_details(source)
-        return details, _nested(source, depth)
+        details, parts = read_details(source), _nested(source, depth)
+        if len(parts) != (number or max(1, len(parts))):
+            raise source.damaged(f"a serializer has {len(parts)} parts")
+        return details, parts
 
     def write(serializer: Serializer) -> bytes:
         parts = [part.snapshot() for part in serializer.parts]
