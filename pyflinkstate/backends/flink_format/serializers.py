@@ -33,6 +33,7 @@ from pyflinkstate.api import (
     Types,
 )
 from pyflinkstate.backends.flink_format import forms
+from pyflinkstate.backends.flink_format.avro import form_and_type, has_type
 from pyflinkstate.backends.flink_format.cursor import Reader, utf
 from pyflinkstate.backends.flink_format.forms import Form
 from pyflinkstate.backends.flink_format.snapshots import (
@@ -336,7 +337,7 @@ def _types(serializer: Serializer) -> list[TypeInformation]:
 
 def nullable_list(element: Form) -> Form:
     """Return the form of arrays: a byte before each element says whether it is there."""
-    return forms.List(forms.Nullable(element, padding=0, null=0))
+    return forms.List(forms.Nullable(element, b"\1", b"\0"))
 
 
 def _class_of_array(serializer: Serializer) -> str:
@@ -393,7 +394,7 @@ _ROW = SerializerRow(
 )
 _NULLABLE = SerializerRow(
     snapshot=f"{_RUNTIME}NullableSerializer$NullableSerializerSnapshot",
-    form=lambda of, parts: forms.Nullable(parts[0], cast(int, of.details[0])),
+    form=lambda of, parts: forms.Nullable(parts[0], b"\0", b"\1" + bytes(cast(int, of.details[0]))),
     type_info=lambda of: _types(of)[0],
     java_class=lambda of: of.parts[0].row.java_class(of.parts[0]),
     body=composite(2, 1, _padding, lambda details: cast(int, details[0]).to_bytes(4, "big")),
@@ -501,6 +502,23 @@ _POJO = SerializerRow(
     body=Body(_read_pojo, _write_pojo, version=2),
 )
 
+
+def _read_avro(source: Reader, depth: int) -> Content:
+    name, schema = _TEXT.decode(source), _TEXT.decode(source)
+    return (name, schema, has_type(cast(str, schema))), ()
+
+
+_TEXT = forms.Text()
+#: The details are a class, the schema, and whether it has a type here.
+_AVRO = SerializerRow(
+    snapshot="org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot",
+    form=lambda of, _: form_and_type(cast(str, of.details[1]))[0],
+    type_info=lambda of: form_and_type(cast(str, of.details[1]))[1],
+    java_class=lambda of: cast(str, of.details[0]),
+    body=Body(_read_avro, lambda of: b"".join(map(_TEXT.encode, of.details[:2]))),
+    is_opaque=lambda of: not of.details[2],
+)
+
 # --- from a type to its serializer -------------------------------------------------------------------
 
 _OF_KIND = {
@@ -520,7 +538,7 @@ _OTHERS = (
     _COUNT_WINDOW,
     WRAPPED_BYTES,
 )
-_WITH_PARTS = (LIST, MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, TIMER, _ENUM, _POJO)
+_WITH_PARTS = (LIST, MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, TIMER, _ENUM, _POJO, _AVRO)
 ROWS.update(
     {row.snapshot: row for row in (*_OF_KIND.values(), *_PRIMITIVE_ARRAYS.values(), *_OTHERS, *_WITH_PARTS)}
 )
