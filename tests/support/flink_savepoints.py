@@ -28,8 +28,15 @@ from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.keys import KeyGroupRange
 
 GOLDEN = Path(__file__).parent.parent / "flink_format" / "golden"
-#: The folders of golden savepoints, by their names.
-FOLDERS = {path.parent.name: path.parent for path in sorted(GOLDEN.rglob("_metadata"))}
+#: The ends of the names of folders whose state only Flink reads, and what it is.
+REFUSED = {
+    "-changelog": "a checkpoint of the changelog backend",
+    "-rocksdb-native": "an incremental checkpoint of RocksDB",
+    "-unaligned": "the content of the channels of an unaligned checkpoint",
+}
+EVERY = {path.parent.name: path.parent for path in sorted(GOLDEN.rglob("_metadata"))}
+#: The folders of golden savepoints that can be read, by their names.
+FOLDERS = {name: path for name, path in EVERY.items() if not name.endswith((*REFUSED,))}
 
 #: Everything in a savepoint, with the values as text, as NaN is not equal to itself.
 Content = dict[str, Any]
