@@ -449,25 +449,21 @@ class Pojo(Form):
         others: dict[str, Form] | None = None,
     ) -> None:
         super().__init__()
-        self._fields = [Nullable(part, b"\0", b"\1") for part in parts]
-        self._names = names
+        self._own = Record([Nullable(part, b"\0", b"\1") for part in parts], names)
         self._subclasses = list(subclasses)
         self._others = others or {}
 
     def encode(self, value: object) -> bytes:
         if value is None:
             return bytes([_IS_NULL])
-        items: list[object] = cast(Row, value)[:]
-        _check_number(len(items), len(self._fields))
-        fields = [self._fields[place].encode(items[place]) for place in range(len(items))]
-        return bytes([_NO_SUBCLASS]) + b"".join(fields)
+        return bytes([_NO_SUBCLASS]) + self._own.encode(value)
 
     def decode(self, source: Reader) -> object:
         flags = source.byte()
         if flags == _IS_NULL:
             return None
         if flags == _NO_SUBCLASS:
-            return row_of([field.decode(source) for field in self._fields], self._names)
+            return self._own.decode(source)
         if flags == _IS_SUBCLASS:
             name = source.utf()
             if name in self._others:

@@ -6,6 +6,7 @@ Java's dates and times are read and written in UTC. Fractions of a microsecond a
 from __future__ import annotations
 
 import datetime
+import operator
 from collections.abc import Callable
 from typing import cast
 
@@ -94,13 +95,7 @@ _MS_OF_DAY, _DAY_ONE = 86_400_000, datetime.date(1970, 1, 1).toordinal()
 _EPOCH, _MICROSECOND = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1)
 
 
-def _date(year: int, month: int, day: int) -> object:
-    return datetime.date(year, month, day)
-
-
-def _date_fields(value: object) -> tuple[int, ...]:
-    date = cast(datetime.date, value)
-    return date.year, date.month, date.day
+_date_fields = operator.attrgetter("year", "month", "day")
 
 
 def _time(hour: int, minute: int, second: int, nanos: int) -> object:
@@ -118,7 +113,7 @@ def _moment(*fields: int) -> object:
 
 
 def _moment_fields(value: object) -> tuple[int, ...]:
-    return _date_fields(value) + _time_fields(value)
+    return (*_date_fields(value), *_time_fields(value))
 
 
 def _timestamp(ms: int, nanos: int) -> object:
@@ -130,31 +125,9 @@ def _timestamp_fields(value: object) -> tuple[int, ...]:
     return us // 1000, us % 1_000_000 * 1000
 
 
-def _moment_of_ms(ms: int) -> object:
-    return _EPOCH + datetime.timedelta(milliseconds=ms)
-
-
-def _ms_of_moment(value: object) -> tuple[int, ...]:
-    return _timestamp_fields(value)[:1]
-
-
 def _ms_of_time(value: object) -> tuple[int, ...]:
     hour, minute, second, nanos = _time_fields(value)
     return (((hour * 60 + minute) * 60 + second) * 1000 + nanos // 1_000_000,)
-
-
-def _time_of_ms(ms: int) -> object:
-    return (_EPOCH + datetime.timedelta(milliseconds=ms % _MS_OF_DAY)).time()
-
-
-def _instant_fields(value: object) -> tuple[int, ...]:
-    instant = cast(Instant, value)
-    return instant.seconds, instant.nanos
-
-
-def _start_and_end(value: object) -> tuple[int, ...]:
-    window = cast(TimeWindow, value)
-    return window.start, window.end
 
 
 _NO_DATE = (_LEAST_INT, _LEAST_BYTE, 0)
@@ -194,7 +167,12 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ),
     (
         "SqlTimeSerializer",
-        forms.Fields("q", _time_of_ms, _ms_of_time, (_LEAST_LONG,)),
+        forms.Fields(
+            "q",
+            lambda ms: cast(datetime.datetime, _timestamp(ms, ms % 1000 * 1_000_000)).time(),
+            _ms_of_time,
+            (_LEAST_LONG,),
+        ),
         Types.SQL_TIME(),
         "java.sql.Time",
     ),
@@ -206,7 +184,7 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ),
     (
         "LocalDateSerializer",
-        forms.Fields("ibb", _date, _date_fields, _NO_DATE),
+        forms.Fields("ibb", datetime.date, _date_fields, _NO_DATE),
         LocalTimeTypeInfo(_LOCAL.LOCAL_DATE),
         "java.time.LocalDate",
     ),
@@ -224,7 +202,7 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ),
     (
         "InstantSerializer",
-        forms.Fields("qi", Instant, _instant_fields, (_LEAST_LONG, _LEAST_INT)),
+        forms.Fields("qi", Instant, operator.attrgetter("seconds", "nanos"), (_LEAST_LONG, _LEAST_INT)),
         Types.INSTANT(),
         "java.time.Instant",
     ),
@@ -239,7 +217,12 @@ _PICKLED = _atom(_BYTES.snapshot, forms.Bytes(dump_pickle), Types.PICKLED_BYTE_A
 #: Java's older dates are moments, too.
 _JAVA_DATE = _atom(
     _inner(f"{_BASE}DateSerializer"),
-    forms.Fields("q", _moment_of_ms, _ms_of_moment, (_LEAST_LONG,)),
+    forms.Fields(
+        "q",
+        lambda ms: _timestamp(ms, ms % 1000 * 1_000_000),
+        lambda value: _timestamp_fields(value)[:1],
+        (_LEAST_LONG,),
+    ),
     Types.SQL_TIMESTAMP(),
     "java.util.Date",
 )
@@ -269,7 +252,7 @@ _PRIMITIVE_ARRAYS = {
     "CHAR": _primitive_array("Char", "H", Types.CHAR(), "[C"),
 }
 
-_TIME_WINDOW_FORM = forms.Fields("qq", TimeWindow, _start_and_end)
+_TIME_WINDOW_FORM = forms.Fields("qq", TimeWindow, operator.attrgetter("start", "end"))
 _COUNT_WINDOW_FORM = forms.Fields("q", CountWindow, lambda value: (cast(CountWindow, value).id,))
 
 #: The rows of namespaces. The windows of SQL are written like those of streams.
