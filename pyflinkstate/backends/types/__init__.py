@@ -16,6 +16,7 @@ from pyflinkstate.backends.types.internal_types import (
     PICKLE_PROTOCOL as PICKLE_PROTOCOL,
     VOID_NAMESPACE as VOID_NAMESPACE,
     VOID_NAMESPACE_TYPE as VOID_NAMESPACE_TYPE,
+    SealedPickles as SealedPickles,
     TtlTypeInfo as TtlTypeInfo,
     TtlValue as TtlValue,
     dump_pickle as dump_pickle,
