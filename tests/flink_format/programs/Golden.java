@@ -37,6 +37,7 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.functions.KeySelector;
 import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.runtime.state.FunctionInitializationContext;
 import org.apache.flink.runtime.state.FunctionSnapshotContext;
 import org.apache.flink.streaming.api.checkpoint.CheckpointedFunction;
@@ -55,7 +56,10 @@ import org.apache.flink.types.Row;
 import org.apache.flink.util.Collector;
 
 /**
- * Writes a savepoint of each type and kind of state: {@code Golden LINES FOLDER FORMAT key=value...}.
+ * Writes a savepoint of each type and kind of state: {@code Golden WHAT LINES FOLDER FORMAT key=value...}.
+ *
+ * <p>WHAT is {@code all}, {@code small} (without the operators of most types), {@code finished} (small, of a source
+ * one of whose two subtasks has ended, and beside operators that have ended), or {@code slow} (records wait).
  *
  * <p>What the savepoint then has is in {@code tests/flink_format/golden_content.py}.
  */
@@ -370,32 +374,70 @@ public final class Golden {
         lines.keyBy(selector, type).process(new Latest<>()).uid(uid);
     }
 
+    /** Takes its time, so that records wait before it. */
+    private static final class Slow extends RichMapFunction<String, String> {
+        @Override
+        public String map(String line) throws InterruptedException {
+            Thread.sleep(50);
+            return line;
+        }
+    }
+
     private static void build(DataStream<String> lines) {
+        buildSmall(lines);
         KeyedStream<String, Long> keyed = lines.keyBy(Golden::key, Types.LONG);
         keyed.process(new Values()).uid("values");
-        keyed.process(new Kinds()).uid("kinds");
         by(lines, "by-string", line -> "key " + key(line), Types.STRING);
         by(lines, "by-tuple", line -> Tuple2.of(key(line), "a"), Types.TUPLE(Types.LONG, Types.STRING));
         by(lines, "by-row", line -> Row.of(key(line), "a"), Types.ROW(Types.LONG, Types.STRING));
-        keyed.window(TumblingEventTimeWindows.of(Duration.ofSeconds(10))).process(new Size<TimeWindow>()).uid("tumbling-process");
-        keyed.window(TumblingEventTimeWindows.of(Duration.ofSeconds(10))).reduce((a, b) -> a + b).uid("tumbling-reduce");
-        keyed.window(EventTimeSessionWindows.withGap(Duration.ofSeconds(5))).process(new Size<TimeWindow>()).uid("sessions-process");
-        keyed.window(EventTimeSessionWindows.withGap(Duration.ofSeconds(5))).reduce((a, b) -> a + b).uid("sessions-reduce");
+        keyed.window(TumblingEventTimeWindows.of(Duration.ofSeconds(10)))
+                .process(new Size<TimeWindow>())
+                .uid("tumbling-process");
+        keyed.window(EventTimeSessionWindows.withGap(Duration.ofSeconds(5)))
+                .reduce((left, right) -> left + right)
+                .uid("sessions-reduce");
         keyed.countWindow(3).process(new Size<GlobalWindow>()).uid("count-process");
+    }
+
+    private static void buildSmall(DataStream<String> lines) {
+        KeyedStream<String, Long> keyed = lines.keyBy(Golden::key, Types.LONG);
+        keyed.process(new Kinds()).uid("kinds");
+        keyed.window(TumblingEventTimeWindows.of(Duration.ofSeconds(10)))
+                .reduce((left, right) -> left + right)
+                .uid("tumbling-reduce");
+        keyed.window(EventTimeSessionWindows.withGap(Duration.ofSeconds(5)))
+                .process(new Size<TimeWindow>())
+                .uid("sessions-process");
         keyed.connect(lines.broadcast(RULES)).process(new Rules()).uid("broadcast");
         lines.rebalance().map(new Operator()).uid("operator-state");
     }
 
     /** Runs the job and stops it with a savepoint. */
     public static void main(String[] arguments) throws Exception {
+        String what = arguments[0];
+        String path = arguments[1];
         Configuration configuration = new Configuration();
-        for (String setting : Arrays.copyOfRange(arguments, 3, arguments.length)) {
+        for (String setting : Arrays.copyOfRange(arguments, 4, arguments.length)) {
             String[] parts = setting.split("=", 2);
             configuration.setString(parts[0], parts[1]);
         }
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
-        build(Lines.of(env, arguments[0]));
-        System.out.println(Run.stop(env.executeAsync(), arguments[0], arguments[1], arguments[2]));
+        DataStream<String> lines = Lines.of(env, path, what.equals("finished") ? 2 : 1);
+        if (what.equals("all")) {
+            build(lines);
+        } else if (what.equals("slow")) {
+            lines.rebalance().map(new Slow()).uid("slow");
+        } else {
+            buildSmall(lines);
+        }
+        if (what.equals("finished")) {
+            Lines.of(env, path + ".ended", 1).keyBy(Golden::key, Types.LONG).process(new Latest<>()).uid("ended");
+        }
+        JobClient job = env.executeAsync();
+        System.out.println(
+                arguments[3].equals("CHECKPOINT")
+                        ? Run.cancel(job, what.equals("slow") ? null : path, arguments[2])
+                        : Run.stop(job, path, arguments[2], arguments[3]));
         System.exit(0);
     }
 }

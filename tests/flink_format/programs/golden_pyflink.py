@@ -1,4 +1,4 @@
-"""Writes a savepoint of PyFlink: ``golden_pyflink.py MODE LINES FOLDER FORMAT JARS key=value...``.
+"""Writes a savepoint of PyFlink: ``golden_pyflink.py MODE LINES FOLDER FORMAT key=value...``.
 
 MODE is ``process`` or ``thread``. What the savepoint then has is in ``tests/flink_format/golden_content.py``.
 """
@@ -248,7 +248,7 @@ def build(lines: DataStream, mode: str, nulls: bool) -> None:
         stream.connect(stream.broadcast(rules)).process(Settings(rules), Types.LONG()).uid("broadcast-without-key")
 
 
-def main(mode: str, lines: str, folder: str, written: str, jars: str, *settings: str) -> None:
+def main(mode: str, lines: str, folder: str, written: str, *settings: str) -> None:
     """Run the job and stop it with a savepoint."""
     # The interpreter in the JVM of thread mode looks for its packages there.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -257,7 +257,7 @@ def main(mode: str, lines: str, folder: str, written: str, jars: str, *settings:
     configuration.set_string("python.executable", sys.executable)
     configuration.set_string("python.client.executable", sys.executable)
     configuration.set_string("python.fn-execution.bundle.time", "60000")
-    configuration.set_string("pipeline.jars", jars)
+    configuration.set_string("pipeline.jars", os.environ["FLINK_JARS"])
     for setting in settings:
         configuration.set_string(*setting.split("=", 1))
     env = StreamExecutionEnvironment.get_execution_environment(configuration)

@@ -40,23 +40,33 @@ public final class Lines extends NumberSequenceSource {
 
     /** Returns the stream of a file's lines. */
     public static DataStream<String> of(StreamExecutionEnvironment env, String path) {
+        return of(env, path, 1);
+    }
+
+    /** Returns the stream of a file's lines; of more subtasks than one, all but one end at once. */
+    public static DataStream<String> of(StreamExecutionEnvironment env, String path, int parallelism) {
         long size = read(path).size();
         return env.fromSource(new Lines(path, size), WatermarkStrategy.noWatermarks(), "lines")
-                .uid("source")
-                .setParallelism(1)
+                .uid("source of " + Path.of(path).getFileName())
+                .setParallelism(parallelism)
                 .map(new LineOf(path))
-                .setParallelism(1)
+                .setParallelism(parallelism)
                 .assignTimestampsAndWatermarks(
                         WatermarkStrategy.<String>forGenerator(context -> new WrittenWatermarks())
                                 .withTimestampAssigner((line, none) -> number(line)))
-                .setParallelism(1)
+                .setParallelism(parallelism)
                 .filter(line -> !line.startsWith("w,"))
-                .setParallelism(1);
+                .setParallelism(parallelism);
     }
 
     @Override
     public SourceReader<Long, NumberSequenceSplit> createReader(SourceReaderContext context) {
         return new Reader(context, path);
+    }
+
+    @Override
+    protected List<NumberSequenceSplit> splitNumberRange(long from, long to, int splits) {
+        return super.splitNumberRange(from, to, 1);
     }
 
     private static List<String> read(String path) {
@@ -76,6 +86,7 @@ public final class Lines extends NumberSequenceSource {
         private final Path held;
         private final Path read;
         private final CompletableFuture<Void> first;
+        private boolean begun;
         private boolean atEnd;
 
         Reader(SourceReaderContext context, String path) {
@@ -92,7 +103,7 @@ public final class Lines extends NumberSequenceSource {
                 return InputStatus.NOTHING_AVAILABLE;
             }
             InputStatus status = super.pollNext(output);
-            if (status != InputStatus.END_OF_INPUT || !Files.exists(held)) {
+            if (status != InputStatus.END_OF_INPUT || !begun || !Files.exists(held)) {
                 return status;
             }
             if (!atEnd) {
@@ -104,6 +115,12 @@ public final class Lines extends NumberSequenceSource {
                 }
             }
             return InputStatus.NOTHING_AVAILABLE;
+        }
+
+        @Override
+        protected Long convert(Long number) {
+            begun = true;
+            return number;
         }
 
         @Override
