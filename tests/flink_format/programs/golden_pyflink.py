@@ -83,7 +83,9 @@ class Values(KeyedProcessFunction):
 
     def open(self, context: RuntimeContext) -> None:
         self.values = [value for value in VALUES if value[0] not in self.without]
-        self.states = [context.get_state(ValueStateDescriptor(name, kind)) for name, kind, _, _ in self.values]
+        self.states = [
+            context.get_state(ValueStateDescriptor(name, kind)) for name, kind, _, _ in self.values
+        ]
 
     def process_element(self, line: Line, context: KeyedProcessFunction.Context) -> Iterable[int]:
         for state, (_, _, first, other) in zip(self.states, self.values, strict=True):
@@ -181,7 +183,9 @@ class Latest(KeyedProcessFunction):
 
 
 class Size(ProcessWindowFunction):
-    def process(self, key: Any, context: ProcessWindowFunction.Context, lines: Iterable[Line]) -> Iterable[int]:
+    def process(
+        self, key: Any, context: ProcessWindowFunction.Context, lines: Iterable[Line]
+    ) -> Iterable[int]:
         yield len(list(lines))
 
 
@@ -191,10 +195,14 @@ class Rules(KeyedBroadcastProcessFunction):
     def __init__(self, state: MapStateDescriptor) -> None:
         self.state = state
 
-    def process_element(self, line: Line, context: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[int]:
+    def process_element(
+        self, line: Line, context: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[int]:
         yield line[1]
 
-    def process_broadcast_element(self, line: Line, context: KeyedBroadcastProcessFunction.Context) -> Iterable[int]:
+    def process_broadcast_element(
+        self, line: Line, context: KeyedBroadcastProcessFunction.Context
+    ) -> Iterable[int]:
         context.get_broadcast_state(self.state).put(str(line[1]), line[0])
         yield line[1]
 
@@ -208,7 +216,9 @@ class Settings(BroadcastProcessFunction):
     def process_element(self, line: Line, context: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[int]:
         yield line[1]
 
-    def process_broadcast_element(self, line: Line, context: BroadcastProcessFunction.Context) -> Iterable[int]:
+    def process_broadcast_element(
+        self, line: Line, context: BroadcastProcessFunction.Context
+    ) -> Iterable[int]:
         context.get_broadcast_state(self.state).put(str(line[1]), line[0])
         yield line[1]
 
@@ -240,12 +250,15 @@ def build(lines: DataStream, mode: str, nulls: bool) -> None:
     for name, assigner in assigners.items():
         by_long.window(assigner).process(Size(), Types.LONG()).uid(f"{name}-process")
         by_long.window(assigner).reduce(
-            lambda left, right: (left[0] + right[0], left[1]), output_type=Types.TUPLE([Types.LONG(), Types.LONG()])
+            lambda left, right: (left[0] + right[0], left[1]),
+            output_type=Types.TUPLE([Types.LONG(), Types.LONG()]),
         ).uid(f"{name}-reduce")
     if mode == "process":
         rules = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
         by_long.connect(stream.broadcast(rules)).process(Rules(rules), Types.LONG()).uid("broadcast")
-        stream.connect(stream.broadcast(rules)).process(Settings(rules), Types.LONG()).uid("broadcast-without-key")
+        stream.connect(stream.broadcast(rules)).process(Settings(rules), Types.LONG()).uid(
+            "broadcast-without-key"
+        )
 
 
 def main(mode: str, lines: str, folder: str, written: str, *settings: str) -> None:

@@ -69,7 +69,12 @@ SAVEPOINTS = {
         f"2.3.0-java-{name}": Savepoint("2.3.0", program, form, settings)
         for name, program, form, settings in (
             ("files", "small", "CANONICAL", TWO_SUBTASKS | IN_FILES),
-            ("compressed", "small", "NATIVE", TWO_SUBTASKS | FEW_GROUPS | {"execution.checkpointing.snapshot-compression": "true"}),
+            (
+                "compressed",
+                "small",
+                "NATIVE",
+                TWO_SUBTASKS | FEW_GROUPS | {"execution.checkpointing.snapshot-compression": "true"},
+            ),
             ("groups", "small", "CANONICAL", TWO_SUBTASKS | MANY_GROUPS),
             ("checkpoint", "small", "CHECKPOINT", FEW_GROUPS | IN_FILES | RETAINED),
             ("finished", "finished", "CANONICAL", TWO_SUBTASKS),
@@ -82,7 +87,10 @@ SAVEPOINTS = {
                 "CHECKPOINT",
                 FEW_GROUPS
                 | RETAINED
-                | {"execution.checkpointing.unaligned.enabled": "true", "taskmanager.memory.segment-size": "4kb"},
+                | {
+                    "execution.checkpointing.unaligned.enabled": "true",
+                    "taskmanager.memory.segment-size": "4kb",
+                },
             ),
         )
     },

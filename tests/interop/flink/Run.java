@@ -16,6 +16,15 @@ import org.apache.flink.util.ExceptionUtils;
 public final class Run {
     private Run() {}
 
+    /** Waits for the end of the job, or if a folder is given (not "-"), stops the job with a savepoint there. */
+    public static String end(JobClient job, String lines, String folder, String format) throws Exception {
+        if (!folder.equals("-")) {
+            return stop(job, lines, folder, format);
+        }
+        job.getJobExecutionResult().get();
+        return "";
+    }
+
     /** Waits until all lines are read, and stops the job with a savepoint; returns the savepoint's path. */
     public static String stop(JobClient job, String lines, String folder, String format) throws Exception {
         while (true) {
