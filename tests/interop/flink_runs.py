@@ -1,7 +1,7 @@
 """Runs the program of these tests in real Flink, from a savepoint and to one.
 
-``make interop`` makes the environment (``make_environment.sh``) and names it in ``FLINK_ENVIRONMENT``. Each run
-is a process of its own with a local cluster, whose clock the test sets.
+``make interop`` makes the environment (``make_environment.sh``) and names it in ``FLINK_ENVIRONMENT``.
+Each run is a process of its own with a local cluster, whose clock the test sets.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MAX_PARALLELISM = 128
 TIMEOUT_S = 900
 JAVA_OPTIONS = [
     *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("util", "lang", "time")),
+    "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-Xmx3g",
 ]
@@ -97,7 +98,9 @@ def run_in_flink(
             settings["execution.state-recovery.ignore-unclaimed-state"] = "true"
         where = "-" if savepoint_to is None else f"file://{savepoint_to}"
         arguments = [str(given), str(output), where, savepoint_format]
-        printed = _run(program, [*arguments, *(f"{key}={value}" for key, value in settings.items())], folder, clock_ms)
+        printed = _run(
+            program, [*arguments, *(f"{key}={value}" for key, value in settings.items())], folder, clock_ms
+        )
         written = [line for file in sorted(output.iterdir()) for line in file.read_text().splitlines()]
     savepoint = Path(printed.removeprefix("file:")) if savepoint_to is not None else None
     return Run(written, savepoint)
@@ -114,7 +117,14 @@ def _run(program: Program, arguments: Sequence[str], folder: Path, clock_ms: int
     }
     if program == "java":
         (jars,) = (flink / "pyflink" / "lib").glob("python*/site-packages/pyflink/lib")
-        command = ["java", *JAVA_OPTIONS, "-cp", f"{jars}/*:{flink / 'interop.jar'}", "interop.Program", *arguments]
+        command = [
+            "java",
+            *JAVA_OPTIONS,
+            "-cp",
+            f"{jars}/*:{flink / 'interop.jar'}",
+            "interop.Program",
+            *arguments,
+        ]
     else:
         source = (HERE / "interop_program.py").read_text()
         (folder / "interop_program.py").write_text(source.replace("pyflinkstate", "pyflink"))

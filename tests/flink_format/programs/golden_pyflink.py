@@ -32,6 +32,7 @@ from pyflink.datastream.window import EventTimeSessionWindows, TumblingEventTime
 from pyflink.java_gateway import get_gateway
 
 Line = tuple[int, int]
+LINE = Types.TUPLE([Types.LONG(), Types.LONG()])
 
 #: The name of each ValueState, its type, and its value for key 1 and for all others.
 VALUES: list[tuple[str, Any, Any, Any]] = [
@@ -115,9 +116,9 @@ class Mean(AggregateFunction):
 
 
 class Kinds(KeyedProcessFunction):
-    """The five kinds of state, with declared and with pickled types, with and without time to live, and timers.
+    """The five kinds of state, with declared and with pickled types, with time to live and without; timers.
 
-    Flink's heap backend writes a map's None in the native format only, in process mode, without time to live.
+    Flink's heap backend writes a map's None in the native format only, and only without time to live.
     """
 
     def __init__(self, nulls: bool) -> None:
@@ -183,9 +184,7 @@ class Latest(KeyedProcessFunction):
 
 
 class Size(ProcessWindowFunction):
-    def process(
-        self, key: Any, context: ProcessWindowFunction.Context, lines: Iterable[Line]
-    ) -> Iterable[int]:
+    def process(self, key: Any, context: Any, lines: Iterable[Line]) -> Iterable[int]:
         yield len(list(lines))
 
 
@@ -195,30 +194,24 @@ class Rules(KeyedBroadcastProcessFunction):
     def __init__(self, state: MapStateDescriptor) -> None:
         self.state = state
 
-    def process_element(
-        self, line: Line, context: KeyedBroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[int]:
+    def process_element(self, line: Line, context: Any) -> Iterable[int]:
         yield line[1]
 
-    def process_broadcast_element(
-        self, line: Line, context: KeyedBroadcastProcessFunction.Context
-    ) -> Iterable[int]:
+    def process_broadcast_element(self, line: Line, context: Any) -> Iterable[int]:
         context.get_broadcast_state(self.state).put(str(line[1]), line[0])
         yield line[1]
 
 
-class Settings(BroadcastProcessFunction):
+class RulesWithoutKey(BroadcastProcessFunction):
     """Keeps each rule for all, beside a stream without keys."""
 
     def __init__(self, state: MapStateDescriptor) -> None:
         self.state = state
 
-    def process_element(self, line: Line, context: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[int]:
+    def process_element(self, line: Line, context: Any) -> Iterable[int]:
         yield line[1]
 
-    def process_broadcast_element(
-        self, line: Line, context: BroadcastProcessFunction.Context
-    ) -> Iterable[int]:
+    def process_broadcast_element(self, line: Line, context: Any) -> Iterable[int]:
         context.get_broadcast_state(self.state).put(str(line[1]), line[0])
         yield line[1]
 
@@ -231,7 +224,7 @@ def parsed(line: str) -> Line:
 
 def build(lines: DataStream, mode: str, nulls: bool) -> None:
     """Add all operators that have state."""
-    stream = lines.map(parsed, Types.TUPLE([Types.LONG(), Types.LONG()])).set_parallelism(1)
+    stream = lines.map(parsed, LINE).set_parallelism(1)
     by_long = stream.key_by(lambda line: line[1], Types.LONG())
     by_long.process(Values(NOT_IN_THREAD_MODE if mode == "thread" else set()), Types.LONG()).uid("values")
     by_long.process(Kinds(nulls), Types.LONG()).uid("kinds")
@@ -245,7 +238,7 @@ def build(lines: DataStream, mode: str, nulls: bool) -> None:
         stream.key_by(selector, kind).process(Latest(), Types.LONG()).uid(f"by-{name}")
     assigners = {"tumbling": TumblingEventTimeWindows.of(Time.seconds(10))}
     if mode == "process":
-        # In thread mode, Flink 2.3 fails at each checkpoint of session windows: VoidNamespace is no TimeWindow.
+        # In thread mode, Flink 2.3 cannot snapshot session windows: VoidNamespace is no TimeWindow.
         assigners["sessions"] = EventTimeSessionWindows.with_gap(Time.seconds(5))
     for name, assigner in assigners.items():
         by_long.window(assigner).process(Size(), Types.LONG()).uid(f"{name}-process")
@@ -256,7 +249,7 @@ def build(lines: DataStream, mode: str, nulls: bool) -> None:
     if mode == "process":
         rules = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
         by_long.connect(stream.broadcast(rules)).process(Rules(rules), Types.LONG()).uid("broadcast")
-        stream.connect(stream.broadcast(rules)).process(Settings(rules), Types.LONG()).uid(
+        stream.connect(stream.broadcast(rules)).process(RulesWithoutKey(rules), Types.LONG()).uid(
             "broadcast-without-key"
         )
 

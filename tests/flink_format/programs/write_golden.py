@@ -1,4 +1,4 @@
-"""Writes the savepoints of ``tests/flink_format/golden`` anew, with real Flink: ``write_golden.py [NAME...]``.
+"""Writes the savepoints of ``tests/flink_format/golden`` with real Flink: ``write_golden.py [NAME...]``.
 
 It needs the environment of ``make interop``, and Maven (``mvn``) for the versions of Flink before 2.3.
 What it writes differs in names of files and identifiers only. Flink's clock stands still meanwhile.
@@ -29,6 +29,8 @@ REFUSED = ("rocksdb-native", "changelog", "unaligned")
 MANY_GROUPS = {"pipeline.max-parallelism": "1000"}
 #: The native format of the heap writes each key group, be it empty.
 FEW_GROUPS = {"pipeline.max-parallelism": "8"}
+COMPRESSED = {"execution.checkpointing.snapshot-compression": "true"}
+UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true", "taskmanager.memory.segment-size": "4kb"}
 TWO_SUBTASKS = {"parallelism.default": "2"}
 IN_FILES = {"execution.checkpointing.data-inline-threshold": "0"}
 RETAINED = {
@@ -69,29 +71,14 @@ SAVEPOINTS = {
         f"2.3.0-java-{name}": Savepoint("2.3.0", program, form, settings)
         for name, program, form, settings in (
             ("files", "small", "CANONICAL", TWO_SUBTASKS | IN_FILES),
-            (
-                "compressed",
-                "small",
-                "NATIVE",
-                TWO_SUBTASKS | FEW_GROUPS | {"execution.checkpointing.snapshot-compression": "true"},
-            ),
+            ("compressed", "small", "NATIVE", TWO_SUBTASKS | FEW_GROUPS | COMPRESSED),
             ("groups", "small", "CANONICAL", TWO_SUBTASKS | MANY_GROUPS),
             ("checkpoint", "small", "CHECKPOINT", FEW_GROUPS | IN_FILES | RETAINED),
             ("finished", "finished", "CANONICAL", TWO_SUBTASKS),
             ("rocksdb", "small", "CANONICAL", {"state.backend.type": "rocksdb"}),
             ("rocksdb-native", "small", "NATIVE", IN_FILES | {"state.backend.type": "rocksdb"}),
             ("changelog", "small", "CHECKPOINT", FEW_GROUPS | RETAINED | {"state.changelog.enabled": "true"}),
-            (
-                "unaligned",
-                "slow",
-                "CHECKPOINT",
-                FEW_GROUPS
-                | RETAINED
-                | {
-                    "execution.checkpointing.unaligned.enabled": "true",
-                    "taskmanager.memory.segment-size": "4kb",
-                },
-            ),
+            ("unaligned", "slow", "CHECKPOINT", FEW_GROUPS | RETAINED | UNALIGNED),
         )
     },
 }
