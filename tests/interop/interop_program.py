@@ -1,8 +1,8 @@
 """The program that the tests run on Flink and here; ``flink/Program.java`` is the same in Java.
 
 It uses PyFlink's names only: for PyFlink, ``pyflinkstate`` is replaced by ``pyflink`` in its imports.
-A record is (timestamp, key, number). Each output begins with a name and a key, and the order of those with the
-same name and key is defined.
+A record is (timestamp, key, number). Each output begins with a name and a key, and the order of those with
+the same name and key is defined.
 """
 
 from __future__ import annotations

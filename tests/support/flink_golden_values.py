@@ -1,9 +1,10 @@
-"""What the savepoints in ``tests/flink_format/golden`` hold, by program, operator uid, state and key.
+"""What the savepoints in ``tests/flink_format/golden`` hold, by program, operator, state and key.
 
-``tests/flink_format/programs`` has the programs: ``Golden.java`` (``all`` has all operators, ``small`` those in
-``SMALL``) and ``golden_pyflink.py`` (``process``, ``thread``). Their input is ``LINES``, and the clock stands at
-``CLOCK_MS``, which is the timestamp of each value with time to live. Of a value with a time to live, that timestamp
-is left out here. States of PyFlink's process mode have the prefix ``python-state-``.
+``tests/flink_format/programs`` has the programs: ``Golden.java`` (``all`` has all operators, ``small``
+those in ``SMALL``) and ``golden_pyflink.py`` (``process``, ``thread``). Their input is ``LINES``, and the
+clock stands at ``CLOCK_MS``, which is the timestamp of each value with time to live. Of a value with a time
+to live, that timestamp is left out here. States of PyFlink's process mode have the prefix
+``python-state-``.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ _PYTHON_KINDS = {
     "reducing": _SUMS,
     "aggregating": _MEANS,
 }
-#: The operator ``kinds`` of PyFlink, with declared types and with pickled ones. In the native savepoint of process
-#: mode, the maps without time to live also have ``"none": None``.
+#: The operator ``kinds`` of PyFlink, with declared types and with pickled ones. In the native savepoint of
+#: process mode, the maps without time to live also have ``"none": None``.
 PYTHON_KINDS = _twice(_PYTHON_KINDS) | _twice(_PYTHON_KINDS, "pickled_")
 
 #: The timers of the operator ``kinds``, as (key, timestamp).
 EVENT_TIMERS = [(key, time + 10) for time, key in LINES]
 PROCESSING_TIMERS = [(key, time + PROCESSING_MS) for time, key in LINES]
 
-#: The windows in flight, as (key, start, end): those of ``tumbling-*``, and those of ``sessions-*``, of which the
-#: second is the window whose state a merged one has.
+#: The windows in flight, as (key, start, end): those of ``tumbling-*``, and those of ``sessions-*``, of
+#: which the second is the window whose state a merged one has.
 TUMBLING = [(1, 0, 10000), (2, 0, 10000), (3, 0, 10000)]
 SESSIONS = [(1, (1000, 9000), (1000, 6000)), (2, (2000, 7000), (2000, 7000)), (3, (3000, 8000), (3000, 8000))]
 #: The records in each key's window: of ``*-process`` the list, of ``*-reduce`` in Java the joined lines.
@@ -69,8 +70,8 @@ PYTHON_WINDOW_REDUCED = {1: (5000, 1), 2: (2000, 2), 3: (3000, 3)}
 #: What the trigger of the operator ``count-process`` of Java has counted.
 JAVA_COUNTS = {1: 2, 2: 1, 3: 1}
 
-#: The state ``latest`` of the operators ``by-string``, ``by-tuple`` and ``by-row``; PyFlink also has ``by-pickled``,
-#: whose key is the number.
+#: The state ``latest`` of the operators ``by-string``, ``by-tuple`` and ``by-row``; PyFlink also has
+#: ``by-pickled``, whose key is the number.
 LATEST = {
     "by-string": {f"key {key}": time for key, time in _LAST.items()},
     "by-tuple": {(key, "a"): time for key, time in _LAST.items()},
@@ -81,13 +82,14 @@ LATEST = {
 JAVA_RULES = {f"rule {key}": time for key, time in _LAST.items()}
 PYTHON_RULES = {str(key): time for key, time in _LAST.items()}
 
-#: The operator ``operator-state`` of Java: of all subtasks, in any order; ``union`` sums up to the number of lines.
+#: The operator ``operator-state`` of Java: of all subtasks, in any order; ``union`` sums up to the number
+#: of lines.
 SPLIT = ["1000,1", "2000,2", "3000,3", "4000,1"]
 UNION_SUM = 4
 
-#: The operator ``values`` of Java: the value for key 1, and for the keys 2 and 3. Rows and POJOs are tuples here.
-#: In UTC; what is finer than a microsecond is cut off, as Python has no nanoseconds. The states ``local_date``
-#: (for key 1 2024-02-29, else in the year -1) and ``kryo`` (an object) are left out.
+#: The operator ``values`` of Java: the value for key 1, and for the keys 2 and 3. Rows and POJOs are tuples
+#: here. In UTC; what is finer than a microsecond is cut off, as Python has no nanoseconds. The states
+#: ``local_date`` (for key 1 2024-02-29, else in the year -1) and ``kryo`` (an object) are left out.
 JAVA_VALUES: dict[str, tuple[Any, Any]] = {
     "boolean": (True, False),
     "byte": (127, -128),
@@ -161,6 +163,6 @@ PROCESS_VALUES: dict[str, tuple[Any, Any]] = {
 }
 #: Types whose values Flink cannot write in thread mode.
 _NOT_IN_THREAD_MODE = {"big_int", "date", "time", "timestamp", "instant", "bytes", "longs", "strings", "list"}
-#: The operator ``values`` of PyFlink in thread mode. There the whole numbers are LONG, FLOAT is DOUBLE, CHAR is
-#: STRING, and rows and tuples are pickled.
+#: The operator ``values`` of PyFlink in thread mode. There the whole numbers are LONG, FLOAT is DOUBLE,
+#: CHAR is STRING, and rows and tuples are pickled.
 THREAD_VALUES = {name: values for name, values in PROCESS_VALUES.items() if name not in _NOT_IN_THREAD_MODE}
