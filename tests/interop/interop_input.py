@@ -44,6 +44,8 @@ def _first(keys: int) -> Iterator[str]:
     yield "w,9999"
     for key in range(0, keys, 3):
         yield f"{12_000 + key % 1_000},{key},{FIRST_NUMBER + keys + key}"
+    # PyFlink loses in process mode the timers of a bundle that the savepoint ends. This ends it before.
+    yield "w,10000"
 
 
 def _second(keys: int) -> Iterator[str]:
