@@ -153,7 +153,7 @@ def build(lines: DataStream, with_sessions: bool = True) -> DataStream:
     if not with_sessions:
         return kinds.union(tumbling)
     sessions = (
-        named.window(EventTimeSessionWindows.with_gap(Time.seconds(5)))
+        named.window(EventTimeSessionWindows.with_gap(Time.seconds(10)))
         .process(WindowSum("sessions"), Types.STRING())
         .uid("sessions")
     )

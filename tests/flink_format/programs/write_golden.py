@@ -21,7 +21,8 @@ GOLDEN = PROGRAMS.parent / "golden"
 ROOT = PROGRAMS.parents[2]
 FLINK = Path(os.environ.get("FLINK_ENVIRONMENT", ROOT / "build" / "flink"))
 PYFLINK_VERSION = "2.3.0"
-#: PyFlink loses in process mode the timers of a bundle that the savepoint ends. The watermark ends it before.
+#: Without a watermark, the timers that PyFlink has set in process mode would not be in the savepoint, which
+#: ends their bundle: they still wait in the task's mailbox.
 LINES = "1000,1\n2000,2\n3000,3\n4000,1\nw,500\n"
 CLOCK_MS = 1700000000000
 SLOW_LINES = "".join(f"{number},{number}\n" for number in range(300))

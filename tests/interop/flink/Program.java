@@ -166,7 +166,7 @@ public final class Program {
                 .reduce((left, right) -> Tuple3.of(left.f0, left.f1, left.f2 + right.f2), new Sum("tumbling"))
                 .returns(Types.STRING)
                 .uid("tumbling");
-        DataStream<String> sessions = named.window(EventTimeSessionWindows.withGap(Duration.ofSeconds(5)))
+        DataStream<String> sessions = named.window(EventTimeSessionWindows.withGap(Duration.ofSeconds(10)))
                 .process(new Sum("sessions"))
                 .returns(Types.STRING)
                 .uid("sessions");
