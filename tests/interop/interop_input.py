@@ -39,9 +39,10 @@ def generated(keys: int) -> Input:
     At the savepoint, a session of each key is open, and a tumbling window of some; one of each is over.
     In the second half, records are added to some of these sessions and windows.
 
-    Only the end of the first half is a watermark: the latest timestamp minus 1. In process mode, PyFlink holds
-    a watermark until its bundle ends, so that records behind it are processed before it. And without one, the
-    timers set in the bundle that a savepoint ends wait in the task's mailbox, and are not in the savepoint.
+    Only the end of the first half is a watermark: the latest timestamp minus 1. In process mode, PyFlink
+    holds a watermark until its bundle ends, so that records behind it are processed before it. And without
+    one, the timers set in the bundle that a savepoint ends wait in the task's mailbox, and are not in the
+    savepoint.
     """
     number, later = FIRST_NUMBER + keys, SECOND_NUMBER + keys
     return Input(
