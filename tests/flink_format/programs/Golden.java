@@ -18,6 +18,7 @@ import java.util.TreeMap;
 import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RichMapFunction;
+import org.apache.flink.api.common.functions.RuntimeContext;
 import org.apache.flink.api.common.state.AggregatingState;
 import org.apache.flink.api.common.state.AggregatingStateDescriptor;
 import org.apache.flink.api.common.state.ListState;
@@ -30,6 +31,7 @@ import org.apache.flink.api.common.state.StateDescriptor;
 import org.apache.flink.api.common.state.StateTtlConfig;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.BasicArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.BasicTypeInfo;
 import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
@@ -168,12 +170,15 @@ public final class Golden {
             new Sample("floats", Types.PRIMITIVE_ARRAY(Types.FLOAT), new float[] {1.5f}, new float[0]),
             new Sample("doubles", Types.PRIMITIVE_ARRAY(Types.DOUBLE), new double[] {1.5}, new double[0]),
             new Sample(
-                    "chars", PrimitiveArrayTypeInfo.CHAR_PRIMITIVE_ARRAY_TYPE_INFO, new char[] {'a', '\u20ac'}, new char[0]),
+                    "chars",
+                    PrimitiveArrayTypeInfo.CHAR_PRIMITIVE_ARRAY_TYPE_INFO,
+                    new char[] {'a', '\u20ac'},
+                    new char[0]),
             new Sample("strings", Types.OBJECT_ARRAY(Types.STRING), new String[] {"a", null, ""}, new String[0]),
             new Sample("boxed", Types.OBJECT_ARRAY(Types.LONG), new Long[] {1L, null}, new Long[0]),
             new Sample(
                     "string_array",
-                    org.apache.flink.api.common.typeinfo.BasicArrayTypeInfo.STRING_ARRAY_TYPE_INFO,
+                    BasicArrayTypeInfo.STRING_ARRAY_TYPE_INFO,
                     new String[] {"a", null, ""},
                     new String[0]),
             new Sample("list", Types.LIST(Types.LONG), new ArrayList<>(Arrays.asList(1L, 2L)), new ArrayList<>()),
@@ -264,17 +269,17 @@ public final class Golden {
             maps = new ArrayList<>();
             reducing = new ArrayList<>();
             aggregating = new ArrayList<>();
-            for (String suffix : List.of("", "_ttl")) {
-                values.add(getRuntimeContext().getState(made(new ValueStateDescriptor<>("value" + suffix, Types.LONG))));
-                lists.add(getRuntimeContext()
-                        .getListState(made(new ListStateDescriptor<>("list" + suffix, Types.STRING))));
-                maps.add(getRuntimeContext()
-                        .getMapState(made(new MapStateDescriptor<>("map" + suffix, Types.STRING, Types.STRING))));
-                reducing.add(getRuntimeContext()
-                        .getReducingState(made(new ReducingStateDescriptor<>("reducing" + suffix, Long::sum, Types.LONG))));
-                aggregating.add(getRuntimeContext()
-                        .getAggregatingState(made(new AggregatingStateDescriptor<>(
-                                "aggregating" + suffix, new Mean(), Types.<Tuple2<Long, Long>>TUPLE(Types.LONG, Types.LONG)))));
+            RuntimeContext runtime = getRuntimeContext();
+            TypeInformation<Tuple2<Long, Long>> pair = Types.TUPLE(Types.LONG, Types.LONG);
+            for (String end : List.of("", "_ttl")) {
+                values.add(runtime.getState(made(new ValueStateDescriptor<>("value" + end, Types.LONG))));
+                lists.add(runtime.getListState(made(new ListStateDescriptor<>("list" + end, Types.STRING))));
+                maps.add(runtime.getMapState(
+                        made(new MapStateDescriptor<>("map" + end, Types.STRING, Types.STRING))));
+                reducing.add(runtime.getReducingState(
+                        made(new ReducingStateDescriptor<>("reducing" + end, Long::sum, Types.LONG))));
+                aggregating.add(runtime.getAggregatingState(
+                        made(new AggregatingStateDescriptor<>("aggregating" + end, new Mean(), pair))));
             }
         }
 
@@ -370,7 +375,8 @@ public final class Golden {
         return Long.parseLong(line.split(",")[1]);
     }
 
-    private static <K> void by(DataStream<String> lines, String uid, KeySelector<String, K> selector, TypeInformation<K> type) {
+    private static <K> void by(
+            DataStream<String> lines, String uid, KeySelector<String, K> selector, TypeInformation<K> type) {
         lines.keyBy(selector, type).process(new Latest<>()).uid(uid);
     }
 

@@ -103,7 +103,14 @@ public final class Program {
             long listed = StreamSupport.stream(list.get().spliterator(), false).count();
             out.collect(String.format(
                     "kinds,%d,%s,%d,%s,%d,%.3f,%s,%s",
-                    key, shown(value.value()), listed, text, reducing.get(), aggregating.get(), shown(hour.value()), shown(day.value())));
+                    key,
+                    shown(value.value()),
+                    listed,
+                    text,
+                    reducing.get(),
+                    aggregating.get(),
+                    shown(hour.value()),
+                    shown(day.value())));
             value.update(added);
             hour.update(added);
             day.update(added);
@@ -140,7 +147,8 @@ public final class Program {
             for (Tuple3<Long, Long, Long> record : records) {
                 sum += record.f2;
             }
-            out.collect(String.format("%s,%s,%d,%d,%d", name, key, context.window().getStart(), context.window().getEnd(), sum));
+            TimeWindow window = context.window();
+            out.collect(String.format("%s,%s,%d,%d,%d", name, key, window.getStart(), window.getEnd(), sum));
         }
     }
 

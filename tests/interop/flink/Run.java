@@ -7,6 +7,7 @@ import java.nio.file.Path;
 import java.util.Comparator;
 import java.util.Optional;
 import java.util.concurrent.ExecutionException;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.core.execution.SavepointFormatType;
@@ -14,6 +15,10 @@ import org.apache.flink.util.ExceptionUtils;
 
 /** Brings a job to its end. */
 public final class Run {
+    /** A short input is read before the last task runs, or while one ends. */
+    private static final Pattern PASSING =
+            Pattern.compile("Not all required tasks are currently running|Task local checkpoint failure");
+
     private Run() {}
 
     /** Waits for the end of the job, or if a folder is given (not "-"), stops the job with a savepoint there. */
@@ -32,15 +37,17 @@ public final class Run {
             try {
                 return job.stopWithSavepoint(false, folder, SavepointFormatType.valueOf(format)).get();
             } catch (ExecutionException error) {
-                // A short input is read before the last task runs, or while one ends.
-                if (!ExceptionUtils.stringifyException(error).matches("(?s).*(Not all required tasks are currently running|Task local checkpoint failure).*")) {
+                if (job.getJobStatus().get().isGloballyTerminalState()) {
+                    job.getJobExecutionResult().get(); // fails with the cause
+                }
+                if (!PASSING.matcher(ExceptionUtils.stringifyException(error)).find()) {
                     throw error;
                 }
             }
         }
     }
 
-    /** Waits until all lines are read if they are given, then for a checkpoint; cancels and returns what is retained. */
+    /** Waits until all lines are read (if given) and for a checkpoint after that; cancels, and returns what is left. */
     public static String cancel(JobClient job, String lines, String folder) throws Exception {
         Path all = Path.of(URI.create(folder)).resolve(job.getJobID().toString());
         if (lines != null) {
