@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyflinkstate.backends.flink_format")
 flink_savepoints = pytest.importorskip("flink_savepoints")
 
-from pyflinkstate import Instant, Row  # noqa: E402, I001
+from pyflinkstate import Instant, Row  # noqa: E402
 from pyflinkstate.backends.flink_format import operator_id, read_metadata, read_operator_state  # noqa: E402
 from pyflinkstate.backends.keys import KeyGroupRange  # noqa: E402
 

@@ -158,7 +158,7 @@ def test_with_the_setting_off_nothing_is_shuffled_ahead(storage: CheckpointFolde
 class TestThePlanner:
     def planner(self, log: Callable[[int, Any], None] | None = None) -> tuple[EpochPlanner, Step]:
         """Return a planner, and the first epoch, which runs."""
-        made = EpochPlanner(CollectionSource(list(range(5)), 2), log)
+        made = EpochPlanner(GuardedSource(CollectionSource(list(range(5)), 2), "five"), log)
         first = made.next(1, at(0))
         assert first is not None
         made.begin(1, first)
@@ -205,7 +205,7 @@ class TestThePlanner:
                 found = super().latest_offset(start, whole)
                 return Available(found.end, is_full=start["index"] == 0)
 
-        made = EpochPlanner(Paced(list(range(9)), 2), None)
+        made = EpochPlanner(GuardedSource(Paced(list(range(9)), 2), "paced"), None)
         first = made.next(1, at(0, 9))
         assert made.ahead(2, first) is None, "there may be more of it later"
         second = made.next(2, first.end)
@@ -214,14 +214,14 @@ class TestThePlanner:
         assert asked == [0, 2, 2], "after epoch 2, which was not full, it was not asked"
 
     def test_a_source_without_more_is_asked_again(self) -> None:
-        made = EpochPlanner(CollectionSource([1], 2), None)
+        made = EpochPlanner(GuardedSource(CollectionSource([1], 2), "one"), None)
         first = made.next(1, at(0, 1))
         assert first is not None
         assert made.ahead(2, first) is None
 
     @pytest.mark.parametrize("is_live_again", [True, False])
     def test_what_was_planned_behind_a_live_epoch_is_planned_anew(self, is_live_again: bool) -> None:
-        made = EpochPlanner(CollectionSource(list(range(9)), 2), None)
+        made = EpochPlanner(GuardedSource(CollectionSource(list(range(9)), 2), "nine"), None)
         live = Step(None, False, at(0, 9), is_live=True)
         made.begin(1, live)  # reaches 2
         second = made.next(2, at(2, 9))

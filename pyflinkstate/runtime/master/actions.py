@@ -322,8 +322,7 @@ class Actions:
             clock,
             None if self._plans is None else self._plans.plan,
         )
-        if parts.runner.reads_live and not self.sinks.rely_on_numbers:
-            self.input.source.read_live()
+        self.input.planner.reads_live = parts.runner.reads_live and not self.sinks.rely_on_numbers
         self.engine = EngineRequests(
             runner=parts.runner,
             plan=self.plan,

@@ -152,6 +152,8 @@ class EpochPlanner:
         self._reached: dict[int, dict[str, dict[int, Position]]] = {}
         #: Whether the source had ended when it was last asked.
         self.is_over = False
+        #: Whether sources are read live that can be.
+        self.reads_live = False
 
     def begin_attempt(self) -> None:
         """Forget what an earlier attempt has read, and not planned."""
@@ -182,14 +184,15 @@ class EpochPlanner:
         return self._step(found, before.end, end) if is_settled and end != before.end else None
 
     def _find(self, number: int, start: Position) -> tuple[Available, Position]:
+        # What an earlier attempt has planned holds for all sources, also for those that were not read.
+        self._source.read_live(self.reads_live and number not in self._planned)
         found = self._source.latest_offset(start, self._whole)
         return found, self._planned.get(number, found.end)
 
     def _step(self, found: Available, start: Position, end: Position) -> Step:
         is_own = end == found.end
         epoch = self._source.plan(start, end)
-        is_full = found.is_full or not is_own
-        return Step(epoch, found.is_last and is_own, end, is_full, found.is_live and is_own)
+        return Step(epoch, found.is_last and is_own, end, found.is_full or not is_own, found.is_live)
 
     def begin(self, number: int, step: Step) -> None:
         """Write down where epoch ``number`` ends, before it runs: it ends there again if it runs again.

@@ -59,9 +59,9 @@ class SourceSet(Source):
         """Let sources wait for others: ``hold_back`` returns them, given those that have ended."""
         self._hold_back = hold_back
 
-    def read_live(self) -> None:
-        """From now on, read the sources live that can be."""
-        self._reads_live = True
+    def read_live(self, does: bool) -> None:
+        """Read the sources live that can be, or read none live."""
+        self._reads_live = does
 
     def open(self, wake_up: Callable[[], None]) -> None:
         """See :class:`Source`."""
@@ -182,7 +182,7 @@ class SourceSet(Source):
         )
 
     def plan(self, start: JsonObject, end: JsonObject) -> Epoch:
-        """See :class:`Source`. If an earlier attempt has planned an epoch, that holds: none is read live."""
+        """See :class:`Source`."""
         epochs: dict[str, SplitEpoch | RddEpoch | None] = {}
         for name, source in self._sources.items():
             is_planned = start[name] != end[name]
@@ -380,11 +380,11 @@ class GuardedSource(Source):
         self._reads_live = False
         self._live: SplitEpoch | None = None
 
-    def read_live(self) -> None:
-        """From now on, read live what can be read live."""
-        self._reads_live = True
+    def read_live(self, does: bool) -> None:
+        """Read live what can be read live, or have everything planned."""
+        self._reads_live = does
         if isinstance(self._inner, SourceSet):
-            self._inner.read_live()
+            self._inner.read_live(does)
 
     def open(self, wake_up: Callable[[], None]) -> None:
         """See :class:`Source`."""
