@@ -62,6 +62,7 @@ BACKENDS_ORDER = [
     "heap",
     "ttl",
     "snapshots",
+    "flink_format",
     "format",
     "keys",
     "types",

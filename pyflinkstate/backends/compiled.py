@@ -10,6 +10,9 @@ import importlib
 #: The modules that every access to state, and every value passed between operators, goes through.
 COMPILED_MODULES = (
     "bound_state",
+    "flink_format.cursor",
+    "flink_format.entries",
+    "flink_format.forms",
     "heap.copy_on_write_state_map",
     "heap.heap_state",
     "heap.map_state",

@@ -1,0 +1,154 @@
+"""Operator state files, of one subtask and operator each.
+
+The handle (``metadata.py``) says where each element of a list begins, and where a broadcast state does::
+
+    i4 6 | bool compressed | u2 n | n x META of lists | u2 n | n x META of broadcast states | elements
+    broadcast = i4 n | n x {key, value}
+
+META is described in ``keyed_state.py``. In a compressed file, each element has frames of its own
+(``snappy.py``). An element of an unknown serializer stays bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from pyflinkstate.api import ListTypeInfo, MapTypeInfo
+from pyflinkstate.backends.flink_format.cursor import Reader
+from pyflinkstate.backends.flink_format.errors import fitting, located
+from pyflinkstate.backends.flink_format.keyed_state import Read, read_meta, write_meta
+from pyflinkstate.backends.flink_format.metadata import OperatorStateHandle
+from pyflinkstate.backends.flink_format.serializers import serializer_of
+from pyflinkstate.backends.flink_format.snappy import decompress
+from pyflinkstate.backends.flink_format.snapshots import Serializer
+from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta
+from pyflinkstate.errors import IncompatibleCheckpointError
+
+VERSION = 6
+_LIST, _BROADCAST = 1, 2
+_MODE_OPTION = "OPERATOR_STATE_DISTRIBUTION_MODE"
+_KEY, _VALUE = "KEY_SERIALIZER", "VALUE_SERIALIZER"
+
+
+@attrs.frozen
+class FlinkOperatorState:
+    """An operator state and its content.
+
+    Attributes:
+        name: the name of its descriptor.
+        mode: how it is distributed on a restore.
+        parts: the serializer of the elements, or those of the keys and values of a broadcast state.
+        columns: the elements, or the keys and the values.
+    """
+
+    name: str
+    mode: OperatorStateMode
+    parts: tuple[Serializer, ...]
+    columns: tuple[list[object], ...]
+
+    @staticmethod
+    def of(meta: RegisteredOperatorStateMeta, columns: Sequence[list[object]]) -> FlinkOperatorState:
+        """Return the state that Flink would have for one of this project."""
+        parts = tuple([serializer_of(part) for part in meta.stored_type.parts()])
+        return FlinkOperatorState(meta.name, meta.mode, parts, tuple(columns))
+
+    @property
+    def meta(self) -> RegisteredOperatorStateMeta:
+        """What this project knows of such a state."""
+        types = [part.type_info() for part in self.parts]
+        make = MapTypeInfo if self.mode is OperatorStateMode.BROADCAST else ListTypeInfo
+        return RegisteredOperatorStateMeta(self.name, self.mode, make(*types))
+
+
+def read_operator_state(handle: OperatorStateHandle, read: Read, where: str) -> list[FlinkOperatorState]:
+    """Return all operator states of a subtask.
+
+    Raises:
+        CorruptCheckpointError: the file makes no sense. ``where`` names it.
+        IncompatibleCheckpointError: another release of Flink wrote it.
+    """
+    begins = sorted([offset for _, offsets in handle.states.values() for offset in offsets])
+    ends = dict(itertools.pairwise([*begins, handle.stream.size_bytes]))
+    with located(where, file=where):
+        source = Reader(read(0, min(ends, default=handle.stream.size_bytes)))
+        version = source.unsigned(4)
+        if version != VERSION:
+            raise IncompatibleCheckpointError(
+                f"operator state has version {version}, and version {VERSION} is read: take the savepoint "
+                f"with Flink 1.20 to 2.3"
+            )
+        is_compressed = source.byte() != 0
+        parts = {}
+        for parts_of_kind in ([_VALUE], [_KEY, _VALUE]):
+            for _ in range(source.unsigned(2)):
+                name, _, _, serializers = read_meta(source)
+                parts[name] = [serializers[part] for part in parts_of_kind]
+        states = []
+        for name, (mode, offsets) in handle.states.items():
+            with located(f"state {name!r}", state=name):
+                if (mode is OperatorStateMode.BROADCAST) != (len(parts[name]) > 1):
+                    raise source.damaged(f"its mode is {mode.value}")
+                sections = [Reader(read(offset, ends[offset] - offset), offset) for offset in offsets]
+                if is_compressed:
+                    sections = [Reader(decompress(section), section.origin) for section in sections]
+                columns = _read_columns(parts[name], sections)
+                states.append(FlinkOperatorState(name, mode, tuple(parts[name]), columns))
+        return states
+
+
+def _read_columns(parts: list[Serializer], sections: list[Reader]) -> tuple[list[object], ...]:
+    forms = [part.form() for part in parts]
+    columns: tuple[list[object], ...] = tuple([[] for _ in parts])
+    for section in sections:
+        for _ in range(section.count() if len(parts) > 1 else 1):
+            for form, column in zip(forms, columns, strict=True):
+                column.append(form.decode(section))
+    return columns
+
+
+def write_operator_state(
+    states: Sequence[FlinkOperatorState], write: Callable[[bytes], object]
+) -> dict[str, tuple[OperatorStateMode, tuple[int, ...]]]:
+    """Write a file of operator states, and return the mode and the offsets of each for its handle.
+
+    Raises:
+        StateValueError: a value does not fit the serializer of its state.
+    """
+    lists = [state for state in states if state.mode is not OperatorStateMode.BROADCAST]
+    broadcasts = [state for state in states if state.mode is OperatorStateMode.BROADCAST]
+    head = [VERSION.to_bytes(4, "big"), b"\0"]
+    for kind, some in ((_LIST, lists), (_BROADCAST, broadcasts)):
+        head.append(len(some).to_bytes(2, "big"))
+        head += [_head_of(state, kind) for state in some]
+    start = b"".join(head)
+    write(start)
+    position, found = len(start), {}
+    for state in lists + broadcasts:
+        offsets = []
+        for section in _sections(state):
+            offsets.append(position)
+            write(section)
+            position += len(section)
+        found[state.name] = state.mode, tuple(offsets)
+    return found
+
+
+def _head_of(state: FlinkOperatorState, kind: int) -> bytes:
+    names = [_VALUE] if kind == _LIST else [_KEY, _VALUE]
+    serializers = dict(zip(names, state.parts, strict=True))
+    return write_meta(state.name, kind, {_MODE_OPTION: state.mode.value}, serializers)
+
+
+def _sections(state: FlinkOperatorState) -> list[bytes]:
+    with fitting(state.name, ", ".join(map(str, state.parts))):
+        columns = [
+            [part.form().encode(value) for value in column]
+            for part, column in zip(state.parts, state.columns, strict=True)
+        ]
+    if state.mode is not OperatorStateMode.BROADCAST:
+        return columns[0]
+    size = len(columns[0]).to_bytes(4, "big")
+    return [size + b"".join([key + value for key, value in zip(*columns, strict=True)])]

@@ -1,0 +1,132 @@
+"""Savepoints of Flink that were damaged: an error of the project's own, or values, and little memory.
+
+Flink's format has no checksums, so a changed number is read as another number. Each error names the file, the
+operator or the state.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flink_savepoints import FOLDERS, keyed_files, load, reader_of
+from tiers import cases
+
+from pyflinkstate.backends.flink_format import Savepoint, read_metadata, read_operator_state
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.errors import CheckpointError, CorruptCheckpointError
+
+pytestmark = pytest.mark.skipif(not FOLDERS, reason="there are no golden savepoints")
+
+#: A savepoint of less than 1 MiB must not need more than this.
+MOST_KIB = 512 * 1024
+EXTREMES = [
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\x00\x00\x00",
+    b"\x00\x00\x00\x00",
+    b"\x00\x0d\xe7\x04",
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    loaded: list[Any] = []
+    monkeypatch.setattr(pickle, "loads", loaded.append)
+    yield
+    assert loaded == []
+
+
+def damaged(data: bytes, seed: random.Random) -> bytes:
+    """Return bytes with one fault."""
+    at = seed.randrange(len(data))
+    size = seed.choice([1, 2, 4, 8, 40])
+    return seed.choice(
+        [
+            data[:at] + bytes([data[at] ^ 1 << seed.randrange(8)]) + data[at + 1 :],
+            data[:at] + seed.randbytes(size) + data[at + size :],
+            data[:at] + seed.choice(EXTREMES) + data[at + 4 :],
+            data[:at],
+            data[:at] + data[at + size :],
+            data[:at] + seed.randbytes(size) + data[at:],
+            data[:at] + data[at : at + size] + data[at:],
+        ]
+    )
+
+
+def read_all(files: dict[str, bytes]) -> int:
+    """Read everything in a savepoint; return how many entries there are."""
+    savepoint = read_metadata(files["_metadata"], "_metadata")
+    return _keyed_entries(files, savepoint) + _operator_entries(files, savepoint)
+
+
+def _keyed_entries(files: dict[str, bytes], savepoint: Savepoint) -> int:
+    every = KeyGroupRange(0, (1 << 15) - 1)
+    return sum(
+        len(entries) for _, file in keyed_files(files, savepoint) for _, entries in file.key_groups(every)
+    )
+
+
+def _operator_entries(files: dict[str, bytes], savepoint: Savepoint) -> int:
+    handles = [
+        subtask.operator_state
+        for operator in savepoint.operators
+        for subtask in operator.subtasks.values()
+        if subtask.operator_state is not None
+    ]
+    return sum(
+        len(state.columns[0])
+        for handle in handles
+        for state in read_operator_state(handle, reader_of(handle.stream, files), "operator state")
+    )
+
+
+def error_of(files: dict[str, bytes]) -> Exception | None:
+    try:
+        read_all(files)
+    except Exception as error:  # noqa: BLE001 - every one that is not clear is found
+        return error
+    return None
+
+
+def rounds(name: str, seeds: range) -> int:
+    """Damage a file in each round; return how many were found out."""
+    files, found = load(FOLDERS[name]), 0
+    names = [name for name, data in sorted(files.items()) for _ in range(1 + len(data) // 1000)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in seeds:
+        seed = random.Random(number)
+        changed = seed.choice(names)
+        error = error_of({**files, changed: damaged(files[changed], seed)})
+        found += error is not None
+        is_clear = error is None or (isinstance(error, CheckpointError) and "file" in error.context)
+        assert is_clear, f"seed {number}: {error!r}"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
+    return found
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("block", cases(range(20), quick=[0]))
+def test_damage_is_found_or_gives_values(name: str, block: int) -> None:
+    assert rounds(name, range(100 * block, 100 * (block + 1))) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_20_000_mutations() -> None:
+    for number, name in enumerate(FOLDERS):
+        first = 10_000 + number * 2_000
+        assert rounds(name, range(first, first + 2_000)) > 400
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_shorter_metadata_is_an_error(name: str) -> None:
+    """Only what Java serialized at the end of it is not read."""
+    data = load(FOLDERS[name])["_metadata"]
+    for size in range(0, len(data) - 1000, 97):
+        with pytest.raises(CorruptCheckpointError, match=r"^_metadata: .*at byte"):
+            read_metadata(data[:size], "_metadata")
