@@ -13,6 +13,8 @@ REQUIRED := $(VENV)/.has-dev$(BROWSER)
 SETUP := $(COMPILED) $(REQUIRED)
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
+# Real Flink, with which "make interop" moves state to and fro.
+FLINK := build/flink
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
 PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_types_in_state.py \
 	tests/api/test_windows.py tests/operators/test_window_model.py tests/operators/test_window_ways.py \
@@ -31,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE HADOOP_CONF_DIR
 unexport PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
 
-.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-waiting quick-on-spark full full-on-spark full-interpreted soak bench record docs dist clean
+.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-waiting quick-on-spark full full-on-spark full-interpreted soak interop bench record docs dist clean
 
 help:
 	@echo "make demo       run the main job, kill it, restore it, compare; with -- --page on a web page"
@@ -39,6 +41,7 @@ help:
 	@echo "make test-full  all that the quick tier leaves out: every job on Spark, many more simulated histories and"
 	@echo "                modes, state tests with the interpreted core; most of an hour"
 	@echo "make soak       ten million operations on the state map, long simulations, faults put in, many epochs, kill rounds, two hosts"
+	@echo "make interop    the same program on real Flink (PyFlink and Java) and here, state moved between them; most of an hour"
 	@echo "make bench      state and records/s against a dict, snapshots, epochs over much state, recovery"
 	@echo "make record     all benchmarks three times, for docs/benchmarks.md; hours, can be interrupted"
 	@echo "make docs       build the documentation into build/site"
@@ -126,6 +129,12 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python tests/soak/soak_two_hosts.py
 	$(BIN)/python tests/soak/soak_submit.py
 	$(BIN)/python tests/soak/soak_users.py
+
+$(FLINK)/clock.so: tests/interop/make_environment.sh $(wildcard tests/interop/flink/*)
+	@sh tests/interop/make_environment.sh $(FLINK) $(PYTHON)
+
+interop: $(SETUP) $(FLINK)/clock.so
+	FLINK_ENVIRONMENT=$(CURDIR)/$(FLINK) $(BIN)/python -m pytest --timeout 3600 tests/interop
 
 bench: $(SETUP)
 	$(BIN)/python benchmarks/state_map.py
