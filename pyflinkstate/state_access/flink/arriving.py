@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import attrs
 import pyarrow as pa
@@ -32,6 +33,7 @@ from pyflinkstate.backends.types import (
     RegisteredOperatorStateMeta,
     RegisteredStateMeta,
     StateMeta,
+    dump_pickle,
     sealed,
 )
 from pyflinkstate.backends.wall_clock import wall_clock_ms
@@ -43,8 +45,10 @@ from pyflinkstate.state_access.flink.shapes import (
     PREFIX,
     PROCESS,
     Shape,
+    each_value,
     key_type_here,
     name_here,
+    pickles_instead,
     shape_of,
 )
 from pyflinkstate.state_access.keyed_state import Group, KeySpace
@@ -173,36 +177,45 @@ class Arrival:
         keys = KeySpace(self.uid, key_type, most, allow_pickle)
         states = {}
         for state in self.states.values():
-            meta = self._meta(state, shape, expected, has_program)
-            states[meta.name] = spread(DraftState(meta, _reader(self.files, state, meta, shape, keys)), keys)
+            flinks, meta = self._metas(state, shape, expected, has_program)
+            read = _reader(self.files, state, (flinks, meta), shape, keys)
+            states[meta.name] = DraftState(meta, partial(_spread_anew, read, keys))
         return OperatorDraft(self.uid, keys, states, origin, is_rewritten=True)
 
-    def _meta(
+    def _metas(
         self, state: FlinkState, shape: Shape, expected: ProgramOperator | None, has_program: bool
-    ) -> StateMeta:
-        """Return the state here: in Java it tells of itself, in PyFlink the program knows."""
+    ) -> tuple[StateMeta, StateMeta]:
+        """Return the state in Flink and here: in Java it tells of itself, in PyFlink the program knows."""
         name = name_here(state)
         own = attrs.evolve(state.meta, name=name)
         if isinstance(own, RegisteredStateMeta):
             own = attrs.evolve(own, stored_type=_storable(own.stored_type))
-        if not shape.is_pyflink or state.kind is None:
-            return own
-        where = f"{self.savepoint.uri}: {self.operator}, state {name!r}"
         meta = None if expected is None else expected.states.get(name)
-        if meta is None and (has_program or shape is PROCESS):
+        if state.kind is None or (meta is None and shape is not PROCESS and not has_program):
+            return own, own
+        if not shape.is_pyflink:
+            return own, meta if meta is not None and pickles_instead(own, meta) else own
+        where = f"{self.savepoint.uri}: {self.operator}, state {name!r}"
+        if meta is None or expected is None:
             raise ConfigurationError(
                 f"{where} is of PyFlink, where only the program knows its type, and the program does not ask "
                 f"for it when it is opened: pass program=, and ask for each state in open()",
                 state=name,
             )
-        wanted = state if meta is None else shape.state(meta, self.files[0].head.key)
-        if meta is not None and wanted != state:
+        flinks = expected.in_flink(meta)
+        wanted = shape.state(flinks, self.files[0].head.key)
+        if _written(wanted) != _written(state):
             raise IncompatibleCheckpointError(
-                f"{where} is {state} in namespaces of {state.namespace}; for {meta} in the program it would "
-                f"be {wanted} in namespaces of {wanted.namespace}: declare it as the job in Flink did",
+                f"{where} is {state} in namespaces of {state.namespace}; for {flinks} in the program it "
+                f"would be {wanted} in namespaces of {wanted.namespace}: declare it as the job in Flink did",
                 state=name,
             )
-        return own if meta is None else meta
+        return flinks, meta
+
+
+def _written(state: FlinkState) -> tuple[object, ...]:
+    """Return what a savepoint says of a state: pickles are bytes there."""
+    return state.name, state.kind, state.value.snapshot(), state.namespace.snapshot()
 
 
 def _storable(type_info: TypeInformation) -> TypeInformation:
@@ -213,8 +226,13 @@ def _storable(type_info: TypeInformation) -> TypeInformation:
 
 
 def _reader(
-    files: list[KeyedStateFile], state: FlinkState, meta: StateMeta, shape: Shape, keys: KeySpace
+    files: list[KeyedStateFile],
+    state: FlinkState,
+    metas: tuple[StateMeta, StateMeta],
+    shape: Shape,
+    keys: KeySpace,
 ) -> Callable[[], Iterator[Group]]:
+    flinks, meta = metas
     codec = StateCodec(sealed(keys.key_type), meta)
     every = KeyGroupRange(0, keys.max_parallelism - 1)
 
@@ -222,7 +240,10 @@ def _reader(
         for file in files:
             for _, entries in file.key_groups(every, {state.name}):
                 try:
-                    yield entries.key_group, codec.to_batch(shape.arriving(meta, entries))
+                    arrived = shape.arriving(flinks, entries)
+                    if pickles_instead(flinks, meta):
+                        arrived = each_value(meta, arrived, dump_pickle)
+                    yield entries.key_group, codec.to_batch(arrived)
                 except MISFITS as error:
                     raise StateTableError(
                         f"operator {keys.uid!r}, state {meta.name!r}, key group {entries.key_group}: a value "
@@ -232,25 +253,30 @@ def _reader(
     return read
 
 
-def spread(state: DraftState, keys: KeySpace) -> DraftState:
-    """Return the state with its keys in the key groups of ``keys``: meanwhile, they are in a file."""
+def _spread_anew(read: Callable[[], Iterator[Group]], keys: KeySpace) -> Iterator[Group]:
+    return spread(read(), keys.split)
 
-    def read() -> Iterator[Group]:
-        with tempfile.TemporaryFile() as file:
-            places: dict[int, list[tuple[int, int]]] = {}
-            schema = None
-            for rows in _chunks(batch for _, batch in state.read()):
-                schema = rows.schema
-                for key_group, batch in keys.split(rows):
-                    places.setdefault(key_group, []).append((file.tell(), file.write(batch.serialize())))
-            for key_group in sorted(places):
-                pieces = []
-                for place, length in places[key_group]:
-                    file.seek(place)
-                    pieces.append(pa.ipc.read_record_batch(pa.py_buffer(file.read(length)), schema))
-                yield key_group, pa.concat_batches(pieces)
 
-    return DraftState(state.meta, read)
+def spread(groups: Iterable[Group], split: Callable[[pa.RecordBatch], Iterator[Group]]) -> Iterator[Group]:
+    """Yield rows in other key groups, in order: meanwhile, they are in a temporary file.
+
+    Args:
+        groups: the rows by their former key groups.
+        split: yields rows by their new key groups.
+    """
+    with tempfile.TemporaryFile() as file:
+        places: dict[int, list[tuple[int, int]]] = {}
+        schema = None
+        for rows in _chunks(batch for _, batch in groups):
+            schema = rows.schema
+            for key_group, batch in split(rows):
+                places.setdefault(key_group, []).append((file.tell(), file.write(batch.serialize())))
+        for key_group in sorted(places):
+            pieces = []
+            for place, length in places[key_group]:
+                file.seek(place)
+                pieces.append(pa.ipc.read_record_batch(pa.py_buffer(file.read(length)), schema))
+            yield key_group, pa.concat_batches(pieces)
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

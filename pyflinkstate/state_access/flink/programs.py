@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api import TypeInformation
+from pyflinkstate.api import ListTypeInfo, StateKind, TypeInformation
 from pyflinkstate.backends.format import CheckpointMetadata, MemoryCheckpoint
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
@@ -15,6 +15,7 @@ from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.types import RegisteredOperatorStateMeta, RegisteredStateMeta, StateMeta, sealed
 from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.program import type_of
 from pyflinkstate.state_access.writing import open_operator, planned
 
 
@@ -26,11 +27,28 @@ class ProgramOperator:
         key_type: the declared type of its keys.
         states: its keyed states and timer queues by name, with pickles sealed.
         operator_states: its operator states by name, with pickles sealed.
+        record_type: the declared type of the records of its first input.
     """
 
     key_type: TypeInformation
     states: dict[str, StateMeta]
     operator_states: dict[str, RegisteredOperatorStateMeta]
+    record_type: TypeInformation
+
+    def in_flink(self, meta: StateMeta) -> StateMeta:
+        """Return the state that the program has in Flink for one that it has here.
+
+        In Flink, windows keep records in their declared type; here they are pickled.
+        """
+        if not isinstance(meta, RegisteredStateMeta) or meta.name != WINDOW_CONTENTS:
+            return meta
+        if meta.kind is StateKind.AGGREGATING:
+            return meta
+        stored = sealed(self.record_type)
+        return attrs.evolve(meta, stored_type=ListTypeInfo(stored) if meta.kind is StateKind.LIST else stored)
+
+
+WINDOW_CONTENTS = "window-contents"
 
 
 @attrs.frozen(kw_only=True)
@@ -90,6 +108,7 @@ def _operator(plan: JobPlan, uid: str, metadata: CheckpointMetadata) -> ProgramO
             name: attrs.evolve(state.meta, stored_type=sealed(state.meta.stored_type))
             for name, state in watched.of_operators[-1].registered_states.items()
         },
+        type_of(settled.node.parent),
     )
 
 

@@ -32,6 +32,7 @@ from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.types import (
     VOID_NAMESPACE_TYPE,
     RegisteredQueueMeta,
+    SealedPickles,
     StateMeta,
     TtlTypeInfo,
     dump_pickle,
@@ -122,7 +123,7 @@ class ThreadShape(Shape):
         return state_in_thread_mode(meta, key)
 
     def arriving(self, meta: StateMeta, entries: KeyGroupEntries) -> KeyGroupEntries:
-        return _each_value(meta, with_plain_keys(entries), _load)
+        return _each_value(meta, with_plain_keys(entries), load)
 
     def leaving(self, meta: StateMeta, entries: KeyGroupEntries) -> KeyGroupEntries:
         return _each_value(meta, with_row_keys(entries), dump_pickle)
@@ -131,7 +132,8 @@ class ThreadShape(Shape):
 Change = Callable[[object], object]
 
 
-def _load(pickled: object) -> object:
+def load(pickled: object) -> object:
+    """Return the value of a pickle of plain values; raise ``PickledStateError`` for others."""
     return load_plain(cast(bytes, pickled))
 
 
@@ -165,6 +167,22 @@ _AROUND = (TtlTypeInfo, ListTypeInfo, MapTypeInfo)
 JAVA, PROCESS, THREAD = Shape(), ProcessShape(), ThreadShape()
 #: By the names that users give.
 SHAPES = {shape.name: shape for shape in (JAVA, PROCESS, THREAD)}
+
+
+def pickles_instead(typed: StateMeta, pickled: StateMeta) -> bool:
+    """Return whether a state has values of a declared type on one side, and their pickles on the other."""
+    return typed.stored_type != pickled.stored_type and pickled.stored_type in (
+        SealedPickles(),
+        ListTypeInfo(SealedPickles()),
+    )
+
+
+def each_value(meta: StateMeta, entries: KeyGroupEntries, change: Change) -> KeyGroupEntries:
+    """Return entries with each value changed, of a list each element."""
+    if not isinstance(meta.stored_type, ListTypeInfo):
+        return attrs.evolve(entries, values=[*map(change, entries.values)])
+    lists = cast(list[list[object]], entries.values)
+    return attrs.evolve(entries, values=[[*map(change, items)] for items in lists])
 
 
 def shape_of(key: Serializer, names: list[str], key_type: TypeInformation | None) -> Shape:
