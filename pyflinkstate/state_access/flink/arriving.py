@@ -88,7 +88,8 @@ def edit_flink_savepoint(
         uids: the uids here, by the uids or the ids (32 hexadecimal digits) that operators have in Flink.
             Flink 2.0 and later write uids into a savepoint, so that they need not be given.
         job_name: the name of the job that will start from it. Default: that of the program.
-        drop_unknown: whether state of operators whose uid is not known is left out.
+        drop_unknown: whether state of operators whose uid is not known is left out, and of the others what
+            the program does not ask for when it is opened.
         allow_pickle: load pickled keys, which runs code, if they are not plain values: their key groups
             depend on it. Plain values, such as numbers, strings and tuples of them, are always loaded.
         clock: returns the time, in ms since 1970.
@@ -115,7 +116,7 @@ def edit_flink_savepoint(
             f"uids={{{unknown[0].operator.id.hex()!r}: 'my-uid'}}, or drop the state with drop_unknown=True"
         )
     drafts = {
-        one.uid: one.draft(expected.get(one.uid), program is not None, allow_pickle)
+        one.uid: one.draft(expected.get(one.uid), program is not None, drop_unknown, allow_pickle)
         for one in arrivals
         if one not in unknown
     }
@@ -155,7 +156,9 @@ class Arrival:
     def __str__(self) -> str:
         return f"{self.operator} ({', '.join(f'{name!r}, {state}' for name, state in self.states.items())})"
 
-    def draft(self, expected: ProgramOperator | None, has_program: bool, allow_pickle: bool) -> OperatorDraft:
+    def draft(
+        self, expected: ProgramOperator | None, has_program: bool, drops: bool, allow_pickle: bool
+    ) -> OperatorDraft:
         """Return the operator for the savepoint here."""
         most = self.operator.max_parallelism
         subtasks = [
@@ -168,7 +171,7 @@ class Arrival:
         key = self.files[0].head.key
         shape = shape_of(key, [*self.states], None if expected is None else expected.key_type)
         key_type = key_type_here(shape, key) if expected is None else expected.key_type
-        if expected is not None and serializer_of(shape.key_type(key_type)) != key:
+        if expected is not None and serializer_of(shape.key_type(key_type)).snapshot() != key.snapshot():
             raise IncompatibleCheckpointError(
                 f"{self.savepoint.uri}: {self.operator} has keys of {key}, and the program has keys of "
                 f"{key_type}: give key_by() the type that the job had in Flink",
@@ -177,6 +180,8 @@ class Arrival:
         keys = KeySpace(self.uid, key_type, most, allow_pickle)
         states = {}
         for state in self.states.values():
+            if drops and expected is not None and state.kind and name_here(state) not in expected.states:
+                continue
             flinks, meta = self._metas(state, shape, expected, has_program)
             read = _reader(self.files, state, (flinks, meta), shape, keys)
             states[meta.name] = DraftState(meta, partial(_spread_anew, read, keys))
@@ -199,11 +204,15 @@ class Arrival:
         if meta is None or expected is None:
             raise ConfigurationError(
                 f"{where} is of PyFlink, where only the program knows its type, and the program does not ask "
-                f"for it when it is opened: pass program=, and ask for each state in open()",
+                f"for it when it is opened: pass program=, and ask for each state in open(), or leave it out "
+                f"with drop_unknown=True",
                 state=name,
             )
         flinks = expected.in_flink(meta)
-        wanted = shape.state(flinks, self.files[0].head.key)
+        try:
+            wanted = shape.state(flinks, self.files[0].head.key)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}: {error.message}", state=name) from error
         if _written(wanted) != _written(state):
             raise IncompatibleCheckpointError(
                 f"{where} is {state} in namespaces of {state.namespace}; for {flinks} in the program it "

@@ -70,9 +70,6 @@ from pyflinkstate.state_access.keyed_state import Group, KeyedState, by_group
 from pyflinkstate.state_access.tables import OperatorStates
 from pyflinkstate.state_access.writing import new_folder
 
-#: The pickles of keys, which Flink compares as bytes, are those of Python 3.8 to 3.13.
-_PYFLINKS_PROTOCOL = 4
-
 
 def write_flink_savepoint(
     checkpoint: Checkpoint,
@@ -144,6 +141,8 @@ class Departure:
 
     @head.default
     def _head(self) -> KeyedStateHead:
+        if not self.keyed.metas:
+            return KeyedStateHead(serializer_of(Types.LONG()), ())
         try:
             key = serializer_of(self.shape.key_type(self._sealed("its keys", self.keyed.key_type)))
             states = [self.shape.state(self._in_flink(meta), key) for meta in self.keyed.metas.values()]
@@ -233,7 +232,8 @@ class Departure:
 
     def _keys(self, batch: pa.RecordBatch) -> list[object]:
         if isinstance(self.keyed.key_type, PickledBytesTypeInfo):
-            return [*map(_pickled, self.keyed.keys.decoded(batch.column("key")))]
+            keys = self.keyed.keys.decoded(batch.column("key"))
+            return [pickle.dumps(key, protocol=self.shape.key_protocol) for key in keys]
         return decode_column(sealed(self.keyed.key_type), batch.column("key"))
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[Group]:
@@ -247,10 +247,6 @@ class Departure:
 def _as_bytes(key_type: TypeInformation) -> TypeInformation:
     """Return the type whose hash keys have in Flink, to which pickles are bytes."""
     return Types.PRIMITIVE_ARRAY(Types.BYTE()) if isinstance(key_type, PickledBytesTypeInfo) else key_type
-
-
-def _pickled(key: object) -> bytes:
-    return pickle.dumps(key, protocol=_PYFLINKS_PROTOCOL)
 
 
 def _stream(handle: StreamStateHandle) -> Stream:

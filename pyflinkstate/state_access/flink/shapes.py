@@ -50,6 +50,8 @@ class Shape:
 
     name = "flink"
     is_pyflink = False
+    #: With which protocol pickled keys are written, which Flink compares as bytes; on Python 3.9 to 3.12.
+    key_protocol = 4
 
     def key_type(self, key_type: TypeInformation) -> TypeInformation:
         """Return the type that the keys of a program have in Flink."""
@@ -77,6 +79,7 @@ class ProcessShape(Shape):
 
     name = "flink-process"
     is_pyflink = True
+    key_protocol = 5
 
     def key_type(self, key_type: TypeInformation) -> TypeInformation:
         return key_type_in_pyflink(key_type)
