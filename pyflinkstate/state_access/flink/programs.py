@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
@@ -76,7 +75,7 @@ class _Watched(HashMapStateBackend):
 
 
 def operators_of(
-    program: Any, metadata: CheckpointMetadata, job_name: str | None
+    program: object, metadata: CheckpointMetadata, job_name: str | None
 ) -> tuple[str, dict[str, ProgramOperator]]:
     """Return the name of a program's job, and its operators by uid.
 

@@ -402,7 +402,7 @@ def tried(
     return DryRun(found, tuple(sorted(known.difference(restored))), restored)
 
 
-def planned(program: Any, job_name: str | None) -> tuple[JobPlan, str]:
+def planned(program: object, job_name: str | None) -> tuple[JobPlan, str]:
     """Return the plan of a program, and the name of its job; the errors are those of :func:`tried`."""
     jobs = getattr(program, "jobs", None)
     if jobs is None:
