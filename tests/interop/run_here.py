@@ -1,9 +1,9 @@
-"""Runs ``interop_program.py`` here: ``run_here.py LINES OUTPUT MODE PARALLELISM SESSIONS SAVEPOINT CHECKPOINTS``.
+"""Runs ``interop_program.py`` here: ``LINES OUTPUT MODE PARALLELISM SESSIONS SAVEPOINT CHECKPOINTS``.
 
-If MODE is ``continue``, the job starts from the SAVEPOINT of Flink, which is converted, and reads the lines to
-their end. Otherwise MODE is a format of Flink's savepoints. The lines are one epoch, and the last of them again
-is another one, so the first checkpoint has the state after the lines, before the end of the input. It is written
-as a SAVEPOINT of Flink. CHECKPOINTS is a folder for the job's own.
+If MODE is ``continue``, the job starts from the SAVEPOINT of Flink, which is converted, and reads the lines
+to their end. Otherwise MODE is a format of Flink's savepoints. The lines are one epoch, and the last of them
+again is another one, so the first checkpoint has the state after the lines, before the end of the input. It
+is written as a SAVEPOINT of Flink. CHECKPOINTS is a folder for the job's own.
 """
 
 from __future__ import annotations

@@ -306,8 +306,8 @@ class CheckpointMetadata:
         """Return the metadata that ``encode`` was called on; ``what`` names the file in errors."""
         if data.startswith(FLINKS_MAGIC):
             raise IncompatibleCheckpointError(
-                f"{what} is of Flink: make it a savepoint of this project first, with pyflinkstate convert, or "
-                f"with convert_savepoint(), which can be given the program",
+                f"{what} is of Flink: make it a savepoint of this project first, with pyflinkstate convert or "
+                f"convert_savepoint()",
                 file=what,
             )
         content = decode_head(data, MAGIC, READABLE_VERSIONS, what)

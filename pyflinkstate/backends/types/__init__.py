@@ -14,9 +14,9 @@ from pyflinkstate.backends.types.codec import (
 from pyflinkstate.backends.types.hashes import java_hashes_of_strings as java_hashes_of_strings
 from pyflinkstate.backends.types.internal_types import (
     PICKLE_PROTOCOL as PICKLE_PROTOCOL,
-    SealedPickles as SealedPickles,
     VOID_NAMESPACE as VOID_NAMESPACE,
     VOID_NAMESPACE_TYPE as VOID_NAMESPACE_TYPE,
+    SealedPickles as SealedPickles,
     TtlTypeInfo as TtlTypeInfo,
     TtlValue as TtlValue,
     dump_pickle as dump_pickle,
