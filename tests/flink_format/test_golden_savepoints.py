@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from flink_savepoints import FOLDERS, Content, content_of, keyed_files, load, rewritten
+from flink_savepoints import EVERY, FOLDERS, REFUSED, Content, content_of, keyed_files, load, rewritten
 
 from pyflinkstate.backends.flink_format import operator_id, read_metadata
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
@@ -70,6 +70,17 @@ def test_a_native_file_with_an_unknown_serializer_is_refused(name: str) -> None:
     with pytest.raises(IncompatibleCheckpointError, match=r"KryoSerializer of .* --type canonical") as caught:
         list(keyed_files(files, read_metadata(files["_metadata"], name)))
     assert operator_id("values").hex() in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in FOLDERS])
+def test_what_only_flink_reads_is_refused_by_name(name: str) -> None:
+    (what,) = [what for end, what in REFUSED.items() if name.endswith(end)]
+    with pytest.raises(
+        IncompatibleCheckpointError, match=rf"^{name}: operator .* its state is {what}"
+    ) as caught:
+        read_metadata(load(EVERY[name])["_metadata"], name)
+    assert "flink savepoint --type canonical" in str(caught.value)
+    assert len(caught.value.context["operator"]) == 32
 
 
 @pytest.mark.skipif("2.3.0-java" not in FOLDERS, reason="there is no golden savepoint of Flink 2.3")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from flink_savepoints import FOLDERS, keyed_files, load, reader_of
+from flink_savepoints import EVERY, FOLDERS, keyed_files, load, reader_of
 from tiers import cases
 
 from pyflinkstate.backends.flink_format import Savepoint, read_metadata, read_operator_state
@@ -95,7 +95,7 @@ def error_of(files: dict[str, bytes]) -> Exception | None:
 
 def rounds(name: str, seeds: range) -> int:
     """Damage a file in each round; return how many were found out."""
-    files, found = load(FOLDERS[name]), 0
+    files, found = load(EVERY[name]), 0
     names = [name for name, data in sorted(files.items()) for _ in range(1 + len(data) // 1000)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in seeds:
@@ -109,7 +109,7 @@ def rounds(name: str, seeds: range) -> int:
     return found
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("block", cases(range(20), quick=[0]))
 def test_damage_is_found_or_gives_values(name: str, block: int) -> None:
     assert rounds(name, range(100 * block, 100 * (block + 1))) > 20
@@ -118,7 +118,7 @@ def test_damage_is_found_or_gives_values(name: str, block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_20_000_mutations() -> None:
-    for number, name in enumerate(FOLDERS):
+    for number, name in enumerate(EVERY):
         first = 10_000 + number * 2_000
         assert rounds(name, range(first, first + 2_000)) > 400
 

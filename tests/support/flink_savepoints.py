@@ -28,8 +28,15 @@ from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.keys import KeyGroupRange
 
 GOLDEN = Path(__file__).parent.parent / "flink_format" / "golden"
-#: The folders of golden savepoints, by their names.
-FOLDERS = {path.parent.name: path.parent for path in sorted(GOLDEN.rglob("_metadata"))}
+#: The ends of the names of folders whose state only Flink reads, and what it is.
+REFUSED = {
+    "-changelog": "a checkpoint of the changelog backend",
+    "-rocksdb-native": "an incremental checkpoint of RocksDB",
+    "-unaligned": "the content of the channels of an unaligned checkpoint",
+}
+EVERY = {path.parent.name: path.parent for path in sorted(GOLDEN.rglob("_metadata"))}
+#: The folders of golden savepoints that can be read, by their names.
+FOLDERS = {name: path for name, path in EVERY.items() if not name.endswith((*REFUSED,))}
 
 #: Everything in a savepoint, with the values as text, as NaN is not equal to itself.
 Content = dict[str, Any]
@@ -46,18 +53,20 @@ def load(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def open_keyed(files: dict[str, bytes], operator: Operator, handle: KeyedStateHandle) -> KeyedStateFile:
+    """Open the keyed state of one subtask."""
+    where = f"keyed state of {operator}"
+    return KeyedStateFile.open(handle, reader_of(handle.stream, files), where, operator.max_parallelism)
+
+
 def keyed_files(
     files: dict[str, bytes], savepoint: Savepoint, closed: Collection[bytes] = ()
 ) -> Iterable[tuple[Operator, KeyedStateFile]]:
     """Open each keyed state of a savepoint, but not those of the operators with the ids in ``closed``."""
     for operator in savepoint.operators:
         for subtask in operator.subtasks.values():
-            if subtask.keyed_state is not None:
-                read = reader_of(subtask.keyed_state.stream, files)
-                handle, where = subtask.keyed_state, f"keyed state of {operator}"
-                if operator.id in closed:
-                    continue
-                yield operator, KeyedStateFile.open(handle, read, where, operator.max_parallelism)
+            if subtask.keyed_state is not None and operator.id not in closed:
+                yield operator, open_keyed(files, operator, subtask.keyed_state)
 
 
 def content_of(
@@ -107,14 +116,18 @@ class Written:
 
 
 def write_keyed(
-    head: KeyedStateHead, entries: list[list[KeyGroupEntries]], max_parallelism: int, name: str = "keyed"
+    head: KeyedStateHead,
+    entries: list[list[KeyGroupEntries]],
+    max_parallelism: int,
+    name: str = "keyed",
+    key_groups: KeyGroupRange | None = None,
 ) -> Written:
-    """Return a canonical file of all key groups."""
+    """Return a canonical file, of all key groups unless some are given."""
     chunks: list[bytes] = []
-    every = KeyGroupRange(0, max_parallelism - 1)
-    offsets = write_canonical(head, [*map(iter, entries)], every, max_parallelism, chunks.append)
+    own = key_groups or KeyGroupRange(0, max_parallelism - 1)
+    offsets = write_canonical(head, [*map(iter, entries)], own, max_parallelism, chunks.append)
     data = b"".join(chunks)
-    return Written(data, KeyedStateHandle(every, offsets, Stream(name, len(data), is_relative=True)))
+    return Written(data, KeyedStateHandle(own, offsets, Stream(name, len(data), is_relative=True)))
 
 
 def read_keyed(
@@ -132,24 +145,43 @@ def rewritten(
     """Return the savepoint that this project writes for one of Flink, see :func:`content_of`."""
     savepoint = read_metadata(files["_metadata"], "_metadata")
     new: dict[str, bytes] = {}
-    operators = {operator.id: attrs.evolve(operator, subtasks={}) for operator in savepoint.operators}
-    for number, (operator, file) in enumerate(keyed_files(files, savepoint, closed)):
-        entries: dict[str, list[KeyGroupEntries]] = {state.name: [] for state in file.head.states}
-        every = KeyGroupRange(0, operator.max_parallelism - 1)
-        for state, found in file.key_groups(every, {*entries} - {*unreadable}):
-            entries[state.name].append(found)
-        written = write_keyed(file.head, [*entries.values()], operator.max_parallelism, f"keyed-{number}")
-        new[f"keyed-{number}"] = written.data
-        operators[operator.id].subtasks[number] = Subtask(keyed_state=written.handle)
+    operators = []
     for operator in savepoint.operators:
+        subtasks = {}
         for index, subtask in operator.subtasks.items():
-            handle = subtask.operator_state
-            if handle is not None:
-                states = read_operator_state(handle, reader_of(handle.stream, files), f"{operator}")
-                chunks: list[bytes] = []
-                places = write_operator_state(states, chunks.append)
-                data = b"".join(chunks)
-                there = OperatorStateHandle(places, Stream("", len(data), data=data))
-                operators[operator.id].subtasks[100 + index] = Subtask(operator_state=there)
-    new["_metadata"] = write_metadata(Savepoint(savepoint.checkpoint_id, tuple(operators.values())))
+            keyed, name = None, f"keyed-{operator.id.hex()}-{index}"
+            if subtask.keyed_state is not None and operator.id not in closed:
+                file = open_keyed(files, operator, subtask.keyed_state)
+                written = _keyed_again(file, operator, subtask.keyed_state.key_groups, unreadable, name)
+                keyed, new[name] = written.handle, written.data
+            subtasks[index] = Subtask(
+                operator_state=_operator_state_again(files, subtask.operator_state), keyed_state=keyed
+            )
+        operators.append(attrs.evolve(operator, subtasks=subtasks))
+    new["_metadata"] = write_metadata(attrs.evolve(savepoint, operators=tuple(operators)))
     return new
+
+
+def _keyed_again(
+    file: KeyedStateFile,
+    operator: Operator,
+    key_groups: KeyGroupRange,
+    unreadable: Collection[str],
+    name: str,
+) -> Written:
+    entries: dict[str, list[KeyGroupEntries]] = {state.name: [] for state in file.head.states}
+    for state, found in file.key_groups(key_groups, {*entries} - {*unreadable}):
+        entries[state.name].append(found)
+    return write_keyed(file.head, [*entries.values()], operator.max_parallelism, name, key_groups)
+
+
+def _operator_state_again(
+    files: dict[str, bytes], handle: OperatorStateHandle | None
+) -> OperatorStateHandle | None:
+    if handle is None:
+        return None
+    chunks: list[bytes] = []
+    states = read_operator_state(handle, reader_of(handle.stream, files), "operator state")
+    places = write_operator_state(states, chunks.append)
+    data = b"".join(chunks)
+    return OperatorStateHandle(places, Stream("", len(data), data=data))

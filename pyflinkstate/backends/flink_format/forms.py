@@ -259,7 +259,7 @@ class Map(Form):
     def __init__(self, key: Form, item: Form) -> None:
         super().__init__()
         self.key = key
-        self.item = Nullable(item, 0)
+        self.item = Nullable(item, b"\0", b"\1")
 
     def encode(self, value: object) -> bytes:
         entries = cast(dict[object, object], value)
@@ -279,34 +279,70 @@ class Map(Form):
         return entries
 
 
+class Blocks(Form):
+    """Elements in blocks, each after its number; an empty block is the last one (Avro)."""
+
+    def __init__(self, element: Form) -> None:
+        super().__init__()
+        self._element = element
+
+    def encode(self, value: object) -> bytes:
+        items = cast(list[object], value)
+        chunks = [varint(len(items))] if items else []
+        for item in items:
+            chunks.append(self._element.encode(item))
+        return b"".join(chunks) + b"\0"
+
+    def decode(self, source: Reader) -> object:
+        found: list[object] = []
+        number = source.varint()
+        while number > 0:
+            for _ in range(number):  # each element takes at least one byte
+                found.append(self._element.decode(source))
+            number = source.varint()
+        return found
+
+
+class MapBlocks(Blocks):
+    """Pairs of keys and values in blocks, as a dict."""
+
+    def encode(self, value: object) -> bytes:
+        return super().encode(list(cast(dict[object, object], value).items()))
+
+    def decode(self, source: Reader) -> object:
+        return dict(cast(list[tuple[object, object]], super().decode(source)))
+
+
 # --- one of several types ------------------------------------------------------------------------------
 
 
 class Nullable(Form):
-    """A byte that says whether the value is None, and the value.
+    """A value or None, which the bytes before it tell.
 
     Args:
         part: the form of the value.
-        padding: how many bytes are written in place of None.
-        null: the byte that stands for None; the other one of 0 and 1 precedes a value.
+        some: the bytes before a value.
+        none: the bytes in place of one, at least as many.
     """
 
-    def __init__(self, part: Form, padding: int, null: int = 1) -> None:
-        super().__init__(1 + part.length if padding and part.length >= 0 else VARIABLE)
+    def __init__(self, part: Form, some: bytes, none: bytes) -> None:
+        is_fixed = 0 <= part.length == len(none) - len(some)
+        super().__init__(len(none) if is_fixed else VARIABLE)
         self._part = part
-        self._padding = padding
-        self._absent = null
-        self._none = bytes([null]) + bytes(padding)
-        self._some = bytes([1 - null])
+        self._some = some
+        self._none = none
 
     def encode(self, value: object) -> bytes:
         return self._none if value is None else self._some + self._part.encode(value)
 
     def decode(self, source: Reader) -> object:
-        if (source.byte() != 0) == (self._absent != 0):
-            source.advance(self._padding)
-            return None
-        return self._part.decode(source)
+        begin = source.take(len(self._some))
+        if begin == self._some:
+            return self._part.decode(source)
+        if not self._none.startswith(begin):
+            raise source.damaged(f"{begin.hex()} does not tell whether there is a value")
+        source.advance(len(self._none) - len(begin))
+        return None
 
 
 def _check_number(given: int, needed: int) -> None:
@@ -329,6 +365,20 @@ class Tuple(Form):
 
     def decode(self, source: Reader) -> object:
         return tuple([part.decode(source) for part in self._parts])
+
+
+class Record(Tuple):
+    """Values of several types one after the other, as a row."""
+
+    def __init__(self, parts: Sequence[Form], names: tuple[str, ...]) -> None:
+        super().__init__(parts)
+        self._names = names
+
+    def encode(self, value: object) -> bytes:
+        return super().encode(tuple(cast(Row, value)))
+
+    def decode(self, source: Reader) -> object:
+        return row_of(cast(tuple[object, ...], super().decode(source)), self._names)
 
 
 class Fielded(Form):
@@ -399,25 +449,21 @@ class Pojo(Form):
         others: dict[str, Form] | None = None,
     ) -> None:
         super().__init__()
-        self._fields = [Nullable(part, 0) for part in parts]
-        self._names = names
+        self._own = Record([Nullable(part, b"\0", b"\1") for part in parts], names)
         self._subclasses = list(subclasses)
         self._others = others or {}
 
     def encode(self, value: object) -> bytes:
         if value is None:
             return bytes([_IS_NULL])
-        items: list[object] = cast(Row, value)[:]
-        _check_number(len(items), len(self._fields))
-        fields = [self._fields[place].encode(items[place]) for place in range(len(items))]
-        return bytes([_NO_SUBCLASS]) + b"".join(fields)
+        return bytes([_NO_SUBCLASS]) + self._own.encode(value)
 
     def decode(self, source: Reader) -> object:
         flags = source.byte()
         if flags == _IS_NULL:
             return None
         if flags == _NO_SUBCLASS:
-            return row_of([field.decode(source) for field in self._fields], self._names)
+            return self._own.decode(source)
         if flags == _IS_SUBCLASS:
             name = source.utf()
             if name in self._others:

@@ -6,6 +6,7 @@ Java's dates and times are read and written in UTC. Fractions of a microsecond a
 from __future__ import annotations
 
 import datetime
+import operator
 from collections.abc import Callable
 from typing import cast
 
@@ -33,6 +34,7 @@ from pyflinkstate.api import (
     Types,
 )
 from pyflinkstate.backends.flink_format import forms
+from pyflinkstate.backends.flink_format.avro import form_and_type, has_type
 from pyflinkstate.backends.flink_format.cursor import Reader, utf
 from pyflinkstate.backends.flink_format.forms import Form
 from pyflinkstate.backends.flink_format.snapshots import (
@@ -93,13 +95,7 @@ _MS_OF_DAY, _DAY_ONE = 86_400_000, datetime.date(1970, 1, 1).toordinal()
 _EPOCH, _MICROSECOND = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1)
 
 
-def _date(year: int, month: int, day: int) -> object:
-    return datetime.date(year, month, day)
-
-
-def _date_fields(value: object) -> tuple[int, ...]:
-    date = cast(datetime.date, value)
-    return date.year, date.month, date.day
+_date_fields = operator.attrgetter("year", "month", "day")
 
 
 def _time(hour: int, minute: int, second: int, nanos: int) -> object:
@@ -117,7 +113,7 @@ def _moment(*fields: int) -> object:
 
 
 def _moment_fields(value: object) -> tuple[int, ...]:
-    return _date_fields(value) + _time_fields(value)
+    return (*_date_fields(value), *_time_fields(value))
 
 
 def _timestamp(ms: int, nanos: int) -> object:
@@ -129,31 +125,9 @@ def _timestamp_fields(value: object) -> tuple[int, ...]:
     return us // 1000, us % 1_000_000 * 1000
 
 
-def _moment_of_ms(ms: int) -> object:
-    return _EPOCH + datetime.timedelta(milliseconds=ms)
-
-
-def _ms_of_moment(value: object) -> tuple[int, ...]:
-    return _timestamp_fields(value)[:1]
-
-
 def _ms_of_time(value: object) -> tuple[int, ...]:
     hour, minute, second, nanos = _time_fields(value)
     return (((hour * 60 + minute) * 60 + second) * 1000 + nanos // 1_000_000,)
-
-
-def _time_of_ms(ms: int) -> object:
-    return (_EPOCH + datetime.timedelta(milliseconds=ms % _MS_OF_DAY)).time()
-
-
-def _instant_fields(value: object) -> tuple[int, ...]:
-    instant = cast(Instant, value)
-    return instant.seconds, instant.nanos
-
-
-def _start_and_end(value: object) -> tuple[int, ...]:
-    window = cast(TimeWindow, value)
-    return window.start, window.end
 
 
 _NO_DATE = (_LEAST_INT, _LEAST_BYTE, 0)
@@ -193,7 +167,12 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ),
     (
         "SqlTimeSerializer",
-        forms.Fields("q", _time_of_ms, _ms_of_time, (_LEAST_LONG,)),
+        forms.Fields(
+            "q",
+            lambda ms: cast(datetime.datetime, _timestamp(ms, ms % 1000 * 1_000_000)).time(),
+            _ms_of_time,
+            (_LEAST_LONG,),
+        ),
         Types.SQL_TIME(),
         "java.sql.Time",
     ),
@@ -205,7 +184,7 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ),
     (
         "LocalDateSerializer",
-        forms.Fields("ibb", _date, _date_fields, _NO_DATE),
+        forms.Fields("ibb", datetime.date, _date_fields, _NO_DATE),
         LocalTimeTypeInfo(_LOCAL.LOCAL_DATE),
         "java.time.LocalDate",
     ),
@@ -223,7 +202,7 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ),
     (
         "InstantSerializer",
-        forms.Fields("qi", Instant, _instant_fields, (_LEAST_LONG, _LEAST_INT)),
+        forms.Fields("qi", Instant, operator.attrgetter("seconds", "nanos"), (_LEAST_LONG, _LEAST_INT)),
         Types.INSTANT(),
         "java.time.Instant",
     ),
@@ -238,7 +217,12 @@ _PICKLED = _atom(_BYTES.snapshot, forms.Bytes(dump_pickle), Types.PICKLED_BYTE_A
 #: Java's older dates are moments, too.
 _JAVA_DATE = _atom(
     _inner(f"{_BASE}DateSerializer"),
-    forms.Fields("q", _moment_of_ms, _ms_of_moment, (_LEAST_LONG,)),
+    forms.Fields(
+        "q",
+        lambda ms: _timestamp(ms, ms % 1000 * 1_000_000),
+        lambda value: _timestamp_fields(value)[:1],
+        (_LEAST_LONG,),
+    ),
     Types.SQL_TIMESTAMP(),
     "java.util.Date",
 )
@@ -268,7 +252,7 @@ _PRIMITIVE_ARRAYS = {
     "CHAR": _primitive_array("Char", "H", Types.CHAR(), "[C"),
 }
 
-_TIME_WINDOW_FORM = forms.Fields("qq", TimeWindow, _start_and_end)
+_TIME_WINDOW_FORM = forms.Fields("qq", TimeWindow, operator.attrgetter("start", "end"))
 _COUNT_WINDOW_FORM = forms.Fields("q", CountWindow, lambda value: (cast(CountWindow, value).id,))
 
 #: The rows of namespaces. The windows of SQL are written like those of streams.
@@ -336,7 +320,7 @@ def _types(serializer: Serializer) -> list[TypeInformation]:
 
 def nullable_list(element: Form) -> Form:
     """Return the form of arrays: a byte before each element says whether it is there."""
-    return forms.List(forms.Nullable(element, padding=0, null=0))
+    return forms.List(forms.Nullable(element, b"\1", b"\0"))
 
 
 def _class_of_array(serializer: Serializer) -> str:
@@ -393,7 +377,7 @@ _ROW = SerializerRow(
 )
 _NULLABLE = SerializerRow(
     snapshot=f"{_RUNTIME}NullableSerializer$NullableSerializerSnapshot",
-    form=lambda of, parts: forms.Nullable(parts[0], cast(int, of.details[0])),
+    form=lambda of, parts: forms.Nullable(parts[0], b"\0", b"\1" + bytes(cast(int, of.details[0]))),
     type_info=lambda of: _types(of)[0],
     java_class=lambda of: of.parts[0].row.java_class(of.parts[0]),
     body=composite(2, 1, _padding, lambda details: cast(int, details[0]).to_bytes(4, "big")),
@@ -501,6 +485,23 @@ _POJO = SerializerRow(
     body=Body(_read_pojo, _write_pojo, version=2),
 )
 
+
+def _read_avro(source: Reader, depth: int) -> Content:
+    name, schema = _TEXT.decode(source), _TEXT.decode(source)
+    return (name, schema, has_type(cast(str, schema))), ()
+
+
+_TEXT = forms.Text()
+#: The details are a class, the schema, and whether it has a type here.
+_AVRO = SerializerRow(
+    snapshot="org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot",
+    form=lambda of, _: form_and_type(cast(str, of.details[1]))[0],
+    type_info=lambda of: form_and_type(cast(str, of.details[1]))[1],
+    java_class=lambda of: cast(str, of.details[0]),
+    body=Body(_read_avro, lambda of: b"".join(map(_TEXT.encode, of.details[:2]))),
+    is_opaque=lambda of: not of.details[2],
+)
+
 # --- from a type to its serializer -------------------------------------------------------------------
 
 _OF_KIND = {
@@ -520,7 +521,7 @@ _OTHERS = (
     _COUNT_WINDOW,
     WRAPPED_BYTES,
 )
-_WITH_PARTS = (LIST, MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, TIMER, _ENUM, _POJO)
+_WITH_PARTS = (LIST, MAP, _ARRAY, _TUPLE_ROW, _ROW, _NULLABLE, _TTL, TIMER, _ENUM, _POJO, _AVRO)
 ROWS.update(
     {row.snapshot: row for row in (*_OF_KIND.values(), *_PRIMITIVE_ARRAYS.values(), *_OTHERS, *_WITH_PARTS)}
 )

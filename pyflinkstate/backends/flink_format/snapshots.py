@@ -64,7 +64,7 @@ class SerializerRow:
         java_class: returns the class of the values, which arrays name.
         body: how the snapshot goes on.
         ends_in_part: whether a value ends where its last part does, which therefore may be opaque.
-        is_opaque: whether nothing is known of the values.
+        is_opaque: whether nothing is known of the values of a serializer.
     """
 
     snapshot: str
@@ -73,7 +73,7 @@ class SerializerRow:
     java_class: Callable[[Serializer], str] = lambda _: "java.lang.Object"
     body: Body
     ends_in_part: bool = False
-    is_opaque: bool = False
+    is_opaque: Callable[[Serializer], bool] = lambda _: False
 
 
 @attrs.frozen
@@ -95,14 +95,14 @@ class Serializer:
     @property
     def is_opaque(self) -> bool:
         """Whether its values stay bytes, because nothing tells where they or their parts end."""
-        return self.row.is_opaque or (
+        return self.row.is_opaque(self) or (
             any(part.is_opaque for part in self.parts) and not self.row.ends_in_part
         )
 
     @property
     def has_opaque_part(self) -> bool:
         """Whether it, or a part of it, is opaque."""
-        return self.row.is_opaque or any(part.has_opaque_part for part in self.parts)
+        return self.row.is_opaque(self) or any(part.has_opaque_part for part in self.parts)
 
     def form(self, instead: Mapping[SerializerRow, MakeForm] = _NOTHING) -> Form:
         """Return how its values are written; ``instead`` makes the forms of some rows."""
@@ -250,7 +250,7 @@ UNKNOWN = SerializerRow(
     form=lambda *_: Opaque(),
     type_info=lambda serializer: ForeignBytes(Types.BYTE(), serializer=str(serializer)),
     body=Body(_no_body, lambda serializer: b""),
-    is_opaque=True,
+    is_opaque=lambda _: True,
 )
 
 _KRYO = "org.apache.flink.api.java.typeutils.runtime.kryo.KryoSerializerSnapshot"

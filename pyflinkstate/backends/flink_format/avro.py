@@ -1,0 +1,104 @@
+"""Avro's values as Flink writes them, for schemas that have a type of this project.
+
+A record becomes a row, an enum the place of its symbol, and a union with null the other type or None. Flink
+has an encoder of its own: numbers have all their bytes. Other unions, recursive records, and parts without
+any bytes have no type here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import cast
+
+from pyflinkstate.api import RowTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.flink_format import forms
+from pyflinkstate.backends.flink_format.forms import Form
+from pyflinkstate.errors import PyFlinkStateError
+
+_TEXT = forms.Bytes(lambda value: cast(str, value).encode(), bytes.decode)
+_RAW = Types.PRIMITIVE_ARRAY(Types.BYTE())
+_PRIMITIVES: dict[str, tuple[Form, TypeInformation]] = {
+    "boolean": (forms.Number("?"), Types.BOOLEAN()),
+    "int": (forms.Number("i"), Types.INT()),
+    "long": (forms.Number("q"), Types.LONG()),
+    "float": (forms.Number("f"), Types.FLOAT()),
+    "double": (forms.Number("d"), Types.DOUBLE()),
+    "string": (_TEXT, Types.STRING()),
+    "bytes": (forms.Bytes(), _RAW),
+    "enum": (forms.Number("i"), Types.INT()),
+}
+
+#: Named types by their full names and by their own; None while they are being made.
+Named = dict[str, "tuple[Form, TypeInformation] | None"]
+
+
+def form_and_type(schema: str) -> tuple[Form, TypeInformation]:
+    """Return how values of a schema are written, and their type.
+
+    Raises:
+        ValueError: the schema is not valid, or has no type in this project.
+    """
+    return _of(json.loads(schema), {})
+
+
+def has_type(schema: str) -> bool:
+    """Return whether values of a schema have a type in this project."""
+    try:
+        form_and_type(schema)
+    except (AttributeError, LookupError, PyFlinkStateError, RecursionError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _of(schema: object, named: Named) -> tuple[Form, TypeInformation]:
+    if isinstance(schema, str):
+        found = _PRIMITIVES.get(schema) or named.get(schema)
+        if found is None:
+            raise ValueError(f"Avro's {schema} has no type here")
+        return found
+    if isinstance(schema, list):
+        return _of_union(schema, named)
+    if not isinstance(schema, dict):
+        raise ValueError(f"{schema} is no schema of Avro")
+    return _of_object(schema, named)
+
+
+def _of_union(schemas: list[object], named: Named) -> tuple[Form, TypeInformation]:
+    if len(schemas) != 2 or "null" not in schemas:
+        raise ValueError("a union of Avro other than with null has no type here")
+    null = schemas.index("null")
+    form, type_info = _of(schemas[1 - null], named)
+    return forms.Nullable(form, (1 - null).to_bytes(4, "big"), null.to_bytes(4, "big")), type_info
+
+
+def _of_object(schema: Mapping[str, object], named: Named) -> tuple[Form, TypeInformation]:
+    kind = schema["type"]
+    if kind == "array":
+        form, type_info = _of(schema["items"], named)
+        make = (
+            Types.OBJECT_ARRAY if isinstance(schema["items"], list) else Types.LIST
+        )  # only arrays hold None
+        return forms.Blocks(form), make(type_info)
+    if kind == "map":
+        form, type_info = _of(schema["values"], named)
+        return forms.MapBlocks(forms.Tuple([_TEXT, form])), Types.MAP(Types.STRING(), type_info)
+    if kind == "record":
+        found = _of_record(schema, named)
+    elif kind == "fixed":
+        size = int(cast(int, schema["size"]))
+        found = forms.Fields(f"{max(1, size)}s", bytes, lambda value: (value,)), _RAW
+    else:
+        found = _of(kind, named)
+    if "name" in schema:
+        for name in (f"{schema.get('namespace', '')}.{schema['name']}", str(schema["name"])):
+            named[name] = found
+    return found
+
+
+def _of_record(schema: Mapping[str, object], named: Named) -> tuple[Form, TypeInformation]:
+    fields = cast(list[dict[str, object]], schema["fields"])
+    parts = [_of(field["type"], named) for field in fields]
+    names = tuple([str(field["name"]) for field in fields])
+    types = [type_info for _, type_info in parts]
+    return forms.Record([form for form, _ in parts], names), RowTypeInfo(types, names)
