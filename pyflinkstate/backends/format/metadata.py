@@ -306,7 +306,7 @@ class CheckpointMetadata:
         """Return the metadata that ``encode`` was called on; ``what`` names the file in errors."""
         if data.startswith(FLINKS_MAGIC):
             raise IncompatibleCheckpointError(
-                f"{what} is of Flink: make it a savepoint of this project first, with pyflinkstate convert or "
+                f"{what} is of Flink: make it a savepoint of this project first, by pyflinkstate convert or "
                 f"convert_savepoint()",
                 file=what,
             )
