@@ -197,7 +197,7 @@ def test_what_cannot_be_converted(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "savepoint"
-    shutil.copytree(FOLDERS[name], folder)
+    shutil.copytree(GOLDEN / name, folder)
     if change is not None:
         change(folder)
     with pytest.raises(error, match=message):
