@@ -21,6 +21,7 @@ from pyflinkstate.state_access.differences import StateDiff, diff
 from pyflinkstate.state_access.tables import CheckpointOffsets, OperatorInfo, StateInfo, StateTable
 
 if TYPE_CHECKING:
+    from pyflinkstate.state_access.flink import convert_savepoint, edit_flink_savepoint, write_flink_savepoint
     from pyflinkstate.state_access.writing import (
         CheckpointEdit,
         DryRun,
@@ -47,21 +48,27 @@ __all__ = [
     "StateInfo",
     "StateTable",
     "Verification",
+    "convert_savepoint",
     "diff",
     "dry_run",
     "edit",
+    "edit_flink_savepoint",
     "history",
     "new_savepoint",
     "open_checkpoint",
     "verify",
+    "write_flink_savepoint",
 ]
 
 _WRITING = "pyflinkstate.state_access.writing"
+_FLINK = "pyflinkstate.state_access.flink"
+
+_OF_FLINK = {"convert_savepoint", "edit_flink_savepoint", "write_flink_savepoint"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_WRITING), name)
+    value: object = getattr(importlib.import_module(_FLINK if name in _OF_FLINK else _WRITING), name)
     globals()[name] = value
     return value

@@ -186,6 +186,14 @@ def _by_value(array: pa.Array, convert: Callable[..., Hashable]) -> pa.Array:
 Group = tuple[int, pa.RecordBatch]
 
 
+def by_group(groups: Codes, batch: pa.RecordBatch) -> Iterator[Group]:
+    """Yield the rows of a batch by key group, in order, given the key group of each row."""
+    order = np.argsort(groups, kind="stable")
+    found, begins = np.unique(groups[order], return_index=True)
+    for key_group, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=False):
+        yield key_group, batch.take(pa.array(rows))
+
+
 @attrs.frozen
 class KeySpace:
     """The keys of an operator.
@@ -243,11 +251,7 @@ class KeySpace:
 
     def split(self, batch: pa.RecordBatch) -> Iterator[Group]:
         """Yield the rows of a batch by key group, in order."""
-        groups = self.groups_of_keys(self.decoded(batch.column("key")))
-        order = np.argsort(groups, kind="stable")
-        found, begins = np.unique(groups[order], return_index=True)
-        for key_group, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=False):
-            yield key_group, batch.take(pa.array(rows))
+        return by_group(self.groups_of_keys(self.decoded(batch.column("key"))), batch)
 
     def spread(self, batches: Iterable[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
         """Return the rows of batches by key group, in order."""

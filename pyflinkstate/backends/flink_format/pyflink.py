@@ -50,7 +50,13 @@ from pyflinkstate.backends.flink_format.serializers import (
 )
 from pyflinkstate.backends.flink_format.snapshots import MakeForm, Serializer, SerializerRow
 from pyflinkstate.backends.format import KeyGroupEntries
-from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta, TtlTypeInfo
+from pyflinkstate.backends.types import (
+    RegisteredQueueMeta,
+    RegisteredStateMeta,
+    SealedPickles,
+    StateMeta,
+    TtlTypeInfo,
+)
 from pyflinkstate.errors import ConfigurationError
 
 PREFIX = "python-state-"
@@ -235,7 +241,7 @@ _THREAD_TYPES = {
 
 def _thread_type(type_info: TypeInformation) -> TypeInformation:
     if isinstance(type_info, (TupleTypeInfo, PickledBytesTypeInfo)):
-        return Types.PICKLED_BYTE_ARRAY()
+        return SealedPickles()
     if isinstance(type_info, (TtlTypeInfo, MapTypeInfo)):
         return type_info.with_parts([_thread_type(part) for part in type_info.parts()])
     if type_info.kind not in _THREAD_TYPES:

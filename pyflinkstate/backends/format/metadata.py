@@ -217,6 +217,8 @@ def written_at(path: str) -> int:
 
 
 MAGIC = b"PFSCHKPT"
+#: How the same file of Flink begins.
+FLINKS_MAGIC = bytes.fromhex("4960672d")
 VERSION = 4
 READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
 
@@ -302,6 +304,12 @@ class CheckpointMetadata:
     @classmethod
     def decode(cls, data: bytes, what: str) -> CheckpointMetadata:
         """Return the metadata that ``encode`` was called on; ``what`` names the file in errors."""
+        if data.startswith(FLINKS_MAGIC):
+            raise IncompatibleCheckpointError(
+                f"{what} is of Flink: make it a savepoint of this project first, by pyflinkstate convert or "
+                f"convert_savepoint()",
+                file=what,
+            )
         content = decode_head(data, MAGIC, READABLE_VERSIONS, what)
         with making_sense(what):
             operators = tuple(map(_operator_state_from_json, content.pop("operators")))

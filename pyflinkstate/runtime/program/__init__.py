@@ -32,6 +32,7 @@ from pyflinkstate.runtime.program.keyed_stream import (
     KeyedStream as KeyedStream,
     WindowedStream as WindowedStream,
 )
+from pyflinkstate.runtime.program.user_functions import type_of as type_of
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.dataframes import (

@@ -223,6 +223,34 @@ _COMMANDS: dict[str, tuple[str, Sequence[Argument]]] = {
             _ALLOW_PICKLE,
         ],
     ),
+    "convert": (
+        "write a savepoint of Flink as one of this project, or the other way round",
+        [
+            _argument("path", help="a savepoint of Flink, or a checkpoint or savepoint of this project"),
+            _argument("target", help="the folder of the new savepoint, which must not exist yet"),
+            _argument(
+                "--to",
+                choices=["pyflinkstate", "flink", "flink-process", "flink-thread"],
+                required=True,
+                help="who restores it: this project, a job in Java, or PyFlink in one of its modes",
+            ),
+            _argument(
+                "--program",
+                metavar="MODULE:FUNCTION",
+                help="a function that returns the environment in which it has built the program; it is run",
+            ),
+            _argument(
+                "--uid",
+                action="append",
+                default=[],
+                metavar="UID[=UID HERE]",
+                help="an operator: its uid in Flink, or its id of 32 digits, and its uid here",
+            ),
+            _argument("--job-name", help="the name of the job that starts from it here"),
+            _switch("--drop-unknown", "leave out the state of operators whose uids are not known"),
+            _ALLOW_PICKLE,
+        ],
+    ),
 }
 
 

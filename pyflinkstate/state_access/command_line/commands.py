@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,7 @@ from pyflinkstate.state_access.command_line.output import (
     told_apart,
 )
 from pyflinkstate.state_access.differences import diff as compare
+from pyflinkstate.state_access.flink.opened import FlinkSavepoint, is_flink_savepoint
 from pyflinkstate.state_access.tables import StateTable
 
 if TYPE_CHECKING:
@@ -142,7 +145,10 @@ def _opened(path: str, printer: Printer) -> Checkpoint:
 
 
 def show(chosen: Namespace, printer: Printer) -> bool:
-    """Show a checkpoint, an operator, or rows of a state."""
+    """Show a checkpoint, an operator, or rows of a state; of a savepoint of Flink, no rows."""
+    if is_flink_savepoint(chosen.path):
+        _show_flink(chosen, printer)
+        return False
     checkpoint = _opened(chosen.path, printer)
     if chosen.uid is None:
         if chosen.state is not None or chosen.key is not None:
@@ -154,6 +160,20 @@ def show(chosen: Namespace, printer: Printer) -> bool:
     else:
         _show_rows(checkpoint, chosen, printer)
     return False
+
+
+def _show_flink(chosen: Namespace, printer: Printer) -> None:
+    """Show the operators of a savepoint of Flink, or the states of one."""
+    if chosen.state is not None or chosen.key is not None:
+        raise ConfigurationError(
+            f"{chosen.path} is a savepoint of Flink: its rows are shown once it is one of this project, see "
+            f"pyflinkstate convert"
+        )
+    savepoint = FlinkSavepoint.open(chosen.path)
+    if chosen.uid is None:
+        printer.table(chosen.path, [attrs.asdict(one) for one in savepoint.operators()])
+    else:
+        printer.table(f"states of {chosen.uid}", [attrs.asdict(one) for one in savepoint.states(chosen.uid)])
 
 
 def _show_checkpoint(checkpoint: Checkpoint, printer: Printer) -> None:
@@ -365,6 +385,36 @@ def edit(chosen: Namespace, printer: Printer) -> bool:
     ]
     printer.table(f"savepoint {written.uri}", rows)
     return False
+
+
+def convert(chosen: Namespace, printer: Printer) -> bool:
+    """Write a savepoint of Flink as one of this project, or the other way round."""
+    from pyflinkstate.state_access.flink import convert_savepoint
+
+    pairs = [uid.partition("=") for uid in chosen.uid]
+    uri = convert_savepoint(
+        chosen.path,
+        chosen.target,
+        chosen.to,
+        program=None if chosen.program is None else _program(chosen.program),
+        uids={theirs: ours or theirs for theirs, _, ours in pairs},
+        job_name=chosen.job_name,
+        drop_unknown=chosen.drop_unknown,
+        allow_pickle=chosen.allow_pickle,
+    )
+    printer.table("savepoint", [{"uri": uri, "for": chosen.to}])
+    return False
+
+
+def _program(name: str) -> object:
+    """Return the environment that a user's function returns; modules are also found where the user is."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        build = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"--program {name} cannot be imported: {error}") from error
+    return build()
 
 
 def _delete(changed: CheckpointEdit, words: list[str]) -> None:

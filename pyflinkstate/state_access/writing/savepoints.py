@@ -394,17 +394,23 @@ def tried(
     Raises:
         ConfigurationError: the program has no sink, or is not an environment.
     """
+    plan, name = planned(program, job_name)
+    trial = _Trial(plan, name, attrs.evolve(metadata, operators=()), operators, reader or MemoryCheckpoint())
+    found = tuple(trial.mismatches())
+    known = {operator.operator_id for operator in plan.operators}
+    restored = tuple(uid for uid in operators if uid in known)
+    return DryRun(found, tuple(sorted(known.difference(restored))), restored)
+
+
+def planned(program: object, job_name: str | None) -> tuple[JobPlan, str]:
+    """Return the plan of a program, and the name of its job; the errors are those of :func:`tried`."""
     jobs = getattr(program, "jobs", None)
     if jobs is None:
         raise ConfigurationError(
             f"a StreamExecutionEnvironment with the program's streams and sinks is needed, not {program!r}"
         )
     plan, name = jobs.preview(job_name)
-    trial = _Trial(plan, name, attrs.evolve(metadata, operators=()), operators, reader or MemoryCheckpoint())
-    found = tuple(trial.mismatches())
-    known = {operator.operator_id for operator in plan.operators}
-    restored = tuple(uid for uid in operators if uid in known)
-    return DryRun(found, tuple(sorted(known.difference(restored))), restored)
+    return plan, name
 
 
 @attrs.frozen
@@ -441,15 +447,20 @@ class _Trial:
         """Restore and open the one operator of the metadata, as a slot does."""
         own = tuple(operator for operator in fitted.operators if operator.operator_id == uid)
         if own:
-            error = _open(attrs.evolve(fitted, operators=own), uid, metadata, self.reader)
+            error = open_operator(attrs.evolve(fitted, operators=own), uid, metadata, self.reader)
             if error is not None:
                 yield Mismatch(uid, error.context.get("state"), error.message)
 
 
-def _open(
-    plan: JobPlan, uid: str, metadata: CheckpointMetadata, reader: StateReader
+def open_operator(
+    plan: JobPlan,
+    uid: str,
+    metadata: CheckpointMetadata,
+    reader: StateReader,
+    backend: HashMapStateBackend | None = None,
 ) -> PyFlinkStateError | None:
-    deployments = Deployments(plan, HashMapStateBackend(), None, False, None)
+    """Restore and open the first subtask of an operator on a backend, and close it; return what failed."""
+    deployments = Deployments(plan, backend or HashMapStateBackend(), None, False, None)
     deployments.begin_attempt(ATTEMPT, metadata.epoch, RestorePoint(metadata, ""))
     slot = SlotId(uid, 0)
     host = SlotHost(_ignore, _ignore, lambda: metadata.timestamp_ms, open_folder=lambda _: reader)
@@ -801,13 +812,12 @@ class CheckpointEdit:
                 f"{path} is inside of {self.source.uri}, which stays as it is: choose another path"
             )
         with new_folder(path) as (folder, uri):
-            writer = None if self.source is None else DraftWriter(self.source.reader, folder)
+            writer = DraftWriter(MemoryCheckpoint() if self.source is None else self.source.reader, folder)
             operators = []
             for operator in self._operators.values():
                 if isinstance(operator, Bootstrap):
                     operators.append(operator.write(folder, uri))
                 else:
-                    assert writer is not None
                     operators.append(writer.write(operator))
             publish(attrs.evolve(self.metadata, operators=tuple(operators)), folder, uri)
             return open_checkpoint(uri, self._clock)
