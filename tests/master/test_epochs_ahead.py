@@ -18,7 +18,7 @@ from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.master.planner import EpochPlanner, Step
 from pyflinkstate.runtime.plan import ChainNode, Node, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
-from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.sources import CollectionSource, GuardedSource
 from pyflinkstate.runtime.storage import CheckpointFolders
 
 pytestmark = pytest.mark.timeout(60)
