@@ -78,14 +78,16 @@ def test_a_job_that_runs_is_ready_and_makes_progress_until_an_epoch_takes_too_lo
     assert page.asked() == (True, False), "there is no job yet"
     found = []
 
-    def before(_: Any) -> None:
-        for later_ms in (0, TIMEOUT_MS, 1):
+    def before(request: Any) -> None:
+        # Later, a checkpoint of an earlier epoch may be complete at any moment, which is progress, too.
+        for later_ms in (0, TIMEOUT_MS, 1) if request.link.epoch == 1 else (0,):
             run.clock.time_ms += later_ms
             found.append(page.asked_when_known())
 
     run.runner.before = before
     run.run()
-    assert found == [(True, True), (True, True), (False, True)] * 4, "each epoch that ends is progress"
+    first, later = [(True, True), (True, True), (False, True)], [(True, True)] * 3
+    assert found == first + later, "each epoch that ends is progress"
     assert page.asked() == (True, False), "it is over"
 
 

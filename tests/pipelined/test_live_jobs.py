@@ -12,6 +12,7 @@ import pytest
 from support_job import EVERY_EPOCH, JobRun, once
 from support_pipelined import LocalPipelinedRunner
 from support_runtime import PATIENCE_S
+from tiers import cases
 
 from pyflinkstate import (
     KeyedProcessFunction,
@@ -81,7 +82,7 @@ class Numbered(KeyedProcessFunction):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("failing", [None, 1, 3])
+@pytest.mark.parametrize("failing", cases([None, 1, 3], quick=[3]))
 def test_every_record_counts_once_whatever_fails(tmp_path: Path, failing: int | None) -> None:
     sources = [SourceNode(Halves(name), name) for name in ("a", "b")]
     union = UnionNode(tuple(sources), "union")

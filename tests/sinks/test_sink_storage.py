@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -45,6 +46,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("needs to mount a small file system")
     yield folder
+    gc.collect()  # the errors of a run hold its frames, and these a file that a full disk kept from closing
     subprocess.run(["umount", str(folder)], check=True)
 
 
