@@ -292,7 +292,7 @@ class Accumulators:
         self._base_epoch = 0
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
         self._rejected: dict[tuple[int, str], tuple[object, ...]] = {}
-        #: By slot: all its metrics so far. By Spark task: the sums over its runs.
+        #: By slot, or task whose functions stay open: all metrics so far. By other tasks: the sums over runs.
         self._slot_metrics: dict[str, MetricValues] = {}
         self._task_metrics: dict[str, MetricValues] = {}
 
