@@ -96,6 +96,8 @@ def test_a_driver_that_was_frozen_ends_and_the_output_is_right(tmp_path: Path, t
 SOON_S = 30
 #: One of so many lines is tried here. Kill rounds stop the context at any moment.
 EVERY = 17
+#: After the last epoch this is asked once more. Then nothing is left for which Spark is needed.
+AT_THE_END = "ask_source"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,8 @@ def test_the_job_ends_with_an_error_and_nothing_is_left(tmp_path: Path, cases: l
     assert len(stopped) > len(cases) // 3  # other lines are passed only after another failure
     for one in ended:
         assert one["left"] == [], one
-        assert one["error"] == ("SparkUnavailableError" if one in stopped else None), one
+        errors = {"SparkUnavailableError"} if one in stopped else {None}
+        assert one["error"] in errors | ({None} if one["case"].startswith(AT_THE_END) else set()), one
         assert one["seconds"] is None or one["seconds"] < SOON_S, one
 
 
