@@ -1,6 +1,7 @@
 """What an epoch costs when there is much state: 1,000 records over millions of keys and over a thousand.
 
     python benchmarks/epoch_cost.py [--json] [--keys N] [--few N] [--epochs N] [--engine pipelined]
+        [--no-checkpoints]
 
 Two jobs run side by side, one with much state and one with little. Each epoch brings both 1,000 records of
 keys that are there, and ends with an incremental checkpoint; the epochs alternate, so that both jobs meet
@@ -9,6 +10,7 @@ the same noise. The figures are medians.
 * ``epoch_ratio``: an epoch over much state against one over little.
 * ``incremental_share``: bytes of an incremental checkpoint of such an epoch against a full one.
 * ``epoch_p50_ms``: an epoch over much state, with its checkpoint.
+* ``epoch_without_p50_ms``: the same without checkpoints; in a run of its own, with ``--no-checkpoints``.
 """
 
 from __future__ import annotations
@@ -110,49 +112,57 @@ class Discard:
     def rewind(self, epoch: int) -> None: ...
 
 
-class Checkpoints(JobListener):
-    """Hands over each completed checkpoint."""
+class Epochs(JobListener):
+    """Hands over each completed checkpoint, or without checkpoints each epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_checkpoints: bool) -> None:
+        self.has_checkpoints = has_checkpoints
         self.completed: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def on_checkpoint(self, stats: Any) -> None:
         self.completed.put(stats)
 
+    def on_epoch(self, stats: Any) -> None:
+        if not self.has_checkpoints:
+            self.completed.put(stats)
+
 
 class PacedJob:
-    """A job that runs one epoch, to its completed checkpoint, at a time."""
+    """A job that runs one epoch, to its completed checkpoint if there is a directory, at a time."""
 
     def __init__(
         self,
         spark: SparkSession,
         keys: int,
         epochs: int,
-        directory: str,
+        directory: str | None,
         restart: RestartStrategy | None = None,
     ) -> None:
         self.source = PacedSource(keys, epochs)
-        self.checkpoints = Checkpoints()
+        self.epochs = Epochs(directory is not None)
         env = StreamExecutionEnvironment(spark).set_parallelism(PARTITIONS)
         env.configure(Configuration().set_string("pyflinkstate.engine", ENGINE.upper()))
-        env.enable_checkpointing(0, directory)
-        env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=1_000_000)
-        env.add_listener(self.checkpoints)
+        if directory is not None:
+            env.enable_checkpointing(0, directory)
+            env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=1_000_000)
+        env.add_listener(self.epochs)
         if restart is not None:
             env.set_restart_strategy(restart)
         stream = env.from_source(self.source).key_by(lambda key: key, key_type=Types.STRING())
         stream.process(Count()).sink_to(Discard())
         self.client = env.execute_async(f"{keys} keys")
-        self.full_bytes = self.checkpoints.completed.get().checkpointed_bytes
+        first = self.epochs.completed.get()
+        self.full_bytes = first.checkpointed_bytes if self.epochs.has_checkpoints else 0
         self.incremental_bytes: list[int] = []
 
     def epoch(self) -> float:
         """Run one epoch and return the seconds it took."""
         started = time.perf_counter()
         self.source.allow()
-        stats = self.checkpoints.completed.get()
+        stats = self.epochs.completed.get()
         seconds = time.perf_counter() - started
-        self.incremental_bytes.append(stats.checkpointed_bytes)
+        if self.epochs.has_checkpoints:
+            self.incremental_bytes.append(stats.checkpointed_bytes)
         return seconds
 
     def end(self) -> None:
@@ -166,13 +176,16 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--few", type=int, default=1_000)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--engine", choices=["stages", "pipelined"], default="stages")
+    parser.add_argument("--no-checkpoints", action="store_true")
     return parser.parse_args()
 
 
 def main(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        much = PacedJob(SESSION, args.keys, 10 * args.epochs, f"{directory}/much")
-        little = PacedJob(SESSION, args.few, 10 * args.epochs, f"{directory}/little")
+        much, little = (
+            PacedJob(SESSION, keys, 10 * args.epochs, None if args.no_checkpoints else f"{directory}/{keys}")
+            for keys in (args.keys, args.few)
+        )
         for job in (much, little):
             for _ in range(WARM_UP):
                 job.epoch()
@@ -180,6 +193,9 @@ def main(args: argparse.Namespace) -> None:
         for job in (much, little):
             job.end()
     much_s, little_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
+    if args.no_checkpoints:
+        tell({"epoch_without_p50_ms": round(much_s * 1000, 1)}, args.json)
+        return
     figures = {
         "epoch_ratio": round(much_s / little_s, 3),
         "incremental_share": round(statistics.median(much.incremental_bytes) / much.full_bytes, 5),

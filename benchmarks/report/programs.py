@@ -69,8 +69,24 @@ BENCHMARKS = {
         Benchmark("state_access", "state_access", ("--entries", "20000"), has_rounds=False),
         Benchmark("keyed_count", "keyed_count", _FEW_KEYED),
         Benchmark("keyed_count_one_core", "keyed_count", _FEW_KEYED, is_on_one_core=True),
+        Benchmark("keyed_count_stages", "keyed_count", _FEW_KEYED, ("--engine", "stages")),
+        Benchmark("keyed_count_pipelined", "keyed_count", _FEW_KEYED, ("--engine", "pipelined")),
         Benchmark("dataframe", "dataframe", (*_FEW_KEYED, "--tws-records", "2000")),
         Benchmark("epoch_cost", "epoch_cost", ("--keys", "2000", "--epochs", "3"), has_rounds=False),
+        Benchmark(
+            "epoch_cost_pipelined",
+            "epoch_cost",
+            ("--keys", "2000", "--epochs", "3"),
+            ("--engine", "pipelined"),
+            has_rounds=False,
+        ),
+        Benchmark(
+            "epoch_cost_without",
+            "epoch_cost",
+            ("--keys", "2000", "--epochs", "3"),
+            ("--engine", "pipelined", "--no-checkpoints"),
+            has_rounds=False,
+        ),
         Benchmark("page_cost", "page_cost", ("--records", "20000", "--viewers", "2", "--rounds", "1")),
         Benchmark("recovery", "recovery", ("--keys", "4000"), has_rounds=False),
         Benchmark(
@@ -87,6 +103,12 @@ BENCHMARKS = {
             "kafka",
             "kafka",
             ("--seconds", "2", "--interval-ms", "500", "--records", "20000", "--rounds", "1"),
+        ),
+        Benchmark(
+            "kafka_pipelined",
+            "kafka",
+            ("--seconds", "2", "--records", "20000", "--rounds", "1"),
+            ("--engine", "pipelined", "--interval-ms", "200"),
         ),
         Benchmark(
             "latency",
@@ -118,6 +140,7 @@ class Mark:
 _MARKS: dict[str, dict[str, float]] = {
     "keyed_count": {"ratio_no_checkpoint": 1.0, "ratio_with_checkpoint": 0.85},
     "keyed_count_one_core": {"ratio_no_checkpoint": 1.0, "ratio_with_checkpoint": 0.85},
+    "keyed_count_pipelined": {"ratio_no_checkpoint": 1.35, "ratio_with_checkpoint": 1.2},
     "dataframe": {"ratio_apply_in_pandas": 3, "ratio_tws": 20, "ratio_rdd_path": 0.6},
     "operators": {
         "ratio_ttl": 0.7,
@@ -163,6 +186,8 @@ _MARKS: dict[str, dict[str, float]] = {
         "restore_entries_per_s": 2_500_000,
     },
     "epoch_cost": {"epoch_p50_ms": 150, "epoch_ratio": 1.25, "incremental_share": 0.03},
+    "epoch_cost_pipelined": {"epoch_p50_ms": 40, "epoch_ratio": 1.25, "incremental_share": 0.03},
+    "epoch_cost_without": {"epoch_without_p50_ms": 10},
     "page_cost": {"throughput_ratio": 0.97},
     "recovery": {"rescale_read_ratio": 1.1},
     "state_access": {
@@ -175,6 +200,7 @@ _MARKS: dict[str, dict[str, float]] = {
     "live_state": {"query_p50_ms": 20, "scan_s": 3, "scan_throughput_ratio": 0.8},
     "sinks": {"ratio_delta": 0.75, "ratio_iceberg": 0.75, "ratio_sql": 0.75, "ratio_kafka": 0.75},
     "kafka": {"records_per_s": 100_000},
+    "kafka_pipelined": {"latency_p99_ms": 50, "visible_p50_ms": 250, "visible_p99_ms": 500},
     "latency": {
         "latency_p50_ms": 5,
         "latency_p99_ms": 25,
@@ -218,6 +244,7 @@ MEANINGS: dict[str, str] = {
     "longest_op_ms": "the owner's longest read-modify-write meanwhile, ms",
     "restore_entries_per_s": "restored from local files, entries/s",
     "epoch_p50_ms": "an epoch of 1,000 records over 2 million keys, with its checkpoint, ms",
+    "epoch_without_p50_ms": "the same without checkpoints, ms",
     "epoch_ratio": "the same, compared with an epoch over 1,000 keys",
     "incremental_share": "bytes of its incremental checkpoint, compared with a full one",
     "throughput_ratio": "records/s with 50 viewers of the web page and a scrape each second, against no page",

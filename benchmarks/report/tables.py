@@ -22,6 +22,7 @@ from report.programs import (
 from report.results import Figure, Result
 
 NOT_YET = "Not recorded yet: `make record` does."
+PIPELINED = "With the pipelined engine"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -150,7 +151,30 @@ def keyed_count(results: Results) -> list[str]:
     lines = figures("keyed_count")(results)
     if "keyed_count" in results:
         lines = [*picture("keyed_count", "Count per key, compared with a dict"), *lines]
-    return [*lines, "", "With all processes on one core:", "", *figures("keyed_count_one_core")(results)]
+    return [
+        *lines,
+        *also(results, "With all processes on one core", "keyed_count_one_core"),
+        *also(results, "The stages, from a source of numbers", "keyed_count_stages"),
+        *also(results, "The pipelined engine, from the same source", "keyed_count_pipelined"),
+    ]
+
+
+def epoch_cost(results: Results) -> list[str]:
+    return [
+        *figures("epoch_cost")(results),
+        *also(results, PIPELINED, "epoch_cost_pipelined"),
+        *also(results, f"{PIPELINED}, without checkpoints", "epoch_cost_without"),
+    ]
+
+
+def kafka(results: Results) -> list[str]:
+    name = "kafka_pipelined"
+    return [*figures("kafka")(results), *also(results, f"{PIPELINED}, a checkpoint every 200 ms", name)]
+
+
+def also(results: Results, under: str, name: str) -> list[str]:
+    """Return the table of one more benchmark, below a line that says what is different."""
+    return ["", f"{under}:", "", *figures(name)(results)]
 
 
 def operators(results: Results) -> list[str]:
@@ -342,13 +366,11 @@ _PLAIN = (
     "dataframe",
     "state_map",
     "snapshot",
-    "epoch_cost",
     "page_cost",
     "recovery",
     "state_access",
     "live_state",
     "sinks",
-    "kafka",
     "latency",
 )
 #: How each part of the documents is drawn.
@@ -357,6 +379,8 @@ PARTS: dict[str, Callable[[Results], list[str]]] = {
     "conditions": conditions,
     "marks": marks,
     "keyed_count": keyed_count,
+    "epoch_cost": epoch_cost,
+    "kafka": kafka,
     "operators": operators,
     "nexmark": nexmark,
     "peers": peers,
