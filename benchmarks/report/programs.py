@@ -113,8 +113,14 @@ BENCHMARKS = {
         Benchmark(
             "latency",
             "latency",
-            ("--seconds", "1", "--warm-up", "1", "--high-rate", "5000", "--no-peers"),
-            ("--peers",),
+            ("--seconds", "1", "--warm-up", "1", "--high-rate", "5000"),
+            has_rounds=False,
+        ),
+        Benchmark(
+            "peers_latency",
+            "latency",
+            ("--seconds", "1", "--warm-up", "1", "--no-peers"),
+            ("--peers", "--high-rate", "0"),
             has_rounds=False,
         ),
         # Each work is recorded alone, as all four take hours.

@@ -172,6 +172,10 @@ def kafka(results: Results) -> list[str]:
     return [*figures("kafka")(results), *also(results, f"{PIPELINED}, a checkpoint every 200 ms", name)]
 
 
+def latency(results: Results) -> list[str]:
+    return [*figures("latency")(results), *also(results, "Beside peers", "peers_latency")]
+
+
 def also(results: Results, under: str, name: str) -> list[str]:
     """Return the table of one more benchmark, below a line that says what is different."""
     return ["", f"{under}:", "", *figures(name)(results)]
@@ -371,7 +375,6 @@ _PLAIN = (
     "state_access",
     "live_state",
     "sinks",
-    "latency",
 )
 #: How each part of the documents is drawn.
 PARTS: dict[str, Callable[[Results], list[str]]] = {
@@ -381,6 +384,7 @@ PARTS: dict[str, Callable[[Results], list[str]]] = {
     "keyed_count": keyed_count,
     "epoch_cost": epoch_cost,
     "kafka": kafka,
+    "latency": latency,
     "operators": operators,
     "nexmark": nexmark,
     "peers": peers,
