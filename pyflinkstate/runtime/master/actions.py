@@ -444,12 +444,8 @@ class Actions:
             epoch.lasts_ms = self._live_ms(now_ms, SHORT_LIVE_MS if epoch.step.is_full else MOST_LIVE_MS)
         if checkpoints is None or outcomes or epoch.trigger is not None:
             return outcomes
-        barrier_ms = now_ms + (epoch.lasts_ms if epoch.step.is_live else self._last_duration_ms)
-        return (
-            checkpoints.trigger(epoch, barrier_ms if epoch.step.is_live else now_ms)
-            if instruction.is_needed or checkpoints.coordinator.is_due(barrier_ms)
-            else []
-        )
+        is_due = checkpoints.coordinator.is_due(now_ms + (epoch.lasts_ms or self._last_duration_ms))
+        return checkpoints.trigger(epoch, now_ms + epoch.lasts_ms) if instruction.is_needed or is_due else []
 
     def _live_ms(self, now_ms: int, most_ms: int) -> int:
         """Return how long a live epoch lasts: until the next checkpoint is due, or for ``most_ms``."""

@@ -81,7 +81,7 @@ class Epoch:
         results: what its tasks returned for the sinks.
         watermarks: those of assigners and operators at its end, by their ids, when its output is prepared.
         only_runs: the tasks that have ended and must not end again.
-        lasts_ms: how long sources are read live.
+        lasts_ms: how long sources are read live; 0 if none is.
         stops_job: whether the job stops with the checkpoint at its barrier.
     """
 

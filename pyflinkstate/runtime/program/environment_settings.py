@@ -36,6 +36,7 @@ from pyflinkstate.runtime.settings import (
     IdleCheckpointSettings,
     IdleExecutionSettings,
     IdleStreamSettings,
+    Milliseconds,
     OnSigterm,
     Reader,
     RestartStrategy,
@@ -298,23 +299,19 @@ class EnvironmentSettings(SettingsGroup):
         meaning="how epochs are run: by Spark in `STAGES`, by tasks that stay (`PIPELINED`), or `AUTOMATIC`",
         takes=a_value_of(Engine),
     ).field()
-    buffer_timeout_ms: int = Setting(
+    buffer_timeout_ms: int = Milliseconds(
         key="execution.buffer-timeout.interval",
         older=("execution.buffer-timeout",),
-        read=Reader.milliseconds,
         default=5,
         setter="set_buffer_timeout",
         meaning="how long a record of a source that is read live may wait for more, in ms",
-        least=0,
         named="the buffer timeout in milliseconds",
     ).field()
-    latency_tracking_interval_ms: int = Setting(
+    latency_tracking_interval_ms: int = Milliseconds(
         key="metrics.latency.interval",
-        read=Reader.milliseconds,
         default=0,
         setter="set_latency_tracking_interval",
         meaning="the interval of latency markers in ms, with the engine `PIPELINED`; 0 for none",
-        least=0,
         named="the interval of latency markers in milliseconds",
     ).field()
     on_sigterm: OnSigterm = Setting(
@@ -325,13 +322,11 @@ class EnvironmentSettings(SettingsGroup):
         "or `AT_ONCE`",
         takes=a_value_of(OnSigterm),
     ).field()
-    on_sigterm_timeout_ms: int = Setting(
+    on_sigterm_timeout_ms: int = Milliseconds(
         key="pyflinkstate.on-sigterm.timeout",
-        read=Reader.milliseconds,
         default=20_000,
         shown="20 s",
         meaning="how long that may take before jobs are cancelled",
-        least=0,
         named="pyflinkstate.on-sigterm.timeout",
     ).field()
     is_encrypted: bool | None = Setting(

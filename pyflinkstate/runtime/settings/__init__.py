@@ -22,6 +22,7 @@ from pyflinkstate.runtime.settings.restart import (
     read_restart_strategy as read_restart_strategy,
 )
 from pyflinkstate.runtime.settings.setting import (
+    Milliseconds as Milliseconds,
     Reader as Reader,
     Setting as Setting,
     SettingsGroup as SettingsGroup,

@@ -16,6 +16,7 @@ from pyflinkstate.api import CheckpointStorage, Duration
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.settings.restart import JobStatus
 from pyflinkstate.runtime.settings.setting import (
+    Milliseconds,
     Reader,
     Setting,
     SettingsGroup,
@@ -38,21 +39,18 @@ from pyflinkstate.runtime.storage import (
 class CheckpointSettings:
     """The settings of one job's checkpoints; the defaults are Flink's."""
 
-    interval_ms: int | None = Setting(
+    interval_ms: int | None = Milliseconds(
         key="execution.checkpointing.interval",
-        read=Reader.milliseconds,
         setter="set_checkpoint_interval",
         shown="none: no checkpoints. If a directory is set all the same, output becomes visible at the "
         "end of the input, or with a savepoint",
         meaning="the minimum time from one checkpoint to the next; 0 takes a checkpoint after every "
         "epoch, unless the previous one is still being written",
-        least=0,
         named="checkpoints: interval_ms",
         drawn=(0, 0, 5, 20, 60),
     ).field()
-    timeout_ms: int = Setting(
+    timeout_ms: int = Milliseconds(
         key="execution.checkpointing.timeout",
-        read=Reader.milliseconds,
         default=600_000,
         setter="set_checkpoint_timeout",
         meaning="how long a checkpoint may take to be written, from the alignment of its barrier, before "
@@ -82,13 +80,11 @@ class CheckpointSettings:
         named="checkpoints: num_retained",
         drawn=(1, 2, 3),
     ).field()
-    min_pause_ms: int = Setting(
+    min_pause_ms: int = Milliseconds(
         key="execution.checkpointing.min-pause",
-        read=Reader.milliseconds,
         default=0,
         setter="set_min_pause_between_checkpoints",
         meaning="the minimum time from the completion of one checkpoint to the trigger of the next",
-        least=0,
         named="checkpoints: min_pause_ms",
         drawn=(0, 0, 15),
     ).field()
@@ -194,13 +190,11 @@ class IdleCheckpointSettings(IdleSettings):
 class IdleExecutionSettings(IdleSettings):
     """Settings of ``ExecutionConfig`` that change nothing."""
 
-    auto_watermark_interval_ms: int = Setting(
+    auto_watermark_interval_ms: int = Milliseconds(
         key="pipeline.auto-watermark-interval",
-        read=Reader.milliseconds,
         default=200,
         setter="set_auto_watermark_interval",
         why_idle="watermarks follow every frame of records",
-        least=0,
         named="the interval of watermarks in milliseconds",
     ).field()
     object_reuse: bool = Setting(
@@ -217,22 +211,18 @@ class IdleExecutionSettings(IdleSettings):
         setter="disable_closure_cleaner",
         why_idle="there is none: functions are pickled with what they use",
     ).field()
-    cancellation_interval_ms: int = Setting(
+    cancellation_interval_ms: int = Milliseconds(
         key="task.cancellation.interval",
-        read=Reader.milliseconds,
         default=30_000,
         setter="set_task_cancellation_interval",
         why_idle=_SPARK_ENDS,
-        least=0,
         named="the interval of cancellation in milliseconds",
     ).field()
-    cancellation_timeout_ms: int = Setting(
+    cancellation_timeout_ms: int = Milliseconds(
         key="task.cancellation.timeout",
-        read=Reader.milliseconds,
         default=180_000,
         setter="set_task_cancellation_timeout",
         why_idle=_SPARK_ENDS,
-        least=0,
         named="the timeout of cancellation in milliseconds",
     ).field()
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 import attrs
 
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.settings.setting import Reader, Setting, rows_of
+from pyflinkstate.runtime.settings.setting import Milliseconds, Reader, Setting, rows_of
 
 
 class JobStatus(enum.Enum):
@@ -121,12 +121,10 @@ class FixedDelayRestart(RestartStrategy):
         least=0,
         named="FixedDelayRestart: attempts",
     ).field()
-    delay_ms: int = Setting(
+    delay_ms: int = Milliseconds(
         key="restart-strategy.fixed-delay.delay",
-        read=Reader.milliseconds,
         default=1_000,
         meaning="the time from a failure to the restart",
-        least=0,
         named="FixedDelayRestart: delay_ms",
     ).field()
 
@@ -199,20 +197,16 @@ class FailureRateRestart(RestartStrategy):
         least=0,
         named="FailureRateRestart: failure_rate",
     ).field()
-    interval_ms: int = Setting(
+    interval_ms: int = Milliseconds(
         key="restart-strategy.failure-rate.failure-rate-interval",
-        read=Reader.milliseconds,
         default=60_000,
         meaning="the interval in which failures are counted",
-        least=0,
         named="FailureRateRestart: interval_ms",
     ).field()
-    delay_ms: int = Setting(
+    delay_ms: int = Milliseconds(
         key="restart-strategy.failure-rate.delay",
-        read=Reader.milliseconds,
         default=1_000,
         meaning="the time from a failure to the restart",
-        least=0,
         named="FailureRateRestart: delay_ms",
     ).field()
 
@@ -262,17 +256,15 @@ def _check_factor(strategy: object, field: attrs.Attribute[float], factor: float
 class ExponentialDelayRestart(RestartStrategy):
     """Restarts after a delay that grows with each failure and is reset after a time without failures."""
 
-    initial_backoff_ms: int = Setting(
+    initial_backoff_ms: int = Milliseconds(
         key="restart-strategy.exponential-delay.initial-backoff",
-        read=Reader.milliseconds,
         default=1_000,
         meaning="the first delay",
         least=1,
         named="initial_backoff_ms",
     ).field()
-    max_backoff_ms: int = Setting(
+    max_backoff_ms: int = Milliseconds(
         key="restart-strategy.exponential-delay.max-backoff",
-        read=Reader.milliseconds,
         default=60_000,
         meaning="the longest delay",
         least=1,
@@ -284,9 +276,8 @@ class ExponentialDelayRestart(RestartStrategy):
         default=1.5,
         meaning="the factor from one delay to the next",
     ).field(validator=_check_factor)
-    reset_threshold_ms: int = Setting(
+    reset_threshold_ms: int = Milliseconds(
         key="restart-strategy.exponential-delay.reset-backoff-threshold",
-        read=Reader.milliseconds,
         default=3_600_000,
         meaning="the time without failures after which the delay is the first one again",
         least=1,

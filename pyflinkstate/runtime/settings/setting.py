@@ -182,6 +182,14 @@ class Setting:
         return [*self.instead, self.key, *self.older]
 
 
+@attrs.frozen(kw_only=True)
+class Milliseconds(Setting):
+    """A row of a length of time, which programs set in milliseconds."""
+
+    read: Read = Reader.milliseconds
+    least: int | None = 0
+
+
 class SettingsGroup:
     """The base of mutable classes whose fields are settings."""
 

@@ -31,6 +31,29 @@ PLACE = "name:"
 _log = logging.getLogger("pyflinkstate.sources")
 
 
+class LiveReader:
+    """Asks a source for an epoch that is read live, if it is to be, and keeps it until it is planned."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        #: Whether the source is read live if it can be.
+        self.is_on = False
+        self._epoch: SplitEpoch | None = None
+
+    def ask(self, start: Position) -> Available | None:
+        """Return that the source is read live from ``start``; None if its epoch must be planned."""
+        self._epoch = self._source.live(start) if self.is_on else None
+        return None if self._epoch is None else Available(start, is_live=True)
+
+    def hold_back(self) -> None:
+        """Read nothing of the source now."""
+        self._epoch = None
+
+    def epoch(self, start: Position, end: Position) -> SplitEpoch | None:
+        """Return the epoch that is read live; None if there is none, or an end is planned."""
+        return self._epoch if start == end else None
+
+
 class SourceSet(Source):
     """An epoch has the next epoch of each source; the offset is a JSON object of their offsets by name.
 
@@ -51,9 +74,7 @@ class SourceSet(Source):
         #: The last known offset of each source.
         self._ends: dict[str, Position] = {}
         self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
-        #: Whether sources are read live that can be, and the epochs of those that are read next.
-        self._reads_live = False
-        self._live: dict[str, SplitEpoch] = {}
+        self._live = {name: LiveReader(source) for name, source in sources.items()}
 
     def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
         """Let sources wait for others: ``hold_back`` returns them, given those that have ended."""
@@ -61,7 +82,8 @@ class SourceSet(Source):
 
     def read_live(self, does: bool) -> None:
         """Read the sources live that can be, or read none live."""
-        self._reads_live = does
+        for reader in self._live.values():
+            reader.is_on = does
 
     def open(self, wake_up: Callable[[], None]) -> None:
         """See :class:`Source`."""
@@ -149,25 +171,21 @@ class SourceSet(Source):
     def latest_offset(self, start: JsonObject, whole: bool) -> Available:
         """See :class:`Source`."""
         self._check(start)
-        self._live = {}
-        found = {name: self._available(name, start[name], whole) for name in self._sources}
+        found = {
+            name: self._live[name].ask(start[name]) or source.latest_offset(start[name], whole)
+            for name, source in self._sources.items()
+        }
         self._ends.update({name: available.end for name, available in found.items() if available.is_last})
         ended = self.ended(start)
         for name in self._hold_back(ended) - ended:
             found[name] = Available(start[name])
-            self._live.pop(name, None)
+            self._live[name].hold_back()
         end = {name: available.end for name, available in found.items()}
         is_last = all(available.is_last for available in found.values())
         is_settled = all(available.is_settled for available in found.values())
-        is_full = any(available.is_full for available in found.values()) if self._live else is_settled
-        return Available(end, is_last, is_full and not is_last, bool(self._live))
-
-    def _available(self, name: str, start: Position, whole: bool) -> Available:
-        live = self._sources[name].live(start) if self._reads_live else None
-        if live is None:
-            return self._sources[name].latest_offset(start, whole)
-        self._live[name] = live
-        return Available(start)
+        is_live = any(available.is_live for available in found.values())
+        is_full = any(available.is_full for available in found.values()) if is_live else is_settled
+        return Available(end, is_last, is_full and not is_last, is_live)
 
     def _check(self, position: Position) -> None:
         if not isinstance(position, dict) or set(position) != set(self._sources):
@@ -186,7 +204,8 @@ class SourceSet(Source):
         epochs: dict[str, SplitEpoch | RddEpoch | None] = {}
         for name, source in self._sources.items():
             is_planned = start[name] != end[name]
-            epoch = source.plan(start[name], end[name]) if is_planned else self._live.get(name)
+            live = self._live[name].epoch(start[name], end[name])
+            epoch = source.plan(start[name], end[name]) if is_planned else live
             assert not isinstance(epoch, EpochSet), "a SourceSet cannot contain another SourceSet"
             epochs[name] = epoch
         return EpochSet(epochs, self.ended(end))
@@ -377,12 +396,11 @@ class GuardedSource(Source):
         self.commits_every_epoch = inner.commits_every_epoch
         self.is_rewindable = inner.is_rewindable
         self.poll_s = inner.poll_s
-        self._reads_live = False
-        self._live: SplitEpoch | None = None
+        self._live = LiveReader(inner)
 
     def read_live(self, does: bool) -> None:
         """Read live what can be read live, or have everything planned."""
-        self._reads_live = does
+        self._live.is_on = does
         if isinstance(self._inner, SourceSet):
             self._inner.read_live(does)
 
@@ -430,9 +448,9 @@ class GuardedSource(Source):
     def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
         with self._errors("live"):
-            self._live = self._inner.live(start) if self._reads_live else None
-        if self._live is not None:
-            return Available(start, is_live=True)
+            live = self._live.ask(start)
+        if live is not None:
+            return live
         with self._errors("latest_offset"):
             available = self._inner.latest_offset(start, whole)
             self._checked(available.end, "latest_offset")
@@ -441,7 +459,7 @@ class GuardedSource(Source):
     def plan(self, start: Position, end: Position) -> Epoch:
         """See :class:`Source`."""
         with self._errors("plan"):
-            return self._live if self._live and start == end else self._inner.plan(start, end)
+            return self._live.epoch(start, end) or self._inner.plan(start, end)
 
     def commit(self, end: Position) -> None:
         """See :class:`Source`."""

@@ -477,10 +477,12 @@ class SourceTask:
         if self.read_batches is not None:
             batches = chain.from_iterable(map(self.read_batches, items))
             return _counted(self.link.looked_at(batches, of_batch, self.stream, content), counter)
-        take = counter.as_it_is if self.is_fresh else counter.isolated
         read = self.read
         own = items if read is None else chain.from_iterable(read(split, reject) for split in items)
-        return self.link.looked_at(map(take, own), of_record, self.stream, content)
+        return self.link.looked_at(self._taken(own, counter), of_record, self.stream, content)
+
+    def _taken(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[Record]:
+        return map(counter.as_it_is if self.is_fresh else counter.isolated, records)
 
 
 @attrs.frozen
@@ -511,9 +513,8 @@ class LiveTask(SourceTask):
         counter: RecordCounter,
         content: dict[str, object],
     ) -> Iterable[Record]:
-        take = counter.as_it_is if self.is_fresh else counter.isolated
         parts = self._parts(partition, items, reject, content)
-        own = ([*map(take, part)] for part in parts)
+        own = ([*self._taken(part, counter)] for part in parts)
         return self.link.looked_at(own, of_part, self.stream, content)
 
     def _parts(
