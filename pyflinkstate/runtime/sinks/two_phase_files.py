@@ -76,7 +76,7 @@ class TwoPhaseFileSink(ABC):
             change = self._area.change_to(history, restored_epoch or 0)
             self._retract(change)
             self._area.note(history)
-            self._area.bring_back(change, {epoch for epoch, _ in self._visible()}, self._bring_back)
+            self._bring_all_back(change)
             self._complete(change)
             self._clear()
 
@@ -94,7 +94,7 @@ class TwoPhaseFileSink(ABC):
                 self._put_aside(epoch, path, maker_of(change.before, epoch))
         for epoch, path in self._area.epochs("prepared"):
             if change.stays(epoch):
-                self._publish(epoch, path)
+                self._publish_restored(epoch, path)
             elif (maker := maker_of(change.before, epoch)) == self._area.owner.run:
                 self._drop(path)
             else:
@@ -164,6 +164,14 @@ class TwoPhaseFileSink(ABC):
     @abstractmethod
     def _bring_back(self, path: str) -> None:
         """Move an epoch back that was moved aside."""
+
+    def _bring_all_back(self, change: Change) -> None:
+        """Bring back what is aside and belongs to the new history."""
+        self._area.bring_back(change, {epoch for epoch, _ in self._visible()}, self._bring_back)
+
+    def _publish_restored(self, epoch: int, path: str) -> None:
+        """Publish a prepared epoch that a restored checkpoint covers."""
+        self._publish(epoch, path)
 
     def _drop(self, path: str) -> None:
         """Delete a prepared epoch."""
