@@ -142,7 +142,8 @@ def lines_of(disk: Disk, path: str) -> list[str]:
 
 def lines_aside(disk: Disk, folder: str = "/aside/") -> Seen:
     """Return the records of all files that lie aside."""
-    return Seen(line for path in disk.below(OUT) if folder in path for line in lines_of(disk, path))
+    files = [path for path in disk.below(OUT) if folder in path and "/_epochs" not in path]
+    return Seen(line for path in files for line in lines_of(disk, path))
 
 
 def write(sink: UsedSink, epoch: int, *partitions: Iterable[Any], is_pickled: bool = False) -> list[Any]:

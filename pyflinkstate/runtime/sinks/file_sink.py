@@ -393,6 +393,7 @@ class FileSink(EpochFoldersSink):
         with _errors_of_arguments():
             self._retention_ms = None if retention_ms is None else positive("retention_ms", retention_ms)
         self._now_ms = now_ms
+        self._next_look_ms = 0
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self._format = format
@@ -419,6 +420,7 @@ class FileSink(EpochFoldersSink):
         """See :class:`Sink`."""
         return FileWriter(self._begin(epoch), self._format, self._columns, self._own_file_system)
 
+    @property
     def _joiner(self) -> FileJoiner:
         suffix, make_encoder = _ENCODERS[self._format]
         if self._format == "parquet":
@@ -430,9 +432,11 @@ class FileSink(EpochFoldersSink):
 
     def _committed(self, epoch: int) -> None:
         """Delete the epochs before ``epoch`` that are too old; each disappears at once."""
-        if self._retention_ms is None:
+        now_ms = self._now_ms()
+        if self._retention_ms is None or now_ms < self._next_look_ms:
             return
-        time_ms = self._now_ms() - self._retention_ms
+        self._next_look_ms = now_ms + self._retention_ms // 100  # a look lists the whole directory
+        time_ms = now_ms - self._retention_ms
         for number, path in self._visible():
             if number >= epoch or (self._fs.get_file_info(path).mtime_ns or 0) >= time_ms * 1_000_000:
                 break

@@ -8,152 +8,93 @@ copied, if a job goes back to a checkpoint in the middle of them.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
+from functools import partial
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pyflinkstate.api import ArrowObject, positive
-from pyflinkstate.errors import ConfigurationError, SinkError
-from pyflinkstate.runtime.sinks.run_area import base_name
-from pyflinkstate.runtime.sinks.sink_files import OutputFile
+from pyflinkstate.api import positive
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.sinks.sink_files import OutputFile, sink_errors
 from pyflinkstate.runtime.storage import flush_folder, read_note
 
 EPOCHS_NOTE = "_epochs.json"
-#: Bytes of lines that are copied at a time.
-_COPIED_BYTES = 1 << 20
-#: Rows that are collected before they are written as one row group.
-_GROUP_ROWS = 1 << 17
+#: Output of this size is not held back, and an epoch of this size is not joined.
+MOST_JOINED_BYTES = 128 << 20
+
+
+_NUMBER = attrs.converters.optional(partial(positive, "FileCompactStrategy: a number"))
 
 
 @attrs.frozen
 class FileCompactStrategy:
     """When small files are joined (``pyflink.datastream.connectors.file_system.FileCompactStrategy``).
 
-    As in Flink, output is held back until it is joined, so readers see it later.
+    As in Flink, output is held back until it is joined, so readers see it later. A strategy is its own
+    builder.
 
     Attributes:
         num_checkpoints: the number of commits after which output is joined and shown; None if only its size
             counts.
-        size_threshold: the number of bytes after which it is; None if only commits count.
+        size_threshold: the number of bytes after which it is; an epoch of this size is shown as it is. None
+            for 128 MiB.
         num_compact_threads: accepted for compatibility; the driver joins files in one thread.
     """
 
-    num_checkpoints: int | None = None
-    size_threshold: int | None = None
-    num_compact_threads: int = 1
+    num_checkpoints: int | None = attrs.field(default=None, converter=_NUMBER)
+    size_threshold: int | None = attrs.field(default=None, converter=_NUMBER)
+    num_compact_threads: int | None = attrs.field(default=None, converter=_NUMBER)
 
     @staticmethod
-    def builder() -> FileCompactStrategy.Builder:
-        """Return a builder of strategies."""
-        return FileCompactStrategy.Builder()
+    def builder() -> FileCompactStrategy:
+        """Return a strategy without a bound, whose methods return others."""
+        return FileCompactStrategy()
+
+    def enable_compaction_on_checkpoint(self, num_checkpoints_before_compaction: int) -> FileCompactStrategy:
+        """Join what this number of checkpoints has committed."""
+        return attrs.evolve(self, num_checkpoints=num_checkpoints_before_compaction)
+
+    def set_size_threshold(self, size_threshold: int) -> FileCompactStrategy:
+        """Join output as soon as it has this number of bytes. Default: 128 MiB."""
+        return attrs.evolve(self, size_threshold=size_threshold)
+
+    def set_num_compact_threads(self, num_compact_threads: int) -> FileCompactStrategy:
+        """Set the number of threads, which has no effect here."""
+        return attrs.evolve(self, num_compact_threads=num_compact_threads)
+
+    def build(self) -> FileCompactStrategy:
+        """Return the strategy.
+
+        Raises:
+            ConfigurationError: neither a size nor a number of checkpoints was set.
+        """
+        if self.num_checkpoints is None and self.size_threshold is None:
+            raise ConfigurationError(
+                "FileCompactStrategy: set enable_compaction_on_checkpoint(), set_size_threshold() or both"
+            )
+        return self
+
+    def is_large(self, size_bytes: int) -> bool:
+        """Return whether this is the size of a file that needs no joining."""
+        return size_bytes >= (self.size_threshold or MOST_JOINED_BYTES)
 
     def is_due(self, commits: int, size_bytes: int) -> bool:
         """Return whether output that has been held back for a number of commits is joined now."""
-        is_old = self.num_checkpoints is not None and commits >= self.num_checkpoints
-        return is_old or (self.size_threshold is not None and size_bytes >= self.size_threshold)
-
-    class Builder:
-        """Makes a :class:`FileCompactStrategy`."""
-
-        def __init__(self) -> None:
-            self._made = FileCompactStrategy()
-
-        def enable_compaction_on_checkpoint(
-            self, num_checkpoints_before_compaction: int
-        ) -> FileCompactStrategy.Builder:
-            """Join what this number of checkpoints has committed."""
-            number = positive("enable_compaction_on_checkpoint()", num_checkpoints_before_compaction)
-            self._made = attrs.evolve(self._made, num_checkpoints=number)
-            return self
-
-        def set_size_threshold(self, size_threshold: int) -> FileCompactStrategy.Builder:
-            """Join output as soon as it has this number of bytes."""
-            size_bytes = positive("set_size_threshold()", size_threshold)
-            self._made = attrs.evolve(self._made, size_threshold=size_bytes)
-            return self
-
-        def set_num_compact_threads(self, num_compact_threads: int) -> FileCompactStrategy.Builder:
-            """Set the number of threads, which has no effect here."""
-            threads = positive("set_num_compact_threads()", num_compact_threads)
-            self._made = attrs.evolve(self._made, num_compact_threads=threads)
-            return self
-
-        def build(self) -> FileCompactStrategy:
-            """Return the strategy.
-
-            Raises:
-                ConfigurationError: neither a size nor a number of checkpoints was set.
-            """
-            if self._made.num_checkpoints is None and self._made.size_threshold is None:
-                raise ConfigurationError(
-                    "FileCompactStrategy: set enable_compaction_on_checkpoint(), set_size_threshold() or both"
-                )
-            return self._made
+        return commits >= (self.num_checkpoints or math.inf) or self.is_large(size_bytes)
 
 
-class _JoinedFile(ABC):
-    """A file to which others of its kind are appended."""
+@attrs.frozen
+class _Part:
+    """A part of a file, which holds records of one epoch; ``end`` is None for all that is left."""
 
-    def __init__(self, file: OutputFile) -> None:
-        self.file = file
-        #: How long it is, in bytes or rows.
-        self.size = 0
-
-    @abstractmethod
-    def append(self, source: ArrowObject, most: int | None) -> None:
-        """Append the content of an open file, up to a size in bytes or rows."""
-
-    def close(self) -> None:
-        """Finish the file."""
-        self.file.close()
-
-
-class _JoinedLines(_JoinedFile):
-    """A file of lines, of which only the first has a header."""
-
-    def __init__(self, file: OutputFile, header_bytes: int) -> None:
-        super().__init__(file)
-        self._header_bytes = header_bytes
-
-    def append(self, source: ArrowObject, most: int | None) -> None:
-        begin = self._header_bytes if self.size else 0
-        end = source.size() if most is None else most
-        while begin < end and (data := source.read_at(min(_COPIED_BYTES, end - begin), begin)):
-            self.file.stream.write(data)
-            begin += len(data)
-            self.size += len(data)
-
-
-class _JoinedColumns(_JoinedFile):
-    """A Parquet file."""
-
-    def __init__(self, file: OutputFile, schema: pa.Schema) -> None:
-        super().__init__(file)
-        self._writer = pq.ParquetWriter(file.stream, schema)
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
-
-    def append(self, source: ArrowObject, most: int | None) -> None:
-        for batch in pq.ParquetFile(source).iter_batches():
-            taken = batch if most is None else batch.slice(0, most - self.size)
-            self._batches.append(taken)
-            self._rows += taken.num_rows
-            self.size += taken.num_rows
-            if self._rows >= _GROUP_ROWS:
-                self._write()
-
-    def _write(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._batches, self._writer.schema))
-        self._batches, self._rows = [], 0
-
-    def close(self) -> None:
-        self._write()
-        self._writer.close()
-        super().close()
+    epoch: int
+    path: str
+    begin: int = 0
+    end: int | None = None
 
 
 @attrs.frozen
@@ -168,87 +109,83 @@ class FileJoiner:
 
     file_system: fs.FileSystem
     suffix: str
-    header_bytes: int | None = 0
+    header_bytes: int | None
 
-    def join(self, epochs: Iterable[tuple[int, str]], target: str) -> None:
+    def join(self, epochs: Sequence[tuple[int, str]], target: str) -> None:
         """Write the files of epochs, given with their folders, into an existing folder, durably.
 
         There is one file for each schema.
         """
-        joined: dict[pa.Schema | None, _JoinedFile] = {}
-        sizes: dict[str, list[tuple[int, int]]] = {}
-        first = None
+        of_schemas: dict[pa.Schema | None, list[_Part]] = {}
         for epoch, folder in epochs:
-            first = epoch if first is None else first
-            for name in self.names_in(folder):
-                kind = self._append(joined, f"{folder}/{name}", target)
-                own = joined[kind]
-                sizes.setdefault(base_name(own.file.path), []).append((epoch, own.size))
-        for file in joined.values():
-            file.close()
-        self._write_note(target, first, sizes)
+            for info in self.files_in(folder):
+                parts = of_schemas.setdefault(self._schema_of(info.path), [])
+                parts.append(_Part(epoch, info.path, (self.header_bytes or 0) if parts else 0))
+        named = {f"part-joined-{n:05d}{self.suffix}": parts for n, parts in enumerate(of_schemas.values())}
+        self._write(epochs[0][0], epochs[-1][0], named, target)
 
-    def names_in(self, folder: str) -> list[str]:
-        """Return the names of the files in the folder of an epoch, in order."""
+    def _schema_of(self, path: str) -> pa.Schema | None:
+        return pq.read_schema(path, filesystem=self.file_system) if self.header_bytes is None else None
+
+    def files_in(self, folder: str) -> list[fs.FileInfo]:
+        """Return the files in the folder of an epoch, in the order of their names."""
         infos = self.file_system.get_file_info(fs.FileSelector(folder))
-        return sorted(info.base_name for info in infos if not info.base_name.startswith("_"))
-
-    def _append(
-        self,
-        joined: dict[pa.Schema | None, _JoinedFile],
-        path: str,
-        target: str,
-        most: int | None = None,
-    ) -> pa.Schema | None:
-        """Append a file to that of its schema, which is begun if it does not exist; return the schema."""
-        with self.file_system.open_input_file(path) as source:
-            schema = None if self.header_bytes is not None else pq.read_schema(source)
-            if schema not in joined:
-                name = f"part-joined-{len(joined):05d}{self.suffix}" if most is None else base_name(path)
-                file = OutputFile(self.file_system, f"{target}/{name}")
-                joined[schema] = (
-                    _JoinedColumns(file, schema)
-                    if self.header_bytes is None
-                    else _JoinedLines(file, self.header_bytes)
-                )
-            joined[schema].append(source, most)
-        return schema
-
-    def first_of(self, epoch: int, folder: str) -> int:
-        """Return the first of the epochs in a folder, of which ``epoch`` is the last."""
-        first, _ = self._note(epoch, folder)
-        return first
+        files = (info for info in infos if not info.base_name.startswith("_"))
+        return sorted(files, key=lambda info: str(info.path))
 
     def copy_head(self, folder: str, last: int, target: str) -> None:
         """Copy the epochs of a joined folder up to one into an existing folder, durably."""
-        first, sizes = self._note(last, folder)
-        kept = {name: [one for one in of_file if one[0] <= last] for name, of_file in sizes.items()}
-        for name, of_file in kept.items():
-            if of_file:
-                joined: dict[pa.Schema | None, _JoinedFile] = {}
-                joined[self._append(joined, f"{folder}/{name}", target, of_file[-1][1])].close()
-        self._write_note(target, first, {name: of_file for name, of_file in kept.items() if of_file})
+        first, files = self.note_in(last, folder)
+        named: dict[str, list[_Part]] = {}
+        for name, lengths in files.items():
+            begins = [0, *(length for _, length in lengths)]
+            for begin, (epoch, end) in zip(begins, lengths, strict=False):
+                if epoch <= last:
+                    named.setdefault(name, []).append(_Part(epoch, f"{folder}/{name}", begin, end))
+        self._write(first, last, named, target)
 
-    def _write_note(self, folder: str, first: int | None, sizes: dict[str, list[tuple[int, int]]]) -> None:
-        note = OutputFile(self.file_system, f"{folder}/{EPOCHS_NOTE}")
-        note.stream.write(json.dumps({"first": first, "files": sizes}, separators=(",", ":")).encode())
-        note.close()
-        flush_folder(self.file_system, folder)
+    def _write(self, first: int, last: int, named: dict[str, list[_Part]], target: str) -> None:
+        write = self._write_lines if self.header_bytes is not None else self._write_columns
+        lengths: dict[str, list[tuple[int, int]]] = {}
+        for name, parts in named.items():
+            file = OutputFile(self.file_system, f"{target}/{name}")
+            lengths[name] = write(file, parts)
+            file.close()
+        if first < last:
+            note = OutputFile(self.file_system, f"{target}/{EPOCHS_NOTE}")
+            note.stream.write(json.dumps([first, [*lengths.items()]]).encode())
+            note.close()
+        flush_folder(self.file_system, target)
 
-    def _note(self, epoch: int, folder: str) -> tuple[int, dict[str, list[tuple[int, int]]]]:
+    def _write_lines(self, file: OutputFile, parts: list[_Part]) -> list[tuple[int, int]]:
+        """Write parts of files of lines; return the length after each, with its epoch."""
+        lengths = []
+        for part in parts:
+            with self.file_system.open_input_file(part.path) as source:
+                end = source.size() if part.end is None else part.end
+                file.stream.write(source.read_at(end - part.begin, part.begin))
+            lengths.append((part.epoch, int(file.stream.tell())))
+        return lengths
+
+    def _write_columns(self, file: OutputFile, parts: list[_Part]) -> list[tuple[int, int]]:
+        """Write parts of Parquet files; return the rows after each, with its epoch."""
+        lengths: list[tuple[int, int]] = []
+        read: dict[str, pa.Table] = {}
+        tables = []
+        for part in parts:
+            if part.path not in read:
+                read = {part.path: pq.read_table(part.path, filesystem=self.file_system, partitioning=None)}
+            length = None if part.end is None else part.end - part.begin
+            tables.append(read[part.path].slice(part.begin, length))
+            lengths.append((part.epoch, sum(table.num_rows for table in tables)))
+        pq.write_table(pa.concat_tables(tables), file.stream)
+        return lengths
+
+    def note_in(self, epoch: int, folder: str) -> tuple[int, dict[str, list[tuple[int, int]]]]:
+        """Return the first of the epochs in a folder, whose last one is ``epoch``, and what each file has."""
         path = f"{folder}/{EPOCHS_NOTE}"
         if self.file_system.get_file_info(path).type == fs.FileType.NotFound:
             return epoch, {}
-        data = read_note(self.file_system, path)
-        try:
-            said = json.loads(data)
-            files = {
-                str(name): [(int(n), int(size)) for n, size in sizes] for name, sizes in said["files"].items()
-            }
-            return int(said["first"]), files
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SinkError(
-                f"file sink: {path} is damaged, and only this file says which epochs are in its folder: "
-                f"{error}; restore the newest checkpoint, or choose an empty directory",
-                file=path,
-            ) from error
+        with sink_errors(f"use {path}, which says which epochs are in its folder"):
+            first, files = json.loads(read_note(self.file_system, path))
+            return int(first), {str(name): [(int(n), int(end)) for n, end in ends] for name, ends in files}
