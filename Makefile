@@ -119,6 +119,7 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python tests/soak/soak_mutations.py --engine PIPELINED
 	$(BIN)/python tests/soak/soak_code_mutations.py
 	$(BIN)/python tests/soak/soak_epochs.py
+	$(BIN)/python tests/soak/soak_week.py
 	$(BIN)/python tests/soak/soak_pipelined_hour.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_kills.py --engine PIPELINED
@@ -128,6 +129,7 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target iceberg
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target kafka
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target parquet
+	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target joined
 	$(BIN)/python tests/soak/soak_two_hosts.py
 	$(BIN)/python tests/soak/soak_submit.py
 	$(BIN)/python tests/soak/soak_users.py

@@ -174,6 +174,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "runtime.sinks": (
         "BucketAssigner",
         "DeliveryGuarantee",
+        "FileCompactStrategy",
         "FileSink",
         "OutputFileConfig",
         "ParquetSink",

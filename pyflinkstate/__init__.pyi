@@ -159,6 +159,7 @@ from pyflinkstate.runtime.settings import JobStatus as JobStatus
 from pyflinkstate.runtime.settings import RestartStrategies as RestartStrategies
 from pyflinkstate.runtime.sinks import BucketAssigner as BucketAssigner
 from pyflinkstate.runtime.sinks import DeliveryGuarantee as DeliveryGuarantee
+from pyflinkstate.runtime.sinks import FileCompactStrategy as FileCompactStrategy
 from pyflinkstate.runtime.sinks import FileSink as FileSink
 from pyflinkstate.runtime.sinks import OutputFileConfig as OutputFileConfig
 from pyflinkstate.runtime.sinks import ParquetSink as ParquetSink

@@ -237,6 +237,7 @@ def samples(story: JobStory, now_ms: int) -> Iterator[Sample]:
     scopes = _Scopes(story, labels)
     for operator in operators(story):
         yield from _of_operator(operator, scopes.of_operator(str(operator["id"])))
+    yield from _of_sinks(story, scopes)
     yield from _state_sizes(story, scopes)
     for metric in story.measured.metrics:
         yield from _of_user(metric, scopes)
@@ -354,6 +355,23 @@ def _of_subtasks(operator: dict[str, Any], where: _Labels) -> Iterator[Sample]:
             for number, value in enumerate(operator[field]):
                 if value is not None:
                     yield Sample(f"{prefix}{name}", value, (*where, ("subtask_index", str(number))), about)
+
+
+#: By the field of the totals of a sink.
+_SINKS = {
+    "commits": ("successfulCommittables", "Commits of the sink in this run."),
+    "records": ("numRecordsSend", "Records that the sink has prepared in this run."),
+    "size_bytes": ("numBytesSend", "Bytes that the sink has written in this run."),
+}
+
+
+def _of_sinks(story: JobStory, scopes: _Scopes) -> Iterator[Sample]:
+    ids = {vertex["name"]: str(vertex["id"]) for vertex in story.job["vertices"]}
+    for sink, totals in story.epochs.sinks.items():
+        for field, (name, about) in _SINKS.items():
+            if (value := totals.get(field)) is not None:
+                where = scopes.of_operator(ids.get(sink, sink))
+                yield Sample(f"{_OPERATOR}{name}", value, where, about, "counter")
 
 
 def _state_sizes(story: JobStory, scopes: _Scopes) -> Iterator[Sample]:

@@ -21,6 +21,7 @@ from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskSt
 from pyflinkstate.errors import JobFailedError, PyFlinkStateError
 from pyflinkstate.runtime.master import CheckpointPart, CheckpointStats, EpochReport, JobDescription
 from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.sinks import SinkTotals
 from pyflinkstate.runtime.wire import MetricValue, SlotOutput, SubtaskStatus
 
 #: Longer messages of failures are cut in the middle.
@@ -196,9 +197,9 @@ def _number(value: Any) -> float | None:
     return int(value) if isinstance(value, Integral) else number
 
 
-def committed(at: int, epoch: int, duration_ms: int) -> JsonObject:
-    """The output up to an epoch is visible."""
-    return {"event": "committed", "at": at, "epoch": epoch, "duration_ms": duration_ms}
+def committed(at: int, epoch: int, duration_ms: int, sinks: SinkTotals) -> JsonObject:
+    """The output up to an epoch is committed."""
+    return {"event": "committed", "at": at, "epoch": epoch, "duration_ms": duration_ms, "sinks": sinks}
 
 
 def checkpoint_ended(at: int, stats: CheckpointStats, parts: tuple[CheckpointPart, ...] = ()) -> JsonObject:

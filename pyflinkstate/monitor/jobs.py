@@ -36,6 +36,7 @@ from pyflinkstate.runtime.master import (
     SavepointRequest,
 )
 from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.sinks import SinkTotals
 from pyflinkstate.runtime.storage import absolute, child_uri
 from pyflinkstate.runtime.wire import Clock, SlotOutput
 
@@ -104,8 +105,8 @@ class Recorder(JobObserver):
     def on_output(self, output: SlotOutput) -> None:
         self._put(events.printed, output, size=sum(len(line) for _, line in output.lines))
 
-    def on_commit(self, epoch: int, duration_ms: int) -> None:
-        self._put(events.committed, epoch, duration_ms)
+    def on_commit(self, epoch: int, duration_ms: int, sinks: SinkTotals) -> None:
+        self._put(events.committed, epoch, duration_ms, sinks)
 
     def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
         self._parts = parts

@@ -42,6 +42,8 @@ class EpochHistory:
 
     recent: deque[dict[str, Any]] = attrs.Factory(partial(deque, maxlen=MOST_EPOCHS))
     committed: int = 0
+    #: What each sink has done in this run.
+    sinks: dict[str, dict[str, int | None]] = attrs.Factory(dict)
 
     def take(self, event: dict[str, Any]) -> None:
         """Take in an epoch that has run."""
@@ -50,7 +52,7 @@ class EpochHistory:
 
     def commit(self, event: dict[str, Any]) -> None:
         """Take in a commit, which may be that of several epochs."""
-        self.committed = int(event["epoch"])
+        self.committed, self.sinks = int(event["epoch"]), dict(event.get("sinks", {}))
         for epoch in reversed(self.recent):
             if epoch["epoch"] == event["epoch"]:
                 epoch["commit_ms"] = event["duration_ms"]

@@ -29,6 +29,7 @@ from pyflinkstate.runtime.plan import (
     StatefulNode,
     functions_of,
 )
+from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import Epoch, EpochSet, InitialRows, RddEpoch, ReadBatches, SplitEpoch
 from pyflinkstate.runtime.tasks import (
     ChainTask,
@@ -297,7 +298,8 @@ class EpochGraph(ABC, Generic[D]):
         for number, branch in enumerate(self._plan.branches(sink)):
             data = self._stage(branch.stage)
             name = f"{sink_id}.{number}" if number else sink_id
-            task = SinkTask(self._chain(branch, data, name), name, writer, first, self._plan.vertex_id(sink))
+            chain, stream = self._chain(branch, data, name), self._plan.vertex_id(sink)
+            task = SinkTask(chain, name, writer, first, stream, not isinstance(sink.sink, KeptRddSink))
             parts.append(self.transform(data, task, sink.name))
             first += self.partitions(data)
         return self._all(parts)

@@ -93,6 +93,9 @@ NOT_COMPARED = {
         datastream.functions.AsyncFunctionDescriptor* datastream.window.CountWindow*
         datastream.window.GlobalWindow datastream.window.GlobalWindow.*
     """,
+    "it says which files there are, and not which rows: tests/sinks/test_joined_files.py": """
+        datastream.connectors.file_system.FileCompactStrategy*
+    """,
     "it needs a broker: tests/connectors runs it with a real one": """
         datastream.connectors.kafka.* datastream.connectors.base.DeliveryGuarantee*
     """,

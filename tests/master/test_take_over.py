@@ -216,6 +216,19 @@ def test_checkpoints_that_were_set_aside_can_be_gone_back_to(
     assert sum(uri.endswith("-chk-9") for uri in shop.storage.superseded(job_id)) == 1
 
 
+def test_few_checkpoints_that_were_set_aside_are_kept_and_not_for_ever(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyflinkstate.runtime.storage.checkpoints.MOST_ASIDE", 3)
+    job_id = shop.first()
+    shop.run(restore=restore_point(shop.storage, job_id, 2)).run()
+    kept = {shop.storage.load(uri).epoch: uri for uri in shop.storage.superseded(job_id)}
+    assert sorted(kept) == [6, 7, 8], "the newest"
+    restore, in_2033 = RestorePoint(shop.storage.load(kept[6]), kept[6]), ManualClock(2 * 10**12)
+    shop.run(restore=restore, clock=in_2033).run()
+    assert shop.storage.superseded(job_id) == [kept[6]], "the one that the job went back to"
+
+
 @pytest.mark.parametrize("place", ["same directory", "another directory"])
 def test_a_savepoint_that_a_job_went_back_to_is_the_latest_until_its_next_checkpoint(
     shop: Shop, tmp_path: Path, place: str

@@ -151,6 +151,19 @@ def test_a_metric_of_a_function_says_where_it_is_from() -> None:
     assert dict(hits.labels)["operator_name"] == EVIL
 
 
+def test_sinks_tell_of_commits_and_bytes() -> None:
+    made = story()
+    sinks = {"in": {"commits": 7, "size_bytes": 900}, EVIL: {"commits": 7, "size_bytes": None}}
+    made.take({"event": "committed", "at": 1, "epoch": 2, "duration_ms": 1, "sinks": sinks})
+    found = [(one.name.rpartition("_")[2], one.value, dict(one.labels)["task_id"]) for one in samples(made, 0)
+             if "operator_success" in one.name or one.name.endswith("numBytesSend")]  # fmt: skip
+    assert found == [
+        ("successfulCommittables", 7, "in-0"),
+        ("numBytesSend", 900, "in-0"),
+        ("successfulCommittables", 7, EVIL),
+    ]
+
+
 def test_the_time_of_each_subtask_is_told_as_flink_tells_it() -> None:
     times = [one for one in samples(story(), 0) if one.name.endswith("TimeMsPerSecond")]
     of_source = [one for one in times if ("task_id", "in-0") in one.labels]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from pyflinkstate.runtime.master.observe import (
 )
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart, JobStatus
+from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointFolders
 from pyflinkstate.runtime.wire.metrics import MetricValue
@@ -266,6 +268,14 @@ def test_a_restart_is_told_with_its_reason_and_by_a_journal_of_many_files(
     assert known(retold(storage, job)) == known(recorder.story)
 
 
+def test_what_a_sink_has_done_is_told(run: JobRun, tmp_path: Path) -> None:
+    run.sink = FileSink(tmp_path / "out", "text")
+    _, recorder = recorded(run)
+    lines = [path.read_text() for path in (tmp_path / "out").glob("epoch=*/part-*")]
+    told = recorder.story.epochs.sinks["sink"]
+    assert told == {"commits": len(run.heard.checkpoints), "records": 10, "size_bytes": sum(map(len, lines))}
+
+
 def test_metrics_of_functions_are_told(run: JobRun) -> None:
     run.end = StatefulNode(numbers(), lambda n: 0, PICKLED, KeyedMeasured(), "measured", uid="m")
     _, recorder = recorded(run)
@@ -289,8 +299,9 @@ def test_all_metrics_of_operators_can_be_joined(run: JobRun) -> None:
         if sample.name.startswith(("flink_taskmanager_", "pyflinkstate_slot_", "pyflinkstate_timers"))
     ]
     scopes = {tuple(labels[name] for name in SCOPE) for _, labels in found}
-    source = recorder.story.job["vertices"][0]
+    source, *_, sink = recorder.story.job["vertices"]
     assert scopes == {
+        (sink["id"], "sink", sink["id"], "sink"),
         ("m", "measured", "m", "measured"),
         ("mapped", "mapped", source["id"], source["name"]),
         (source["id"], source["name"], source["id"], source["name"]),
@@ -334,7 +345,7 @@ def test_events_that_come_too_fast_are_counted_and_left_out_and_the_end_is_recor
     monkeypatch.setattr("pyflinkstate.monitor.jobs.END_TIMEOUT_S", 0.0)
     recorder, held = held_back(run, 4 * LEAST_BYTES)
     for number in range(50):
-        recorder.on_commit(number, 1)
+        recorder.on_commit(number, 1, {})
     recorder.on_end(JobStatus.FINISHED)
     held.set()
     recorder._thread.join(PATIENCE_S)
@@ -387,7 +398,7 @@ def test_an_event_that_cannot_be_recorded_costs_no_other_one(
     recorder = Recorder(run.clock)
     recorder.on_start(_description())
     recorder._put(raising(ZeroDivisionError()))
-    recorder.on_commit(7, 1)
+    recorder.on_commit(7, 1, {})
     recorder.on_end(JobStatus.FINISHED)
     assert (recorder.story.epochs.committed, recorder.story.status) == (7, "FINISHED")
     assert "an event is not recorded" in caplog.text
@@ -401,7 +412,7 @@ def test_a_backlog_is_written_a_piece_at_a_time(run: JobRun, monkeypatch: pytest
     monkeypatch.setattr(recorder, "_lines", lambda make: [b"line"])
     monkeypatch.setattr(recorder, "_write", lambda lines: written.append(len(lines)))
     for number in range(3):
-        recorder.on_commit(number, 1)
+        recorder.on_commit(number, 1, {})
     for _ in range(3):
         assert recorder._take_batch()
     assert written == [1, 1, 1]

@@ -28,7 +28,9 @@ from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpochSink,
     FrameWriter,
+    HoldingSink,
     KeptRddSink,
+    MeasuredSink,
     PrintSink,
     RddSink,
     ReplacingSink,
@@ -38,8 +40,9 @@ from pyflinkstate.runtime.sinks.sinks import (
 from pyflinkstate.runtime.wire import decode_values
 from pyflinkstate.testing import check_sink
 
+PROTOCOLS = {HoldingSink, MeasuredSink, ReplacingSink, RunAwareSink, Sink}
 #: These hand over what they have in memory when it is committed, and nothing is left of them behind a driver.
-WITHOUT_A_STORE = {DriverSink, PrintSink, RddSink, KeptRddSink, ReplacingSink, Sink, RunAwareSink}
+WITHOUT_A_STORE = {DriverSink, PrintSink, RddSink, KeptRddSink} | PROTOCOLS
 
 
 @attrs.frozen

@@ -41,7 +41,7 @@ from pyflinkstate import Encoder, FileSink, ParquetSink, RunAwareSink, RunHistor
 from pyflinkstate.errors import ConfigurationError, JobSupersededError, SinkError, SparkJobError
 from pyflinkstate.runtime.plan import ChainNode, Node, SinkNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import BucketAssigner, DriverSink, RowFormatFileSink, Sink
+from pyflinkstate.runtime.sinks import BucketAssigner, DriverSink, RowFormatFileSink, Sink, run_area
 from pyflinkstate.runtime.storage import CheckpointFolders
 
 FIRST = history((1, 0))
@@ -590,3 +590,27 @@ class TestFileSink:
             second.writer(1)
         run_epochs(first, 1, 1, "first")
         assert seen(disk) == records("first", 1, 1)
+
+
+# --- what is too old -------------------------------------------------------------------------------------
+
+
+@each_sink
+class TestWhatExpires:
+    def test_output_aside_of_many_runs_is_deleted_and_missed_when_it_is_needed(
+        self, make: MakeSink, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(run_area, "MOST_RUNS_ASIDE", 2)
+        run_epochs(opened(make, disk, history((1, 0))), 1, 3, "run1-")
+        for run in range(2, 6):  # each goes back behind the one before, of which epoch 1 stays
+            run_epochs(opened(make, disk, history((1, 0), (run, 1)), 1), 2, 3, f"run{run}-")
+        assert lines_aside(disk) >= records("run3-", 2, 3) + records("run4-", 2, 3)
+        assert not lines_aside(disk) & (records("run1-", 2, 3) + records("run2-", 2, 3))
+        with pytest.raises(SinkError, match=r"covers epoch 2 of run 000002-00000002.* has been deleted"):
+            opened(make, disk, history((1, 0), (2, 1), (7, 3)), 3)
+        opened(make, disk, history((1, 0), (4, 1), (8, 3)), 3)
+        assert seen(disk) == records("run1-", 1, 1) + records("run4-", 2, 3)
+        with pytest.raises(SinkError, match=r"covers epoch 3 of run 000002-00000002.* has been deleted"):
+            opened(make, disk, history((1, 0), (2, 1), (9, 3)), 3)  # that is not forgotten
+        opened(make, disk, history((1, 0), (10, 1)), 1)
+        assert seen(disk) == records("run1-", 1, 1)

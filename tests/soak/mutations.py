@@ -91,7 +91,7 @@ STAGES_MUTATIONS = (
     ),
     Mutation(
         "a sink makes files of tasks visible that did not count",
-        "runtime/sinks/file_sink.py",
+        "runtime/sinks/epoch_folders.py",
         "for name in results:",
         "for name in self._area.names_in(pending):",
     ),
@@ -104,8 +104,8 @@ STAGES_MUTATIONS = (
     Mutation(
         "what was moved aside is not brought back",
         "runtime/sinks/two_phase_files.py",
-        "self._area.bring_back(change, {epoch for epoch, _ in self._visible()}, self._bring_back)",
-        "pass",
+        "            self._area.note(history)\n            self._bring_all_back(change)",
+        "            self._area.note(history)",
     ),
     Mutation(
         "a sink takes the folder from a newer run",

@@ -31,7 +31,7 @@ from pyflinkstate.runtime.plan import (
     SourceNode,
     make_plan,
 )
-from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sinks import DriverSink, SinkCount
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
 from pyflinkstate.runtime.wire import SlotId, TaskReport, decode_values
@@ -101,8 +101,12 @@ class Epochs:
         ended = self.end()
         assert ended.error is None, ended.error
         assert ended.results is not None
-        ((*frames,),) = ended.results
-        return [row for _, frame in frames for row in decode_values(frame)]
+        ((*results,),) = ended.results
+        counts = [one.records for one in results if isinstance(one, SinkCount)]
+        frames = [one for one in results if not isinstance(one, SinkCount)]
+        rows = [row for _, frame in frames for row in decode_values(frame)]
+        assert sum(counts) == len(rows)
+        return rows
 
     def reports(self) -> list[TaskReport]:
         """Return what tasks have told until now."""

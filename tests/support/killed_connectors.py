@@ -21,7 +21,15 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyflinkstate import DeliveryGuarantee, ParquetSink, StagedSink, connectors
+from pyflinkstate import (
+    DeliveryGuarantee,
+    FileCompactStrategy,
+    FileSink,
+    ParquetSink,
+    Sink,
+    StagedSink,
+    connectors,
+)
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -70,7 +78,7 @@ class KilledTarget:
         serve: starts the server of the target, which ends with the context; None for a target without one.
     """
 
-    sink: Callable[[Place], StagedSink]
+    sink: Callable[[Place], StagedSink | FileSink]
     rows: Callable[[Place], Iterable[Iterable[Any]]]
     serve: Callable[[], AbstractContextManager[Server | None]] = nullcontext
 
@@ -147,6 +155,11 @@ def _parquet_rows(place: Place) -> Iterable[Iterable[Any]]:
     return [row.values() for row in rows]
 
 
+def _joined_sink(place: Place) -> FileSink:
+    every_third = FileCompactStrategy.builder().enable_compaction_on_checkpoint(3).build()
+    return FileSink(place.folder / "kept", "parquet", SCHEMA, compact=every_third)
+
+
 # --- Kafka ---------------------------------------------------------------------------------------------
 
 #: A call to a broker that is away fails after so long, and the job restarts.
@@ -216,6 +229,7 @@ TARGETS = {
         lambda place: ParquetSink(place.folder / "kept", SCHEMA, partition_by=["key"], join_files=True),
         _parquet_rows,
     ),
+    "joined": KilledTarget(_joined_sink, _parquet_rows),
 }
 #: The targets that have a server.
 SERVED = tuple(name for name, target in TARGETS.items() if target.serve is not nullcontext)
@@ -233,7 +247,7 @@ def rows_of(name: str, place: Place) -> list[list[Any]]:
     return [[key, number, total, json.loads(last), same] for key, number, total, last, same in found]
 
 
-def sink_of(name: str, place: Place, kill: tuple[str, int] | None, say: Callable[[str], None]) -> StagedSink:
+def sink_of(name: str, place: Place, kill: tuple[str, int] | None, say: Callable[[str], None]) -> Sink:
     """Return the sink of a target; the program kills itself as the sink publishes for the n-th time.
 
     Args:
@@ -245,7 +259,8 @@ def sink_of(name: str, place: Place, kill: tuple[str, int] | None, say: Callable
     sink = TARGETS[name].sink(place)
     if kill is not None:
         moment, left = kill
-        publish = sink.publish
+        method = "_publish" if isinstance(sink, FileSink) else "publish"
+        publish = getattr(sink, method)
 
         def published(epoch: int, staged: list[Any]) -> None:
             nonlocal left
@@ -257,5 +272,5 @@ def sink_of(name: str, place: Place, kill: tuple[str, int] | None, say: Callable
                 if now == "before":
                     publish(epoch, staged)
 
-        sink.publish = published  # type: ignore[method-assign]
+        setattr(sink, method, published)
     return sink

@@ -17,6 +17,7 @@ from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
 from pyflinkstate import FileSink, RunHistory
 from pyflinkstate.runtime import sinks
+from pyflinkstate.runtime.sinks.joined_files import FileCompactStrategy
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,
@@ -58,6 +59,13 @@ def file_sink(place: Disk | Path) -> FileSink:
     return FileSink(path, "text", file_system=file_system)
 
 
+def joined_sink(place: Disk | Path) -> FileSink:
+    """Return a sink that joins all epochs that become visible with one commit."""
+    path, file_system = _at(place)
+    strategy = FileCompactStrategy.builder().enable_compaction_on_checkpoint(1).build()
+    return FileSink(path, "text", file_system=file_system, compact=strategy)
+
+
 def row_format_sink(place: Disk | Path) -> RowFormatFileSink:
     settings = RowFormatSettings(
         bucket_assigner=BucketAssigner("day=%d"), file_config=OutputFileConfig("part", ".txt")
@@ -73,7 +81,7 @@ def _at(place: Disk | Path, *between: Any) -> tuple[Any, ...]:
 
 MakeSink = Callable[[Any], Any]
 #: Every sink that writes files. This entry is all that a new one needs: each contract test runs with it.
-FILE_SINKS: list[MakeSink] = [file_sink, row_format_sink]
+FILE_SINKS: list[MakeSink] = [file_sink, row_format_sink, joined_sink]
 
 
 class FailingDisk(Disk):
@@ -134,7 +142,8 @@ def lines_of(disk: Disk, path: str) -> list[str]:
 
 def lines_aside(disk: Disk, folder: str = "/aside/") -> Seen:
     """Return the records of all files that lie aside."""
-    return Seen(line for path in disk.below(OUT) if folder in path for line in lines_of(disk, path))
+    files = [path for path in disk.below(OUT) if folder in path and "/_epochs" not in path]
+    return Seen(line for path in files for line in lines_of(disk, path))
 
 
 def write(sink: UsedSink, epoch: int, *partitions: Iterable[Any], is_pickled: bool = False) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.sinks import (
     BucketAssigner as BucketAssigner,
+    FileCompactStrategy as FileCompactStrategy,
     FileSink as FileSink,
     OutputFileConfig as OutputFileConfig,
     RollingPolicy as RollingPolicy,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import secrets
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -40,6 +41,7 @@ from pyflinkstate.runtime.master.epochs import (
     CancelEpoch,
     Claim,
     ClaimJob,
+    CloseSlots,
     CommitOutput,
     ConfirmCheckpoint,
     CountReport,
@@ -63,7 +65,17 @@ from pyflinkstate.runtime.master.observe import outline
 from pyflinkstate.runtime.master.planner import Input, Step
 from pyflinkstate.runtime.master.takeover import Takeover
 from pyflinkstate.runtime.plan import JobPlan, SinkNode
-from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, StagedSink, errors_of_sink, open_sink
+from pyflinkstate.runtime.sinks import (
+    HoldingSink,
+    MeasuredSink,
+    ReplacingSink,
+    RunAwareSink,
+    SinkCount,
+    SinkTotals,
+    StagedSink,
+    errors_of_sink,
+    open_sink,
+)
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointFolders, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import LiveLimits, TaskLink
@@ -74,6 +86,8 @@ from pyflinkstate.runtime.wire import Clock
 MOST_LIVE_MS = 1_000
 #: The same if another source of the job has more than an epoch of its own.
 SHORT_LIVE_MS = 20
+#: How long the slots may take to close the user functions.
+CLOSE_TIMEOUT_S = 30
 
 
 class JobSinks:
@@ -98,6 +112,8 @@ class JobSinks:
         self._job_id = job_id
         self._check_run = check_run
         self._opened: set[SinkNode] = set()
+        self._commits = 0
+        self._records: Counter[SinkNode] = Counter()
         #: Whether one relies on the numbers of epochs: they are then cut the same way after a crash, too.
         self.rely_on_numbers = any(isinstance(sink.sink, ReplacingSink) for sink in sinks)
 
@@ -131,8 +147,10 @@ class JobSinks:
         if self.rely_on_numbers:  # at its target, an older driver's output looks like that of a newer one
             self._check_run()
         for sink, of_sink in zip(self._sinks, results, strict=True):
+            counts = [one.records for one in of_sink if isinstance(one, SinkCount)]
             with errors_of_sink(sink.name, "prepare"):
-                sink.sink.prepare(epoch, of_sink)
+                sink.sink.prepare(epoch, [one for one in of_sink if not isinstance(one, SinkCount)])
+            self._records[sink] += sum(counts)
 
     def commit(self, epoch: int) -> None:
         """Commit the output of all epochs up to ``epoch``."""
@@ -140,6 +158,26 @@ class JobSinks:
         for sink in self._sinks:
             with errors_of_sink(sink.name, "commit"):
                 sink.sink.commit(epoch)
+        self._commits += 1
+
+    def totals(self) -> SinkTotals:
+        """Return what the sinks have done in this run."""
+        return {
+            node.name: {
+                "commits": self._commits,
+                "records": self._records[node],
+                "size_bytes": node.sink.prepared_bytes if isinstance(node.sink, MeasuredSink) else None,
+            }
+            for node in self._sinks
+        }
+
+    def release(self) -> None:
+        """Make visible what sinks have committed and hold back."""
+        for sink in self._sinks:
+            if sink in self._opened and isinstance(sink.sink, HoldingSink):
+                self._check_run()
+                with errors_of_sink(sink.name, "release"):
+                    sink.sink.release()
 
 
 def _go_back(sink: SinkNode, epoch: int) -> None:
@@ -483,16 +521,23 @@ class Actions:
         number = instruction.epoch.number
         began_ms = self._clock.monotonic_ms()
         self.sinks.commit(number)
+        if instruction.epoch.savepoint is not None:
+            self.sinks.release()
         self.input.planner.commit(number, instruction.epoch.step.end)
         self.reporter.accumulators.fold(number)
         if self._plans is not None:
             self._plans.forget_planned(number)
-        self.reporter.committed(number, self._clock.monotonic_ms() - began_ms)
+        self.reporter.committed(number, self._clock.monotonic_ms() - began_ms, self.sinks.totals())
 
     def confirm(self, instruction: ConfirmCheckpoint) -> list[Outcome]:
         """Carry out what follows a complete checkpoint."""
         assert self.checkpoints is not None
         return self.checkpoints.confirm(instruction.checkpoint_id, instruction.error)
+
+    def close(self, _: CloseSlots) -> None:
+        """Let the slots close the user functions, and the sinks show what they hold back."""
+        self.slots.registry.close(CLOSE_TIMEOUT_S)
+        self.sinks.release()
 
     # --- the end of an attempt ---------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class RunClaim:
         self._job_id = job_id
         self._job_name = job_name
         self._storage = storage
-        self._clock = clock
+        self.clock = clock
         self._looked_ms = 0
         self._successor: str | None = None
         self._taken = TakenOver()
@@ -105,7 +105,7 @@ class RunClaim:
         """
         assert self.run is not None
         self.check()
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         self._taken = TakenOver(line, last_checkpoint_id, self._job_name, now_ms, savepoint)
         self._storage.write_run(self._job_id, self.run, self._taken)
         self._storage.forget_runs(self._job_id, before=self.run)
@@ -127,7 +127,7 @@ class RunClaim:
         if self.run is None:
             return
         if self._successor is None:
-            self._looked_ms = self._clock.monotonic_ms()
+            self._looked_ms = self.clock.monotonic_ms()
             newest = newest_run([*self._storage.runs(self._job_id), self.run])
             self._successor = newest if newest != self.run else None
         if self._successor is not None:
@@ -145,7 +145,7 @@ class RunClaim:
 
         If the storage fails, the check is repeated later, as nothing is about to be changed.
         """
-        if not 0 <= self._clock.monotonic_ms() - self._looked_ms < CHECK_INTERVAL_MS:
+        if not 0 <= self.clock.monotonic_ms() - self._looked_ms < CHECK_INTERVAL_MS:
             with suppress(CheckpointStorageError):
                 self.check()
 

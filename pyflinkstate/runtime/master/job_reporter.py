@@ -27,6 +27,7 @@ from pyflinkstate.runtime.master.observe import (
 from pyflinkstate.runtime.operators import LATE_RECORDS_DROPPED
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import CheckpointSettings, JobStatus
+from pyflinkstate.runtime.sinks import SinkTotals
 from pyflinkstate.runtime.tasks import MOST_RECORDS
 from pyflinkstate.runtime.wire import (
     Address,
@@ -503,10 +504,10 @@ class JobReporter:
             in_flight=timeline.in_flight,
         )
 
-    def committed(self, epoch: int, duration_ms: int) -> None:
+    def committed(self, epoch: int, duration_ms: int, sinks: SinkTotals) -> None:
         """Tell observers that the output up to an epoch is committed."""
         self.progress.made()
-        tell_each(self._observers, lambda one: one.on_commit(epoch, duration_ms))
+        tell_each(self._observers, lambda one: one.on_commit(epoch, duration_ms, sinks))
 
     # --- its checkpoints -----------------------------------------------------------------------------
 

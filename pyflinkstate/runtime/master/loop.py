@@ -57,7 +57,6 @@ from pyflinkstate.runtime.slots import SlotLost
 from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
 
 TICK_S = 0.5
-CLOSE_TIMEOUT_S = 30
 #: How often a job that waits for its restart checks whether it can restart at all.
 CHECK_INTERVAL_MS = 5_000
 #: Messages that are events of the script as they are.
@@ -419,7 +418,7 @@ def executors(actions: Actions, inbox: Inbox) -> dict[type, Callable[[Any], obje
         BeginAttempt: actions.begin_attempt,
         CancelEpoch: actions.engine.cancel,
         ClaimJob: actions.claim,
-        CloseSlots: lambda _: actions.slots.registry.close(CLOSE_TIMEOUT_S),
+        CloseSlots: actions.close,
         CommitOutput: actions.commit,
         ConfirmCheckpoint: actions.confirm,
         CountReport: actions.count,

@@ -23,6 +23,7 @@ from pyflinkstate.runtime.plan import (
     StatefulNode,
 )
 from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.sinks import SinkTotals
 from pyflinkstate.runtime.sources import RejectedRecord
 from pyflinkstate.runtime.wire import MetricValues, SlotId, SlotOutput, SubtaskStatus
 
@@ -288,8 +289,8 @@ class JobObserver(JobListener):
     def on_epoch_report(self, report: EpochReport) -> None:
         """An epoch has run; this comes after :meth:`on_epoch`."""
 
-    def on_commit(self, epoch: int, duration_ms: int) -> None:
-        """The output up to an epoch is committed, which took ``duration_ms``."""
+    def on_commit(self, epoch: int, duration_ms: int, sinks: SinkTotals) -> None:
+        """The output up to an epoch is committed, which took ``duration_ms``; ``sinks``: by their names."""
 
     def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
         """A checkpoint is complete; this comes before :meth:`on_checkpoint`."""

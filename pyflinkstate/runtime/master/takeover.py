@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError, CheckpointStorageError
 from pyflinkstate.runtime.master.checkpoint_files import CheckpointFiles
 from pyflinkstate.runtime.master.checkpoints import Checkpoints
 from pyflinkstate.runtime.master.coordinator import CheckpointCoordinator
 from pyflinkstate.runtime.master.deployment import RestorePoint
-from pyflinkstate.runtime.storage import RunHistory, history_of
+from pyflinkstate.runtime.storage import MOST_ASIDE_MS, RunHistory, history_of, parent_uri
 
 _log = logging.getLogger("pyflinkstate.checkpoints")
 
@@ -113,6 +114,7 @@ class Takeover:
         for checkpoint_id in found:
             if checkpoint_id in completed and checkpoint_id not in coordinator.retained:
                 self._set_aside(checkpoint_id)
+        self._delete_outdated()
         self._keep_superseded()
         self.files.claim.take_over(self.files.line, coordinator.last_id, self._savepoint())
         self.files.has_taken_over = True
@@ -132,11 +134,20 @@ class Takeover:
         self.files.unreadable.discard(self.files.uri_of(checkpoint_id))
         self.files.registry.unregister(checkpoint_id)
         _log.warning(
-            "this run does not go on from checkpoint %d: it is set aside as %s, stays there until you "
-            "delete it, and restore_from() goes back to it",
+            "this run does not go on from checkpoint %d: it is set aside as %s, stays there for %d days, "
+            "and restore_from() goes back to it",
             checkpoint_id,
             uri,
+            MOST_ASIDE_MS // 86_400_000,
         )
+
+    def _delete_outdated(self) -> None:
+        """Delete checkpoints that were set aside long ago, except for the one that is restored."""
+        restore = self.checkpoints.restore
+        restored = None if restore is None else parent_uri(restore.uri)[1]
+        for uri in self._storage.outdated(self._job_id, self.files.claim.clock.now_ms()):
+            if parent_uri(uri)[1] != restored and self.files.quietly(partial(self.files.delete, uri)):
+                _log.warning("%s, which an earlier run has set aside, is deleted: it is too old", uri)
 
     def _keep_superseded(self) -> None:
         """Keep the files that checkpoints which were set aside share with others."""

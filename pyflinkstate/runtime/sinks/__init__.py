@@ -1,6 +1,7 @@
 """Sinks: where records go, and how output is committed exactly once."""
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
+from pyflinkstate.runtime.sinks.joined_files import FileCompactStrategy
 from pyflinkstate.runtime.sinks.parquet_sink import ParquetSink
 from pyflinkstate.runtime.sinks.row_changes import RowConverter
 from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, opened, sink_errors
@@ -9,13 +10,17 @@ from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpoch,
     ForeachEpochSink,
+    HoldingSink,
     KeptRddSink,
+    MeasuredSink,
     PrintSink,
     RddSink,
     RecordText,
     ReplacingSink,
     RunAwareSink,
     Sink,
+    SinkCount,
+    SinkTotals,
     SinkWriter,
     check_sinks,
     errors_of_sink,
@@ -47,10 +52,13 @@ __all__ = [
     "Convert",
     "DeliveryGuarantee",
     "DriverSink",
+    "FileCompactStrategy",
     "FileSink",
     "ForeachEpoch",
     "ForeachEpochSink",
+    "HoldingSink",
     "KeptRddSink",
+    "MeasuredSink",
     "OpenFolder",
     "OutputFileConfig",
     "ParquetEncoder",
@@ -64,6 +72,8 @@ __all__ = [
     "RowFormatFileSink",
     "RunAwareSink",
     "Sink",
+    "SinkCount",
+    "SinkTotals",
     "SinkWriter",
     "StagedFile",
     "StagedFilesSink",

@@ -31,7 +31,9 @@ from pyflinkstate.api import (
 )
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, SinkError
-from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER, RunArea, base_name
+from pyflinkstate.runtime.sinks.epoch_folders import EpochFoldersSink
+from pyflinkstate.runtime.sinks.joined_files import FileCompactStrategy, FileJoiner
+from pyflinkstate.runtime.sinks.run_area import RUNS_FOLDER
 from pyflinkstate.runtime.sinks.sink_files import (
     ENCODING_ERRORS,
     OutputFile,
@@ -41,7 +43,6 @@ from pyflinkstate.runtime.sinks.sink_files import (
 )
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
-from pyflinkstate.runtime.sinks.two_phase_files import TwoPhaseFileSink
 from pyflinkstate.runtime.storage import AnyPath, read_note
 
 _log = logging.getLogger("pyflinkstate.sinks")
@@ -336,7 +337,14 @@ def _checked_columns(format: str, columns: Columns) -> Columns:
     return columns
 
 
-class FileSink(TwoPhaseFileSink):
+def _check_strategy(format: str, columns: Columns, compact: FileCompactStrategy | None) -> None:
+    if compact is not None and not isinstance(compact, FileCompactStrategy):
+        raise SinkError(f"file sink: compact takes a FileCompactStrategy, not {compact!r}")
+    if compact is not None and format == "csv" and columns is None:
+        raise SinkError("file sink: CSV files can be joined only if they have one header: set columns")
+
+
+class FileSink(EpochFoldersSink):
     """Writes files below a directory, ``epoch=<n>/part-*``; each epoch becomes visible at once or not at all.
 
     Spark reads the directory as a table partitioned by ``epoch``; it skips ``_runs``, like all names that
@@ -358,6 +366,10 @@ class FileSink(TwoPhaseFileSink):
             folders.
         retention_ms: for how long an epoch stays after it was written, in ms: a commit deletes earlier epochs
             that are older. Readers must have read them by then. Default: for ever.
+        compact: joins the files of small epochs into larger ones before readers see them, as
+            ``FileCompactStrategy.builder().enable_compaction_on_checkpoint(60).build()``. They are then seen
+            later; the end of the job and a savepoint show everything. Default: each epoch is seen when it
+            is committed.
         now_ms: returns the time in ms since 1970.
 
     Raises:
@@ -375,16 +387,19 @@ class FileSink(TwoPhaseFileSink):
         file_system: fs.FileSystem | None = None,
         *,
         retention_ms: int | None = None,
+        compact: FileCompactStrategy | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         with _errors_of_arguments():
             self._retention_ms = None if retention_ms is None else positive("retention_ms", retention_ms)
         self._now_ms = now_ms
+        self._next_look_ms = 0
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self._format = format
         self._columns = _checked_columns(format, columns)
-        super().__init__(directory, file_system)
+        _check_strategy(format, columns, compact)
+        super().__init__(directory, file_system, compact)
 
     @staticmethod
     def for_row_format(base_path: AnyPath, encoder: Encoder) -> _RowFormatBuilder:
@@ -405,43 +420,23 @@ class FileSink(TwoPhaseFileSink):
         """See :class:`Sink`."""
         return FileWriter(self._begin(epoch), self._format, self._columns, self._own_file_system)
 
-    def prepare(self, epoch: int, results: list[Reported]) -> None:
-        """Prepare the epoch: keep only the files of the task attempts that Spark accepted."""
-        pending = self._area.path("pending", f"epoch={epoch}")
-        with self._area.guarded(f"prepare epoch {epoch}"):
-            if results:
-                prepared = self._area.make("prepared", f"epoch={epoch}")
-                for name in results:
-                    self._fs.move(f"{pending}/{name}", f"{prepared}/{name}")
-                self._area.sync(prepared, self._area.path("prepared"))
-            if self._area.exists(pending):
-                self._fs.delete_dir(pending)
-
-    def _area_of(self, job_id: str) -> RunArea:
-        return RunArea(self._fs, self._root, self.directory, ("pending", "prepared", "aside"))
-
-    def _visible(self) -> list[tuple[int, str]]:
-        return [(n, path) for n, path in self._area.epochs_in(self._root) if path.endswith(f"/epoch={n}")]
-
-    def _publish(self, epoch: int, path: str) -> None:
-        self._fs.move(path, f"{self._root}/epoch={epoch}")
-        # Before the next one: a power cut must not take back an epoch and leave a later one.
-        self._area.sync(self._root)
-
-    def _put_aside(self, epoch: int, path: str, run: str) -> None:
-        aside = self._area.name_aside(run, f"epoch={epoch}")
-        self._fs.move(path, aside)
-        self._area.sync(aside.rpartition("/")[0])
-        _log.info("file sink: moved epoch %d of %s to %s", epoch, self.directory, aside)
-
-    def _bring_back(self, path: str) -> None:
-        self._fs.move(path, f"{self._root}/{base_name(path)}")
+    @property
+    def _joiner(self) -> FileJoiner:
+        suffix, make_encoder = _ENCODERS[self._format]
+        if self._format == "parquet":
+            return FileJoiner(self._fs, suffix, None)
+        header = io.BytesIO()
+        if self._columns is not None:
+            make_encoder(header, self._columns).write([])
+        return FileJoiner(self._fs, suffix, len(header.getvalue()))
 
     def _committed(self, epoch: int) -> None:
         """Delete the epochs before ``epoch`` that are too old; each disappears at once."""
-        if self._retention_ms is None:
+        now_ms = self._now_ms()
+        if self._retention_ms is None or now_ms < self._next_look_ms:
             return
-        time_ms = self._now_ms() - self._retention_ms
+        self._next_look_ms = now_ms + self._retention_ms // 100  # a look lists the whole directory
+        time_ms = now_ms - self._retention_ms
         for number, path in self._visible():
             if number >= epoch or (self._fs.get_file_info(path).mtime_ns or 0) >= time_ms * 1_000_000:
                 break

@@ -27,8 +27,9 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 
 import attrs
 from pyarrow import fs
@@ -36,6 +37,7 @@ from pyarrow import fs
 from pyflinkstate.errors import JobSupersededError, SinkError
 from pyflinkstate.runtime.sinks.sink_files import sink_errors
 from pyflinkstate.runtime.storage import (
+    MOST_ASIDE_MS,
     RunHistory,
     child_uri,
     flush_file,
@@ -44,6 +46,7 @@ from pyflinkstate.runtime.storage import (
     newest_run,
     read_note,
     run_id_after,
+    sorted_runs,
 )
 
 _log = logging.getLogger("pyflinkstate.sinks")
@@ -52,6 +55,8 @@ RUNS_FOLDER = "_runs"
 NOTE = "run.json"
 #: Stands for the unknown run of visible epochs, if ``run.json`` is damaged or gone.
 UNNAMED = "000000-00000000"
+#: Number of runs whose output is kept aside, and for how long since it was moved there.
+MOST_RUNS_ASIDE = 32
 #: Number of attempts to take the folder while others take it as well.
 CLAIM_ATTEMPTS = 20
 _EPOCH = re.compile(r"epoch=(\d+)(?:-[0-9a-f]+)?")
@@ -98,16 +103,19 @@ class Note:
         job_id: the id of the job that owns the output.
         history: the history of the visible epochs.
         aside: what was aside when the file was written, as ``<run>/<name>``.
+        expired: the runs whose output was aside and has been deleted.
     """
 
     job_id: str
     history: RunHistory
     aside: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the note as JSON."""
         runs = [[run, began] for run, began in self.history.runs]
-        return json.dumps({"job_id": self.job_id, "runs": runs, "aside": self.aside}).encode()
+        said = {"job_id": self.job_id, "runs": runs, "aside": self.aside, "expired": self.expired}
+        return json.dumps(said).encode()
 
     @staticmethod
     def decode(data: bytes) -> Note:
@@ -117,6 +125,7 @@ class Note:
             str(said["job_id"]),
             RunHistory(tuple((str(run), int(began)) for run, began in said["runs"])),
             tuple(map(str, said["aside"])),
+            tuple(map(str, said.get("expired", ()))),
         )
 
 
@@ -319,11 +328,18 @@ class RunArea:
 
     # --- the history -----------------------------------------------------------------------------------
 
-    def note(self, history: RunHistory) -> None:
-        """Write down that all visible epochs belong to ``history`` from now on."""
+    def note(self, history: RunHistory, expired: Iterable[str] = ()) -> None:
+        """Write down that all visible epochs belong to ``history`` from now on.
+
+        Args:
+            history: the history.
+            expired: runs whose output that is aside is about to be deleted.
+        """
+        noted = self.noted()
         paths = [path for run in self.runs_aside() for _, path in self.epochs("aside", run)]
         aside = [path.removeprefix(self.path("aside", "")) for path in paths]
-        self.write_file(self.path(NOTE), Note(self.owner.job_id, history, tuple(aside)).encode())
+        runs = (*(() if noted is None else noted.expired), *expired)
+        self.write_file(self.path(NOTE), Note(self.owner.job_id, history, tuple(aside), runs).encode())
 
     def noted(self) -> Note | None:
         """Return the content of ``run.json``, or None if it does not exist or cannot be read."""
@@ -357,7 +373,9 @@ class RunArea:
         if noted is None or noted.job_id != self.owner.job_id:
             return Change(RunHistory((*history.runs[:-1], (UNNAMED, restored))), history, restored)
         change = Change(noted.history, history, restored)
-        self._check_nothing_is_lost(change, noted.aside)
+        ends = {restored, *(began for _, began in history.runs)}
+        gone = [f"{run}/epoch={end}" for end in ends if (run := maker_of(history, end)) in noted.expired]
+        self._check_nothing_is_lost(change, (*noted.aside, *gone))
         return change
 
     def _check_nothing_is_lost(self, change: Change, aside: tuple[str, ...]) -> None:
@@ -373,6 +391,19 @@ class RunArea:
                     f"checkpoint, or choose an empty directory",
                     file=path,
                 )
+
+    def forget_aside(self, history: RunHistory, now_ms: int) -> None:
+        """Delete output that was moved aside long ago, or by more runs than are kept."""
+        runs = sorted_runs(self.runs_aside(), newest_first=True)
+        infos = self._fs.get_file_info([self.path("aside", run) for run in runs])
+        oldest_ns = (now_ms - MOST_ASIDE_MS) * 1_000_000
+        is_new = [info.mtime_ns is None or info.mtime_ns >= oldest_ns for info in infos[:MOST_RUNS_ASIDE]]
+        old = [run for run, stays in zip_longest(runs, is_new) if not stays]
+        if old:
+            self.note(history, old)
+            for run in old:
+                self.drop(self.path("aside", run))
+            self.sweep()
 
     def runs_aside(self) -> list[str]:
         """Return the runs whose output is aside."""
@@ -393,13 +424,13 @@ class RunArea:
         path = self.path("aside", run, name)
         return path if not self.exists(path) else f"{path}.{uuid.uuid4().hex}"
 
-    def bring_back(self, change: Change, visible: Container[int], take: Callable[[str], None]) -> None:
-        """Call ``take`` with the paths of all output that is aside and should be visible.
+    def wanted_aside(self, change: Change, visible: Container[int]) -> Iterator[str]:
+        """Yield the paths of all output that is aside and should be visible.
 
         An epoch that is visible stays as it is: its run had moved an earlier try of it aside.
         """
         for run in self.runs_aside():
             for epoch, path in self.epochs("aside", run):
                 if epoch not in visible and change.is_wanted(run, epoch):
-                    take(path)
+                    yield path
             self.sync(self.path("aside", run))

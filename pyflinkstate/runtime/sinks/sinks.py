@@ -10,7 +10,7 @@ half of an epoch.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -99,6 +99,35 @@ class RunAwareSink(Sink, Protocol):
             history: the runs that made the epochs; its last run is the one that begins now.
             restored_epoch: epochs of ``history`` up to this one are final; None if nothing was restored.
         """
+
+
+@runtime_checkable
+class HoldingSink(Sink, Protocol):
+    """A sink whose commit may hold output back, to join it with later output."""
+
+    def release(self) -> None:
+        """Make visible what is committed. Called after a savepoint's commit, and at the end of the job."""
+
+
+@runtime_checkable
+class MeasuredSink(Sink, Protocol):
+    """A sink that knows the size of its output."""
+
+    @property
+    def prepared_bytes(self) -> int:
+        """The size of what has been prepared since the sink was made, in bytes."""
+
+
+@attrs.frozen
+class SinkCount:
+    """How many records a task has given to a writer; among the results of the task."""
+
+    records: int
+
+
+#: By the name of each sink, ``commits`` and ``records``: the numbers of both in this run, and ``size_bytes``:
+#: the size of its output, or None if the sink does not know it.
+SinkTotals: TypeAlias = Mapping[str, Mapping[str, "int | None"]]
 
 
 @contextmanager

@@ -142,6 +142,7 @@ class StagedFilesSink(StagedSink):
         if self.key == ():
             raise ConfigurationError(f"sink {name!r}: key must be some of the columns {schema.names}")
         self._file_bytes = positive("file_bytes", file_bytes)
+        self.prepared_bytes = 0
 
     def _some_columns(self, what: str, columns: Sequence[str], refused: Kinds) -> tuple[str, ...]:
         check_list(what, columns)
@@ -260,6 +261,7 @@ class StagedFilesSink(StagedSink):
             with sink_errors("flush the table's folder"):
                 flush_folder(*self.open_folder()())
         super().prepare(epoch, results)
+        self.prepared_bytes += sum(StagedFile.of(result).size_bytes for result in results)
 
     def publish(self, epoch: int, staged: list[Reported]) -> None:
         """See :class:`StagedSink`."""

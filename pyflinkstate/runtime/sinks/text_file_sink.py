@@ -329,9 +329,11 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
         self._fs.move(path, aside)
         self._area.sync(self._area.path("aside", run), path.rpartition("/")[0])
 
-    def _bring_back(self, path: str) -> None:
-        """Move a list back first, so that its files are known to belong here if the rest is interrupted."""
-        self._fs.move(path, self._area.path("committed", base_name(path)))
+    def _bring_all_back(self, change: Change) -> None:
+        """Move lists back first, so that their files are known to belong here if the rest is interrupted."""
+        visible = {epoch for epoch, _ in self._visible()}
+        for path in self._area.wanted_aside(change, visible):
+            self._fs.move(path, self._area.path("committed", base_name(path)))
 
     def _complete(self, change: Change) -> None:
         self._area.sync(self._area.path("committed"))
@@ -420,7 +422,8 @@ class RowFormatBuilder:
             ConfigurationError: always.
         """
         raise ConfigurationError(
-            "enable_compact() is not supported: set a lower parallelism, or larger epochs"
+            "enable_compact() is not supported for lines of text: use FileSink(directory, 'text', "
+            "compact=strategy), or set a lower parallelism, or larger epochs"
         )
 
     def build(self) -> RowFormatFileSink:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 
 from pyarrow import fs
 
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
 from pyflinkstate.runtime.sinks.sink_files import opened, sink_errors
@@ -76,8 +77,9 @@ class TwoPhaseFileSink(ABC):
             change = self._area.change_to(history, restored_epoch or 0)
             self._retract(change)
             self._area.note(history)
-            self._area.bring_back(change, {epoch for epoch, _ in self._visible()}, self._bring_back)
+            self._bring_all_back(change)
             self._complete(change)
+            self._area.forget_aside(history, wall_clock_ms())
             self._clear()
 
     def _make_folders(self) -> None:
@@ -127,7 +129,10 @@ class TwoPhaseFileSink(ABC):
             self._put_aside(number, path, maker_of(history, number))
         if later:
             self._area.sync(self._root)
-            self._area.note(history.continued(epoch, self._area.owner.run))
+            change = Change(history, history.continued(epoch, self._area.owner.run), epoch)
+            self._area.note(change.after)
+            self._bring_all_back(change)
+            self._complete(change)
 
     def _clear(self, up_to: int | None = None) -> None:
         """Delete what tasks wrote in all epochs, or up to one, except for epochs that are prepared."""
@@ -162,8 +167,8 @@ class TwoPhaseFileSink(ABC):
         """Move a visible or prepared epoch of a run aside."""
 
     @abstractmethod
-    def _bring_back(self, path: str) -> None:
-        """Move an epoch back that was moved aside."""
+    def _bring_all_back(self, change: Change) -> None:
+        """Make visible what is aside and belongs to the new history."""
 
     def _drop(self, path: str) -> None:
         """Delete a prepared epoch."""
@@ -178,7 +183,7 @@ class TwoPhaseFileSink(ABC):
         return
 
     def _complete(self, change: Change) -> None:
-        """Complete what :meth:`_bring_back` has begun."""
+        """Complete what :meth:`_bring_all_back` has begun."""
         self._area.sync(self._root)
 
     def _committed(self, epoch: int) -> None:

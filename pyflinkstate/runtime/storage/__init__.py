@@ -1,6 +1,7 @@
 """Checkpoint storage: URIs, file systems, the folders of a job, and writes that survive a power cut."""
 
 from pyflinkstate.runtime.storage.checkpoints import (
+    MOST_ASIDE_MS as MOST_ASIDE_MS,
     CheckpointFolders as CheckpointFolders,
     history_of as history_of,
     load_checkpoint as load_checkpoint,
@@ -36,6 +37,7 @@ from pyflinkstate.runtime.storage.runs import (
     is_run_id as is_run_id,
     newest_run as newest_run,
     run_id_after as run_id_after,
+    sorted_runs as sorted_runs,
 )
 from pyflinkstate.runtime.storage.streams import (
     INLINE_THRESHOLD_BYTES as INLINE_THRESHOLD_BYTES,

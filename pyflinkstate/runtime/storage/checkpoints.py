@@ -66,6 +66,9 @@ HISTORY = "checkpoints.json"
 RUNS_FOLDER = "runs"
 #: The greatest ``_metadata`` that is written and read; state of up to 20 KiB a file is in it.
 MOST_METADATA_BYTES = 1 << 28
+#: Number of set-aside checkpoints of a job that are kept, and for how long, counted from when each was taken.
+MOST_ASIDE = 32
+MOST_ASIDE_MS = 30 * 24 * 3600 * 1000
 #: Number of random names to try for the folder of a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 #: Number of further attempts if a listed checkpoint is gone when it is read, as a running job replaced it.
@@ -527,6 +530,20 @@ class CheckpointFolders:
             child_uri(self.uri, job_id, name)
             for name in self._names(f"{self._root}/{job_id}")
             if _SUPERSEDED_FOLDER.fullmatch(name)
+        ]
+
+    def outdated(self, job_id: str, now_ms: int) -> list[str]:
+        """Return the URIs of set-aside checkpoints that are too old, or more than are kept."""
+        found = [
+            (info.mtime_ns or now_ms * 1_000_000, info.base_name)
+            for info in self._list(f"{self._root}/{job_id}")
+            if _SUPERSEDED_FOLDER.fullmatch(info.base_name)
+        ]
+        oldest_ns = (now_ms - MOST_ASIDE_MS) * 1_000_000
+        return [
+            child_uri(self.uri, job_id, name)
+            for number, (mtime_ns, name) in enumerate(sorted(found, reverse=True))
+            if number >= MOST_ASIDE or mtime_ns < oldest_ns
         ]
 
     # --- locations ------------------------------------------------------------------------------

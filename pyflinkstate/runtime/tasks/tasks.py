@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, count as counter
+from operator import itemgetter
 from typing import Any, cast
 
 import attrs
@@ -29,7 +30,7 @@ from pyflinkstate.api import Record, Reported, T, safe_repr
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
-from pyflinkstate.runtime.sinks import SinkWriter
+from pyflinkstate.runtime.sinks import SinkCount, SinkWriter
 from pyflinkstate.runtime.slots import Results
 from pyflinkstate.runtime.sources import ReadBatches, ReadLive, ReadTime, Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.chain import Chain, SideResult, TaskInfo
@@ -813,6 +814,8 @@ class SinkTask:
     first: int = 0
     #: The id of the stream of its input.
     stream: str = ""
+    #: Whether the number of records is among the results.
+    is_counted: bool = False
 
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[Record]:
         content: dict[str, Any] = {}
@@ -822,4 +825,8 @@ class SinkTask:
                     self.chain.records(partition, stream, counts), of_record, self.stream, content
                 )
             )
-            yield from self.writer.write(self.first + partition, looked_at)
+            numbers = counter()  # counts without a call of Python for each record
+            counted = map(itemgetter(0), zip(looked_at, numbers))  # noqa: B905
+            yield from self.writer.write(self.first + partition, counted)
+        if self.is_counted:
+            yield SinkCount(next(numbers))

@@ -49,6 +49,7 @@ from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.keyed_stream import WindowedStream
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.settings import RestartStrategy
+from pyflinkstate.runtime.sinks import FileCompactStrategy
 from pyflinkstate.runtime.sources import InitialRows
 from pyflinkstate.runtime.spark import row_batches, row_columns
 from pyflinkstate.runtime.storage import (
@@ -434,6 +435,8 @@ class _Named:
         return row_batches.row_maker(self.names)(values)
 
 
+#: How long results stay by default: as long as records in Kafka.
+DEFAULT_RETENTION = "7 days"
 #: Rows are appended in both: what a function yields is never taken back.
 _OUTPUT_MODES = ("append", "update")
 
@@ -450,6 +453,7 @@ class JobKeywords(TypedDict, total=False):
     trigger: dict[str, SparkObject] | None
     output_mode: str
     retention: Length | None
+    compact: FileCompactStrategy | None
     job_name: str
 
 
@@ -572,7 +576,8 @@ class JobOptions:
                 f"exact. Leave it out; or read the input as a stream, with spark.readStream; or write it to "
                 f"files, and read them with from_files() of an environment that has checkpoints"
             )
-        for name in filter(self._has, ("restore_from", "on_failure", "trigger", "retention")):
+        names = ("restore_from", "on_failure", "trigger", "retention", "compact")
+        for name in filter(self._has, names):
             raise ConfigurationError(
                 f"{self.call} on a batch DataFrame takes no {name}: that is for a streaming one, whose "
                 f"job has checkpoints"
@@ -630,7 +635,7 @@ class JobOptions:
     @property
     def retention_ms(self) -> int | None:
         """How long results stay, in ms; None if for ever."""
-        retention = self.given.get("retention")
+        retention = self.given.get("retention", DEFAULT_RETENTION)
         return None if retention is None else length_ms("retention", retention)
 
     def environment(self, df: DataFrame) -> StreamExecutionEnvironment:

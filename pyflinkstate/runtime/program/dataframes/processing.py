@@ -215,7 +215,7 @@ def keyed_process(
             outputs, too.
         sink: for a streaming DataFrame, where the results go, such as a ``SqlSink``; it gets them as tuples
             in the order of ``schema``. No second query is needed then: the job's query is returned, and no
-            DataFrame. It does not go together with ``side_outputs`` or ``retention``.
+            DataFrame. It does not go together with ``side_outputs``, ``retention`` or ``compact``.
         checkpoint_directory: required for a streaming DataFrame: a path or URI that driver and executors can
             reach. The results are there too, as Parquet. Spark must reach it under the same URI, so it cannot
             be on S3. Spark takes some characters, such as ``*`` and ``[``, for patterns of names: its path,
@@ -231,7 +231,10 @@ def keyed_process(
         output_mode: ``"append"`` or ``"update"``, which are the same here: what a function yields is
             appended, and never taken back.
         retention: for a streaming DataFrame, for how long the Parquet files of its results stay, such as
-            ``"7 days"``. The queries that read them must have done so by then. Default: for ever.
+            ``"7 days"``, which is the default; None keeps them for ever. The queries that read them must have
+            done so by then.
+        compact: for a streaming DataFrame, joins the Parquet files of its results before queries see them, so
+            that there are fewer; see :class:`FileSink`. Default: the results of each epoch are seen at once.
         job_name: the name of the job in checkpoints.
 
     For a batch DataFrame no checkpoints are taken, because an exact restart would not be guaranteed: its
@@ -314,10 +317,11 @@ def _process_into(
     df: DataFrame, steps: list[KeyedStep], sink: Sink, side_outputs: object, options: JobOptions
 ) -> KeyedProcessQuery:
     """Start a job that sends the results of the last step to a sink."""
-    if side_outputs is not None or options.given.get("retention") is not None or not df.isStreaming:
+    of_files = [name for name in ("retention", "compact") if options.given.get(name) is not None]
+    if side_outputs is not None or of_files or not df.isStreaming:
         raise ConfigurationError(
-            "keyed_process() with sink= takes a streaming DataFrame, and neither side_outputs nor retention: "
-            "leave sink= out, and write the DataFrames that are returned"
+            "keyed_process() with sink= takes a streaming DataFrame, and neither side_outputs nor retention "
+            "nor compact: leave sink= out, and write the DataFrames that are returned"
         )
     env, _, made = _prepared(df, steps, options)
     DataStream(env, env.jobs.checked_rows(made[-1].node, steps[-1].schema, False)).sink_to(sink)
@@ -341,7 +345,9 @@ def _streaming(
         empty = df.sparkSession.createDataFrame([], schema)
         rows, columns = env.jobs.rows_for_files(node, schema)
         made_by = empty.toArrow().schema if columns is None else columns
-        DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by, retention_ms=options.retention_ms))
+        compact, keeps_ms = options.given.get("compact"), options.retention_ms
+        sink = FileSink(folder, "parquet", made_by, retention_ms=keeps_ms, compact=compact)
+        DataStream(env, rows).sink_to(sink)
         file_system, path = open_file_system(folder)
         file_system.create_dir(path, recursive=True)
         frames.append(
