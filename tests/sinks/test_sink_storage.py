@@ -175,6 +175,7 @@ class TestWhatIsFlushed:
             sink.commit(2)
         assert len(visible_files(out)) == 1, "a power cut could take back epoch 1 and leave epoch 2"
         monkeypatch.setattr(file_systems.os, "fsync", flushed.fsync)
+        flushed.inodes.clear()
         sink.commit(2)
         assert len(visible_files(out)) == (1 if kind == "joined_sink" else 2)
         assert flushed.has(out)
