@@ -28,13 +28,12 @@ VARIABLE: Final = -1
 class Form:
     """How values of one type are written.
 
-    Args:
+    Attributes:
         length: the length of each value in bytes as Flink states it (``TypeSerializer.getLength``);
             :data:`VARIABLE` if it varies.
     """
 
-    def __init__(self, length: int = VARIABLE) -> None:
-        self.length = length
+    length: int = VARIABLE
 
     def encode(self, value: object) -> bytes:
         """Return the bytes of a value; one that does not fit its type raises one of ``MISFITS``."""
@@ -50,7 +49,7 @@ class Number(Form):
 
     def __init__(self, code: str) -> None:
         form = struct.Struct(f">{code}")
-        super().__init__(form.size)
+        self.length = form.size
         self._pack = form.pack
         self._unpack = form.unpack_from
 
@@ -81,7 +80,7 @@ class Fields(Form):
         length: int = VARIABLE,
     ) -> None:
         form = struct.Struct(f">{codes}")
-        super().__init__(form.size if length < 0 else length)
+        self.length = form.size if length < 0 else length
         self._size = form.size
         self._pack = form.pack
         self._unpack = form.unpack_from
@@ -156,7 +155,6 @@ class Bytes(Form):
     def __init__(
         self, dump: Callable[[object], bytes] | None = None, load: Callable[[bytes], object] | None = None
     ) -> None:
-        super().__init__()
         self._dump = dump
         self._load = load
 
@@ -218,7 +216,6 @@ class PrimitiveArray(Form):
     """Numbers after their number, all at once."""
 
     def __init__(self, code: str) -> None:
-        super().__init__()
         self._code = code
         self._size: i64 = struct.calcsize(f">{code}")
 
@@ -237,16 +234,11 @@ class List(Form):
     """Elements after their number."""
 
     def __init__(self, element: Form) -> None:
-        super().__init__()
         self.element = element
 
     def encode(self, value: object) -> bytes:
-        items = cast(list[object], value)
-        element = self.element
-        chunks = [_SIZE.pack(len(items))]
-        for item in items:
-            chunks.append(element.encode(item))
-        return b"".join(chunks)
+        items, element = cast(list[object], value), self.element
+        return _SIZE.pack(len(items)) + b"".join([element.encode(item) for item in items])
 
     def decode(self, source: Reader) -> object:
         element = self.element
@@ -257,18 +249,14 @@ class Map(Form):
     """Keys and values after their number; a byte before each value says whether it is None."""
 
     def __init__(self, key: Form, item: Form) -> None:
-        super().__init__()
         self.key = key
         self.item = Nullable(item, b"\0", b"\1")
 
     def encode(self, value: object) -> bytes:
         entries = cast(dict[object, object], value)
         key, item = self.key, self.item
-        chunks = [_SIZE.pack(len(entries))]
-        for name, entry in entries.items():
-            chunks.append(key.encode(name))
-            chunks.append(item.encode(entry))
-        return b"".join(chunks)
+        chunks = [key.encode(name) + item.encode(entry) for name, entry in entries.items()]
+        return _SIZE.pack(len(entries)) + b"".join(chunks)
 
     def decode(self, source: Reader) -> object:
         key, item = self.key, self.item
@@ -283,15 +271,12 @@ class Blocks(Form):
     """Elements in blocks, each after its number; an empty block is the last one (Avro)."""
 
     def __init__(self, element: Form) -> None:
-        super().__init__()
         self._element = element
 
     def encode(self, value: object) -> bytes:
         items = cast(list[object], value)
-        chunks = [varint(len(items))] if items else []
-        for item in items:
-            chunks.append(self._element.encode(item))
-        return b"".join(chunks) + b"\0"
+        chunks = [self._element.encode(item) for item in items]
+        return b"".join([varint(len(items)), *chunks, b"\0"]) if items else b"\0"
 
     def decode(self, source: Reader) -> object:
         found: list[object] = []
@@ -327,7 +312,7 @@ class Nullable(Form):
 
     def __init__(self, part: Form, some: bytes, none: bytes) -> None:
         is_fixed = 0 <= part.length == len(none) - len(some)
-        super().__init__(len(none) if is_fixed else VARIABLE)
+        self.length = len(none) if is_fixed else VARIABLE
         self._part = part
         self._some = some
         self._none = none
@@ -345,23 +330,17 @@ class Nullable(Form):
         return None
 
 
-def _check_number(given: int, needed: int) -> None:
-    if given != needed:
-        raise ValueError(f"{given} fields in the place of {needed}")
-
-
 class Tuple(Form):
     """Values of several types one after the other, as a tuple."""
 
     def __init__(self, parts: Sequence[Form]) -> None:
         lengths = [part.length for part in parts]
-        super().__init__(VARIABLE if min(lengths) < 0 else sum(lengths))
+        self.length = VARIABLE if min(lengths) < 0 else sum(lengths)
         self._parts = list(parts)
 
     def encode(self, value: object) -> bytes:
-        items, parts = cast(tuple[object, ...], value), self._parts
-        _check_number(len(items), len(parts))
-        return b"".join([parts[place].encode(items[place]) for place in range(len(parts))])
+        items = cast(tuple[object, ...], value)
+        return b"".join([part.encode(item) for part, item in zip(self._parts, items, strict=True)])
 
     def decode(self, source: Reader) -> object:
         return tuple([part.decode(source) for part in self._parts])
@@ -385,7 +364,6 @@ class Fielded(Form):
     """A row: two bits for its kind, a bit for each field that is None, and the other fields."""
 
     def __init__(self, parts: Sequence[Form], names: tuple[str, ...]) -> None:
-        super().__init__()
         self._parts = list(parts)
         self._names = names
         self._mask_size: i64 = (len(parts) + 2 + 7) // 8
@@ -394,7 +372,8 @@ class Fielded(Form):
         row: Row = cast(Row, value)
         fields: list[object] = row[:]
         parts = self._parts
-        _check_number(len(fields), len(parts))
+        if len(fields) != len(parts):
+            raise ValueError(f"{len(fields)} fields in the place of {len(parts)}")
         mask: int = _ROW_KINDS.index(row.get_row_kind())
         chunks = [b""]
         for place in range(len(parts)):
@@ -448,7 +427,6 @@ class Pojo(Form):
         subclasses: Sequence[Form] = (),
         others: dict[str, Form] | None = None,
     ) -> None:
-        super().__init__()
         self._own = Record([Nullable(part, b"\0", b"\1") for part in parts], names)
         self._subclasses = list(subclasses)
         self._others = others or {}

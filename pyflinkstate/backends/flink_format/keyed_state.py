@@ -160,11 +160,7 @@ class KeyedStateHead:
     @staticmethod
     def decode(source: Reader) -> KeyedStateHead:
         """Return the head that is next; see :func:`read_snapshot` for the errors."""
-        version = source.unsigned(4)
-        if version != VERSION:
-            raise source.damaged(
-                f"it does not begin as keyed state of Flink does ({VERSION}), but with {version}"
-            )
+        source.expect(VERSION, "it does not begin as keyed state of Flink does")
         is_compressed = source.byte() != 0
         key = read_serializer(source)
         states = tuple([_decode_meta(source) for _ in range(source.unsigned(2))])
@@ -173,9 +169,7 @@ class KeyedStateHead:
 
 def read_serializer(source: Reader) -> Serializer:
     """Return the serializer whose version and snapshot are next."""
-    version = source.unsigned(4)
-    if version != _SERIALIZER_VERSION:
-        raise source.damaged(f"a serializer begins with {version} instead of {_SERIALIZER_VERSION}")
+    source.expect(_SERIALIZER_VERSION, "a serializer does not begin")
     return read_snapshot(source)
 
 
@@ -357,9 +351,9 @@ def write_canonical(
     start = head.encode()
     write(start)
     position = len(start)
-    for key_group, states in itertools.groupby(_merged(entries), lambda entry: entry[0]):
+    for key_group, states in itertools.groupby(_merged(entries), lambda entry: entry[1].key_group):
         section = b"".join(
-            [_section(number, head.states[number], layouts[number], found) for _, number, found in states]
+            [_section(number, head.states[number], layouts[number], found) for number, found in states]
         )
         if section:
             offsets[key_group] = position
@@ -369,14 +363,10 @@ def write_canonical(
     return tuple(offsets.values())
 
 
-def _merged(entries: Sequence[Iterator[KeyGroupEntries]]) -> Iterator[tuple[int, int, KeyGroupEntries]]:
-    """Return key group, number of the state and entries, by key group."""
-    streams = [_numbered(number, found) for number, found in enumerate(entries)]
-    return heapq.merge(*streams, key=lambda entry: entry[:2])
-
-
-def _numbered(number: int, entries: Iterator[KeyGroupEntries]) -> Iterator[tuple[int, int, KeyGroupEntries]]:
-    return ((found.key_group, number, found) for found in entries)
+def _merged(entries: Sequence[Iterator[KeyGroupEntries]]) -> Iterator[tuple[int, KeyGroupEntries]]:
+    """Return the number of a state and its entries, by key group."""
+    streams = [zip(itertools.repeat(number), found) for number, found in enumerate(entries)]
+    return heapq.merge(*streams, key=lambda entry: (entry[1].key_group, entry[0]))
 
 
 def _section(number: int, state: FlinkState, layout: Layout, found: KeyGroupEntries) -> bytes:

@@ -10,12 +10,11 @@ from functools import partial
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import TypeInformation, Types
+from pyflinkstate.api import Types
 from pyflinkstate.backends.flink_format import (
     Coder,
     FlinkOperatorState,
     FlinkState,
-    ForeignBytes,
     KeyedStateFile,
     Operator,
     serializer_of,
@@ -31,7 +30,7 @@ from pyflinkstate.backends.types import (
     MISFITS,
     OperatorStateMode,
     RegisteredOperatorStateMeta,
-    RegisteredStateMeta,
+    SealedPickles,
     StateMeta,
     dump_pickle,
     sealed,
@@ -193,8 +192,6 @@ class Arrival:
         """Return the state in Flink and here: in Java it tells of itself, in PyFlink the program knows."""
         name = name_here(state)
         own = attrs.evolve(state.meta, name=name)
-        if isinstance(own, RegisteredStateMeta):
-            own = attrs.evolve(own, stored_type=_storable(own.stored_type))
         meta = None if expected is None else expected.states.get(name)
         if state.kind is None or (meta is None and shape is not PROCESS and not has_program):
             return own, own
@@ -227,13 +224,6 @@ def _written(state: FlinkState) -> tuple[object, ...]:
     return state.name, state.kind, state.value.snapshot(), state.namespace.snapshot()
 
 
-def _storable(type_info: TypeInformation) -> TypeInformation:
-    """Return the type with plain bytes in place of those of serializers that are not known."""
-    if isinstance(type_info, ForeignBytes):
-        return Types.PRIMITIVE_ARRAY(Types.BYTE())
-    return type_info.with_parts([_storable(part) for part in type_info.parts()])
-
-
 def _reader(
     files: list[KeyedStateFile],
     state: FlinkState,
@@ -251,7 +241,7 @@ def _reader(
                 try:
                     arrived = shape.arriving(flinks, entries)
                     if pickles_instead(flinks, meta):
-                        arrived = each_value(meta, arrived, dump_pickle)
+                        arrived = each_value(meta, arrived, dump_pickle, SealedPickles)
                     yield entries.key_group, codec.to_batch(arrived)
                 except MISFITS as error:
                     raise StateTableError(
@@ -316,7 +306,7 @@ def _operator_state(
 ) -> tuple[RegisteredOperatorStateMeta, tuple[list[object], ...]]:
     name = state.name.removeprefix(PREFIX)
     if name == state.name:
-        return attrs.evolve(state.meta, stored_type=_storable(state.meta.stored_type)), state.columns
+        return state.meta, state.columns
     meta = expected.get(name)
     if meta is None or state.mode is not OperatorStateMode.BROADCAST:
         raise ConfigurationError(

@@ -26,7 +26,6 @@ from pyflinkstate.backends.flink_format import (
     Subtask,
     operator_id,
     serializer_of,
-    with_row_keys,
     write_canonical,
     write_metadata,
     write_operator_state,
@@ -44,6 +43,7 @@ from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     RegisteredStateMeta,
+    SealedPickles,
     StateMeta,
     decode_column,
     has_pickles,
@@ -65,6 +65,7 @@ from pyflinkstate.state_access.flink.shapes import (
     each_value,
     load,
     pickles_instead,
+    with_row_keys,
 )
 from pyflinkstate.state_access.keyed_state import Group, KeyedState, by_group
 from pyflinkstate.state_access.tables import OperatorStates
@@ -227,7 +228,7 @@ class Departure:
                 decode_column(sealed(meta.stored_type), batch.column("value")),
             )
             if pickles_instead(flinks, meta):
-                plain = each_value(meta, plain, load)
+                plain = each_value(meta, plain, load, SealedPickles)
             yield self.shape.leaving(flinks, plain)
 
     def _keys(self, batch: pa.RecordBatch) -> list[object]:
