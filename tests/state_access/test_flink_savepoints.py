@@ -101,7 +101,7 @@ def python_program(mode: str, monkeypatch: pytest.MonkeyPatch) -> StreamExecutio
 @pytest.mark.parametrize("name", JAVA)
 def test_state_of_java_there_and_back(name: str, tmp_path: Path) -> None:
     edit = edit_flink_savepoint(FOLDERS[name], uids=UIDS)
-    has_values = any(one.id == VALUES for one in FlinkSavepoint.open(FOLDERS[name]).operators())
+    has_values = any(one["id"] == VALUES for one in FlinkSavepoint.open(FOLDERS[name]).operators())
     if has_values:
         for state in UNREADABLE:
             edit.drop_state("values", state)
@@ -232,4 +232,4 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["convert", folder, here, "--to", "pyflinkstate", "--uid", "kinds=renamed"]) == 0
     assert main(["convert", here, back, "--to", "flink"]) == 0
     assert main(["convert", here, back, "--to", "flink"]) == 3
-    assert operator_id("renamed").hex() in {one.id for one in FlinkSavepoint.open(back).operators()}
+    assert operator_id("renamed").hex() in {one["id"] for one in FlinkSavepoint.open(back).operators()}

@@ -34,8 +34,6 @@ from pyflinkstate.backends.flink_format.pyflink import (
 from pyflinkstate.backends.flink_format.serializers import (
     TABLE_TIME_WINDOW as TABLE_TIME_WINDOW,
     WRAPPED_BYTES as WRAPPED_BYTES,
-    PojoDetails as PojoDetails,
-    pojo_serializer as pojo_serializer,
     serializer_of as serializer_of,
     timer_serializer as timer_serializer,
 )

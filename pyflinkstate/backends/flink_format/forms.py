@@ -145,26 +145,38 @@ class Text(Form):
 
 
 class Bytes(Form):
-    """Bytes after their number.
-
-    Args:
-        dump: makes the bytes of a value; None if values are bytes.
-        load: makes a value of bytes; None if they stay bytes.
-    """
-
-    def __init__(
-        self, dump: Callable[[object], bytes] | None = None, load: Callable[[bytes], object] | None = None
-    ) -> None:
-        self._dump = dump
-        self._load = load
+    """Bytes after their number."""
 
     def encode(self, value: object) -> bytes:
-        data = cast(bytes, value) if self._dump is None else self._dump(value)
+        data = cast(bytes, value)
         return _SIZE.pack(len(data)) + data
 
     def decode(self, source: Reader) -> object:
-        data = source.take(source.unsigned(4))
-        return data if self._load is None else self._load(data)
+        return source.take(source.unsigned(4))
+
+
+class Mapped(Form):
+    """A value that is written as one of another form.
+
+    Args:
+        form: the other form.
+        load: makes the value of one of that form.
+        dump: returns the value of that form.
+    """
+
+    def __init__(
+        self, form: Form, load: Callable[[object], object], dump: Callable[[object], object]
+    ) -> None:
+        self.length = form.length
+        self._form = form
+        self._load = load
+        self._dump = dump
+
+    def encode(self, value: object) -> bytes:
+        return self._form.encode(self._dump(value))
+
+    def decode(self, source: Reader) -> object:
+        return self._load(self._form.decode(source))
 
 
 #: Integers that are written as 1, 2 and 3.
@@ -288,16 +300,6 @@ class Blocks(Form):
         return found
 
 
-class MapBlocks(Blocks):
-    """Pairs of keys and values in blocks, as a dict."""
-
-    def encode(self, value: object) -> bytes:
-        return super().encode(list(cast(dict[object, object], value).items()))
-
-    def decode(self, source: Reader) -> object:
-        return dict(cast(list[tuple[object, object]], super().decode(source)))
-
-
 # --- one of several types ------------------------------------------------------------------------------
 
 
@@ -346,18 +348,13 @@ class Tuple(Form):
         return tuple([part.decode(source) for part in self._parts])
 
 
-class Record(Tuple):
-    """Values of several types one after the other, as a row."""
-
-    def __init__(self, parts: Sequence[Form], names: tuple[str, ...]) -> None:
-        super().__init__(parts)
-        self._names = names
-
-    def encode(self, value: object) -> bytes:
-        return super().encode(tuple(cast(Row, value)))
-
-    def decode(self, source: Reader) -> object:
-        return row_of(cast(tuple[object, ...], super().decode(source)), self._names)
+def record(parts: Sequence[Form], names: tuple[str, ...]) -> Form:
+    """Return the form of rows whose values are one after the other."""
+    return Mapped(
+        Tuple(parts),
+        lambda fields: row_of(cast(tuple[object, ...], fields), names),
+        lambda row: tuple(cast(Row, row)),
+    )
 
 
 class Fielded(Form):
@@ -427,7 +424,7 @@ class Pojo(Form):
         subclasses: Sequence[Form] = (),
         others: dict[str, Form] | None = None,
     ) -> None:
-        self._own = Record([Nullable(part, b"\0", b"\1") for part in parts], names)
+        self._own = record([Nullable(part, b"\0", b"\1") for part in parts], names)
         self._subclasses = list(subclasses)
         self._others = others or {}
 

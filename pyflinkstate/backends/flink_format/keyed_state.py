@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import attrs
 
-from pyflinkstate.api import MapTypeInfo, StateKind, TypeInformation
+from pyflinkstate.api import MapTypeInfo, StateKind
 from pyflinkstate.backends.flink_format.cursor import Reader, utf
 from pyflinkstate.backends.flink_format.entries import (
     Columns,
@@ -110,12 +110,10 @@ class FlinkState:
         namespace = self.namespace.type_info()
         if self.kind is None:
             return RegisteredQueueMeta(self.name, namespace)
-        return RegisteredStateMeta(self.name, self.kind, self._stored_type(), namespace)
-
-    def _stored_type(self) -> TypeInformation:
-        if self.kind is StateKind.MAP:
-            return MapTypeInfo(*[part.type_info() for part in self.value.parts])
-        return self.value.type_info()
+        stored = self.value.type_info()
+        if self.kind is StateKind.MAP:  # a part may be opaque
+            stored = MapTypeInfo(*[part.type_info() for part in self.value.parts])
+        return RegisteredStateMeta(self.name, self.kind, stored, namespace)
 
     def layout(self, key: Serializer, size: int) -> Layout:
         """Return how its entries are written, in keys with ``size`` bytes for the key group."""
@@ -229,13 +227,11 @@ class KeyedStateFile:
 
     Attributes:
         head: the head of the file.
-        metas: what this project knows of the states, in the order of the head.
         handle: where its key groups are.
         where: how messages call the file.
     """
 
     head: KeyedStateHead
-    metas: list[StateMeta]
     handle: KeyedStateHandle
     where: str
     _read: Read
@@ -255,8 +251,7 @@ class KeyedStateFile:
             head = KeyedStateHead.decode(Reader(read(0, min(begins, default=handle.stream.size_bytes))))
             _check_known(head, handle.is_canonical)
             layouts = [state.layout(head.key, prefix_size(max_parallelism)) for state in head.states]
-            metas = [state.meta for state in head.states]
-        return KeyedStateFile(head, metas, handle, where, read, layouts)
+        return KeyedStateFile(head, handle, where, read, layouts)
 
     def key_groups(
         self, wanted: KeyGroupRange, names: Collection[str] | None = None

@@ -143,6 +143,12 @@ class Operator:
     uid: str = ""
     coordinator: Stream | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of its state."""
+        handles = [handle for sub in self.subtasks.values() for handle in attrs.astuple(sub, recurse=False)]
+        return sum(handle.stream.size_bytes for handle in handles if handle is not None)
+
     def __str__(self) -> str:
         shown = [self.uid and f"uid {self.uid!r}", self.name and repr(self.name), f"id {self.id.hex()}"]
         return f"operator {', '.join(filter(None, shown))}"

@@ -11,13 +11,13 @@ from typing import cast
 
 from pyflinkstate.api import TypeInformation, Types
 from pyflinkstate.backends.flink_format import forms
+from pyflinkstate.backends.flink_format.avro import TEXT
 from pyflinkstate.backends.flink_format.cursor import Reader
 from pyflinkstate.backends.flink_format.forms import Form
 from pyflinkstate.backends.flink_format.serializers import LIST, always, nullable_list, serializer_of
 from pyflinkstate.backends.flink_format.snapshots import MakeForm, SerializerRow
 from pyflinkstate.backends.types import TtlTypeInfo
 
-_TEXT = forms.Bytes(lambda value: cast(str, value).encode(), bytes.decode)
 _MS = datetime.timedelta(milliseconds=1)
 _MIDNIGHT = datetime.datetime(1970, 1, 1)
 
@@ -28,10 +28,10 @@ def _ms_of(moment: datetime.datetime) -> tuple[int, ...]:
 
 #: How PyFlink's coders write types that Flink's serializers write otherwise.
 _CODERS: dict[TypeInformation, Form] = {
-    Types.STRING(): _TEXT,
-    Types.CHAR(): _TEXT,
+    Types.STRING(): TEXT,
+    Types.CHAR(): TEXT,
     Types.BIG_INT(): forms.Number("q"),
-    Types.BIG_DEC(): forms.Bytes(lambda value: str(value).encode(), lambda data: Decimal(data.decode())),
+    Types.BIG_DEC(): forms.Mapped(TEXT, lambda text: Decimal(cast(str, text)), str),
     Types.SQL_DATE(): forms.Fields(
         "i", Types.SQL_DATE().from_internal_type, lambda date: (Types.SQL_DATE().to_internal_type(date),)
     ),
@@ -43,8 +43,8 @@ _CODERS: dict[TypeInformation, Form] = {
     Types.SQL_TIMESTAMP(): forms.Fields(
         "q", lambda ms: _MIDNIGHT + ms * _MS, lambda moment: _ms_of(cast(datetime.datetime, moment))
     ),
-    Types.BASIC_ARRAY(Types.STRING()): nullable_list(_TEXT),
-    Types.PRIMITIVE_ARRAY(Types.CHAR()): forms.List(_TEXT),
+    Types.BASIC_ARRAY(Types.STRING()): nullable_list(TEXT),
+    Types.PRIMITIVE_ARRAY(Types.CHAR()): forms.List(TEXT),
 }
 _INSTEAD: dict[SerializerRow, MakeForm] = {
     serializer_of(type_info).row: always(form) for type_info, form in _CODERS.items()

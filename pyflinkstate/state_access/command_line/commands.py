@@ -171,9 +171,9 @@ def _show_flink(chosen: Namespace, printer: Printer) -> None:
         )
     savepoint = FlinkSavepoint.open(chosen.path)
     if chosen.uid is None:
-        printer.table(chosen.path, [attrs.asdict(one) for one in savepoint.operators()])
+        printer.table(chosen.path, savepoint.operators())
     else:
-        printer.table(f"states of {chosen.uid}", [attrs.asdict(one) for one in savepoint.states(chosen.uid)])
+        printer.table(f"states of {chosen.uid}", savepoint.states(chosen.uid))
 
 
 def _show_checkpoint(checkpoint: Checkpoint, printer: Printer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 
 import attrs
 import pyarrow as pa
@@ -115,7 +114,7 @@ def edit_flink_savepoint(
             f"uids={{{unknown[0].operator.id.hex()!r}: 'my-uid'}}, or drop the state with drop_unknown=True"
         )
     drafts = {
-        one.uid: one.draft(expected.get(one.uid), program is not None, drop_unknown, allow_pickle)
+        one.uid: one.draft(expected.get(one.uid), drop_unknown, allow_pickle)
         for one in arrivals
         if one not in unknown
     }
@@ -155,9 +154,7 @@ class Arrival:
     def __str__(self) -> str:
         return f"{self.operator} ({', '.join(f'{name!r}, {state}' for name, state in self.states.items())})"
 
-    def draft(
-        self, expected: ProgramOperator | None, has_program: bool, drops: bool, allow_pickle: bool
-    ) -> OperatorDraft:
+    def draft(self, expected: ProgramOperator | None, drops: bool, allow_pickle: bool) -> OperatorDraft:
         """Return the operator for the savepoint here."""
         most = self.operator.max_parallelism
         subtasks = [
@@ -181,19 +178,18 @@ class Arrival:
         for state in self.states.values():
             if drops and expected is not None and state.kind and name_here(state) not in expected.states:
                 continue
-            flinks, meta = self._metas(state, shape, expected, has_program)
-            read = _reader(self.files, state, (flinks, meta), shape, keys)
-            states[meta.name] = DraftState(meta, partial(_spread_anew, read, keys))
+            flinks, meta = self._metas(state, shape, expected)
+            states[meta.name] = DraftState(meta, _reader(self.files, state, (flinks, meta), shape, keys))
         return OperatorDraft(self.uid, keys, states, origin, is_rewritten=True)
 
     def _metas(
-        self, state: FlinkState, shape: Shape, expected: ProgramOperator | None, has_program: bool
+        self, state: FlinkState, shape: Shape, expected: ProgramOperator | None
     ) -> tuple[StateMeta, StateMeta]:
         """Return the state in Flink and here: in Java it tells of itself, in PyFlink the program knows."""
         name = name_here(state)
         own = attrs.evolve(state.meta, name=name)
         meta = None if expected is None else expected.states.get(name)
-        if state.kind is None or (meta is None and shape is not PROCESS and not has_program):
+        if state.kind is None or (expected is None and shape is not PROCESS):
             return own, own
         if not shape.is_pyflink:
             return own, meta if meta is not None and pickles_instead(own, meta) else own
@@ -249,11 +245,7 @@ def _reader(
                         f"does not fit {meta}: {error}"
                     ) from error
 
-    return read
-
-
-def _spread_anew(read: Callable[[], Iterator[Group]], keys: KeySpace) -> Iterator[Group]:
-    return spread(read(), keys.split)
+    return lambda: spread(read(), keys.split)
 
 
 def spread(groups: Iterable[Group], split: Callable[[pa.RecordBatch], Iterator[Group]]) -> Iterator[Group]:

@@ -240,14 +240,12 @@ class Departure:
     def _split(self, batch: pa.RecordBatch) -> Iterator[Group]:
         """Yield rows by the key groups that Flink has for them."""
         rows = with_row_keys(KeyGroupEntries(0, self._keys(batch), None, [])).keys
-        java_hash = java_hash_of_type(self.shape.key_type(_as_bytes(self.keyed.key_type)))
+        key_type = self.keyed.key_type
+        if isinstance(key_type, PickledBytesTypeInfo):  # to Flink, pickles are bytes
+            key_type = Types.PRIMITIVE_ARRAY(Types.BYTE())
+        java_hash = java_hash_of_type(self.shape.key_type(key_type))
         most = self.keyed.operator.max_parallelism
         return by_group(np.array([key_group_of_hash(java_hash(row), most) for row in rows], np.int64), batch)
-
-
-def _as_bytes(key_type: TypeInformation) -> TypeInformation:
-    """Return the type whose hash keys have in Flink, to which pickles are bytes."""
-    return Types.PRIMITIVE_ARRAY(Types.BYTE()) if isinstance(key_type, PickledBytesTypeInfo) else key_type
 
 
 def _stream(handle: StreamStateHandle) -> Stream:
