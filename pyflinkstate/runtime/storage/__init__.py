@@ -3,6 +3,7 @@
 from pyflinkstate.runtime.storage.checkpoints import (
     CheckpointFolders as CheckpointFolders,
     history_of as history_of,
+    is_flink_savepoint as is_flink_savepoint,
     load_checkpoint as load_checkpoint,
 )
 from pyflinkstate.runtime.storage.file_systems import (

@@ -31,29 +31,11 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     UnknownOperatorError,
 )
-from pyflinkstate.runtime.storage import AnyPath, absolute, open_file_system
+from pyflinkstate.runtime.storage import METADATA, AnyPath, absolute, open_file_system
 from pyflinkstate.state_access.tables import nearest
 
-MAGIC = bytes.fromhex("4960672d")
-METADATA = "_metadata"
 #: The largest ``_metadata`` that is read.
 MOST_METADATA_BYTES = 1 << 28
-
-
-def _folder(path: AnyPath) -> tuple[fs.FileSystem, str, str]:
-    """Return the file system, the folder in it, and its URI."""
-    uri = absolute(path).rstrip("/").removesuffix(f"/{METADATA}")
-    return *open_file_system(uri), uri
-
-
-def is_flink_savepoint(path: AnyPath) -> bool:
-    """Return whether a folder has the ``_metadata`` of a savepoint or checkpoint of Flink."""
-    try:
-        file_system, folder, _ = _folder(path)
-        with file_system.open_input_file(f"{folder}/{METADATA}") as file:
-            return bool(file.read(len(MAGIC)) == MAGIC)
-    except (OSError, pa.ArrowException):
-        return False
 
 
 @attrs.frozen
@@ -79,7 +61,8 @@ class FlinkSavepoint:
             CorruptCheckpointError: it makes no sense.
             IncompatibleCheckpointError: only Flink reads such state; the message says how to get another.
         """
-        file_system, folder, uri = _folder(path)
+        uri = absolute(path).rstrip("/").removesuffix(f"/{METADATA}")
+        file_system, folder = open_file_system(uri)
         try:
             with file_system.open_input_file(f"{folder}/{METADATA}") as file:
                 data = file.read(MOST_METADATA_BYTES)

@@ -303,6 +303,13 @@ JAVA, PROCESS, THREAD = Shape(), ProcessShape(), ThreadShape()
 SHAPES = {shape.name: shape for shape in (JAVA, PROCESS, THREAD)}
 
 
+def shape_named(name: str) -> Shape:
+    """Return the shape with the name that a user gives; raise ``ConfigurationError`` if there is none."""
+    if name not in SHAPES:
+        raise ConfigurationError(f"state is written for {', '.join(map(repr, SHAPES))}, not for {name!r}")
+    return SHAPES[name]
+
+
 def pickles_instead(typed: StateMeta, pickled: StateMeta) -> bool:
     """Return whether a state has values of a declared type on one side, and their pickles on the other."""
     return typed.stored_type != pickled.stored_type and pickled.stored_type in (
