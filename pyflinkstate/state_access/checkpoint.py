@@ -5,6 +5,7 @@ The check reads every file, compares every checksum, and finds files that nobody
 
 from __future__ import annotations
 
+import importlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ from pyflinkstate.runtime.storage import (
     CheckpointFolders,
     absolute,
     child_uri,
+    is_flink_savepoint,
     load_checkpoint,
     open_folder,
     parent_uri,
@@ -67,6 +69,9 @@ from pyflinkstate.state_access.views import View, timer_service
 #: Called with the number of bytes of each read.
 OnRead: TypeAlias = Callable[[int], None]
 
+#: It is above this room, and is loaded by its name when it is needed.
+_FLINK = "pyflinkstate.state_access.flink"
+
 
 def open_checkpoint(path: AnyPath, clock: Callable[[], int] = wall_clock_ms) -> Checkpoint:
     """Open a checkpoint or savepoint, without its job, Spark or Java. Nothing of it is ever changed.
@@ -74,7 +79,8 @@ def open_checkpoint(path: AnyPath, clock: Callable[[], int] = wall_clock_ms) -> 
     Args:
         path: the folder of a checkpoint or savepoint; or the folder of a job, for the newest completed
             checkpoint, the one from which the job would be restored. A local path or any URI of
-            ``pyarrow.fs``.
+            ``pyarrow.fs``. A savepoint of Flink is converted into a temporary folder first; one of PyFlink
+            in process mode cannot be read without its program, see :func:`convert_savepoint`.
         clock: returns the time, in ms since 1970, by which values with time to live have expired.
 
     Raises:
@@ -84,7 +90,10 @@ def open_checkpoint(path: AnyPath, clock: Callable[[], int] = wall_clock_ms) -> 
         IncompatibleCheckpointError: it has a format version that this release does not know.
         CheckpointStorageError: the storage cannot be read.
     """
-    metadata, uri = locate(path_text(path))
+    if is_flink_savepoint(text := path_text(path)):
+        opened: Checkpoint = importlib.import_module(_FLINK).open_flink_savepoint(text, clock)
+        return opened
+    metadata, uri = locate(text)
     return Checkpoint(metadata, uri, CountingReader(open_folder(uri)), clock)
 
 

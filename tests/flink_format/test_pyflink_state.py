@@ -18,25 +18,19 @@ from pyflinkstate.backends.flink_format import (
     FlinkState,
     KeyedStateFile,
     KeyedStateHead,
-    from_process_mode,
-    key_type_in_pyflink,
     operator_id,
     read_metadata,
     read_operator_state,
     serializer_of,
-    state_in_process_mode,
-    state_in_thread_mode,
-    to_process_mode,
-    with_plain_keys,
-    with_row_keys,
 )
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta, TtlTypeInfo
 from pyflinkstate.errors import ConfigurationError, CorruptCheckpointError, StateValueError
+from pyflinkstate.state_access.flink.shapes import PROCESS, THREAD, with_plain_keys, with_row_keys
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()
 PAIR = Types.TUPLE([LONG, LONG])
-ROW_KEY = serializer_of(key_type_in_pyflink(LONG))
+ROW_KEY = serializer_of(PROCESS.key_type(LONG))
 NOW = 1_700_000_000_000
 
 #: The values that tests/flink_format/programs/golden_pyflink.py writes, for key 1 and for all others.
@@ -114,10 +108,10 @@ def test_values_of_process_mode(folder: str, name: str) -> None:
     found = states_of(operator_file(folder, "values"), f"python-state-{name}")
     values = {}
     for state, entries in found:
-        assert state == state_in_process_mode(meta, ROW_KEY)
-        read = from_process_mode(meta, entries)
+        assert state == PROCESS.state(meta, ROW_KEY)
+        read = PROCESS.arriving(meta, entries)
         values.update(zip(read.keys, read.values, strict=True))
-        assert to_process_mode(meta, read) == entries
+        assert PROCESS.leaving(meta, read) == entries
     assert values == {1: first, 2: other, 3: other}
 
 
@@ -127,9 +121,9 @@ def test_kinds_of_process_mode(folder: str, name: str) -> None:
     kind, stored, expected = KINDS[name]
     meta = meta_of(name, kind, stored)
     for state, entries in states_of(operator_file(folder, "kinds"), f"python-state-{name}"):
-        assert state == state_in_process_mode(meta, ROW_KEY)
-        read = from_process_mode(meta, entries)
-        assert from_process_mode(meta, to_process_mode(meta, read)) == read
+        assert state == PROCESS.state(meta, ROW_KEY)
+        read = PROCESS.arriving(meta, entries)
+        assert PROCESS.arriving(meta, PROCESS.leaving(meta, read)) == read
         if read.keys == [1]:
             (value,) = read.values
             assert {**value, **expected} == value if isinstance(value, dict) else value == expected
@@ -140,7 +134,7 @@ def test_pickles_stay_bytes(name: str) -> None:
     kind, _, expected = KINDS[name.removeprefix("pickled_")]
     pickled = {"value": PICKLED, "list_ttl": Types.LIST(TtlTypeInfo(PICKLED))}[name.removeprefix("pickled_")]
     for _, entries in states_of(operator_file("2.3.0-process", "kinds"), f"python-state-{name}"):
-        read = from_process_mode(meta_of(name, kind, pickled), entries)
+        read = PROCESS.arriving(meta_of(name, kind, pickled), entries)
         if read.keys == [1]:
             (value,) = read.values
             loaded = (
@@ -165,7 +159,7 @@ def test_values_of_thread_mode(folder: str, name: str) -> None:
     stored, first, other = THREAD_VALUES[name]
     values = {}
     for state, entries in states_of(operator_file(folder, "values"), name):
-        assert state == state_in_thread_mode(meta_of(name, StateKind.VALUE, stored), ROW_KEY)
+        assert state == THREAD.state(meta_of(name, StateKind.VALUE, stored), ROW_KEY)
         plain = with_plain_keys(entries)
         assert with_row_keys(plain) == entries
         values.update(zip(plain.keys, plain.values, strict=True))
@@ -176,21 +170,21 @@ def test_values_of_thread_mode(folder: str, name: str) -> None:
 def test_kinds_of_thread_mode(name: str) -> None:
     kind, stored, expected = KINDS[name]
     found = states_of(operator_file("2.3.0-thread", "kinds"), name)
-    assert {state for state, _ in found} == {state_in_thread_mode(meta_of(name, kind, stored), ROW_KEY)}
+    assert {state for state, _ in found} == {THREAD.state(meta_of(name, kind, stored), ROW_KEY)}
     assert [entries.values for _, entries in found if with_plain_keys(entries).keys == [1]] == [[expected]]
 
 
 def test_tuples_of_thread_mode_are_pickles() -> None:
     found = states_of(operator_file("2.3.0-thread", "kinds"), "aggregating")
     meta = meta_of("aggregating", StateKind.AGGREGATING, PAIR)
-    assert state_in_thread_mode(meta, ROW_KEY).value.snapshot() == found[0][0].value.snapshot()
+    assert THREAD.state(meta, ROW_KEY).value.snapshot() == found[0][0].value.snapshot()
     assert [pickle.loads(entries.values[0]) for _, entries in found if entries.keys[0][0] == 1] == [(5000, 2)]
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_windows_and_timers(mode: str) -> None:
     file = operator_file(f"2.3.0-{mode}", "tumbling-reduce")
-    make = state_in_process_mode if mode == "process" else state_in_thread_mode
+    make = PROCESS.state if mode == "process" else THREAD.state
     metas: list[StateMeta] = [
         RegisteredStateMeta("window-contents", StateKind.REDUCING, PAIR, TimeWindowSerializer()),
         *[
@@ -211,7 +205,7 @@ def test_windows_and_timers(mode: str) -> None:
     contents = file.head.states[0].name
     if mode == "process":
         for _, entries in states_of(file, contents):
-            read = from_process_mode(metas[0], entries)
+            read = PROCESS.arriving(metas[0], entries)
             assert read.namespaces == [TimeWindow(0, 10000)]
             assert read.values in [[(5000, 1)], [(2000, 2)], [(3000, 3)]]
 
@@ -234,12 +228,12 @@ def test_what_is_written_for_process_mode_is_read() -> None:
     metas: list[StateMeta] = [meta_of(name, kind, stored) for name, (kind, stored, _) in KINDS.items()]
     metas.append(RegisteredQueueMeta("_timer_state/event_user-timers"))
     contents = [expected for _, _, expected in KINDS.values()] + [10]
-    head = KeyedStateHead(ROW_KEY, tuple(state_in_process_mode(meta, ROW_KEY) for meta in metas))
+    head = KeyedStateHead(ROW_KEY, tuple(PROCESS.state(meta, ROW_KEY) for meta in metas))
     plain = [KeyGroupEntries(44, [1], None, [content]) for content in contents]
-    written = write_keyed(head, [[to_process_mode(*pair)] for pair in zip(metas, plain, strict=True)], 128)
+    written = write_keyed(head, [[PROCESS.leaving(*pair)] for pair in zip(metas, plain, strict=True)], 128)
     by_name = {state.name: meta for state, meta in zip(head.states, metas, strict=True)}
     found = {
-        state.name: from_process_mode(by_name[state.name], entries)
+        state.name: PROCESS.arriving(by_name[state.name], entries)
         for state, entries in read_keyed(written, 128)
     }
     assert [found[state.name] for state in head.states] == plain
@@ -250,14 +244,14 @@ def test_bytes_of_another_type_are_an_error() -> None:
     with pytest.raises(
         CorruptCheckpointError, match="state 'count': at byte 0: 8 bytes are needed, and 4 are left"
     ):
-        from_process_mode(meta_of("count", StateKind.VALUE, LONG), entries)
+        PROCESS.arriving(meta_of("count", StateKind.VALUE, LONG), entries)
     with pytest.raises(
         StateValueError, match="state 'count': a key or value does not fit Flink's PyFlink's coder"
     ):
-        to_process_mode(meta_of("count", StateKind.VALUE, LONG), attrs.evolve(entries, values=["text"]))
+        PROCESS.leaving(meta_of("count", StateKind.VALUE, LONG), attrs.evolve(entries, values=["text"]))
 
 
 def test_a_type_that_thread_mode_has_not_is_refused() -> None:
     for stored in (Types.ROW([LONG]), Types.LIST(LONG), Types.SQL_DATE(), Types.BIG_INT()):
         with pytest.raises(ConfigurationError, match=r"cannot keep .* in thread mode"):
-            state_in_thread_mode(meta_of("s", StateKind.VALUE, stored), ROW_KEY)
+            THREAD.state(meta_of("s", StateKind.VALUE, stored), ROW_KEY)

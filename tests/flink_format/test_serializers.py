@@ -25,11 +25,10 @@ from pyflinkstate.api import (
 from pyflinkstate.backends.flink_format.cursor import Reader, utf, varint
 from pyflinkstate.backends.flink_format.serializers import (
     PojoDetails,
-    pojo_serializer,
     serializer_of,
     timer_serializer,
 )
-from pyflinkstate.backends.flink_format.snapshots import MAX_DEPTH, Serializer, read_snapshot
+from pyflinkstate.backends.flink_format.snapshots import MAX_DEPTH, ROWS, Serializer, read_snapshot
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE, TtlTypeInfo
 from pyflinkstate.errors import CheckpointError, ConfigurationError, CorruptCheckpointError
 
@@ -245,13 +244,15 @@ def test_what_is_unknown_stays_bytes(name: str) -> None:
     serializer = read(written.snapshot)
     assert serializer.snapshot() == written.snapshot
     assert serializer.is_opaque
-    assert str(serializer.type_info()) == f"bytes of Flink's {UNKNOWN[name]}"
+    assert str(serializer) == UNKNOWN[name]
+    assert serializer.type_info() == Types.PRIMITIVE_ARRAY(Types.BYTE())
     assert [decoded(serializer, data) for data in written.values] == written.values
 
 
 def test_a_pojo_can_be_written() -> None:
+    row = ROWS["org.apache.flink.api.java.typeutils.runtime.PojoSerializerSnapshot"]
     details = PojoDetails("org.Person", ("id", "name"), ("org.Person", "org.Being"))
-    serializer = pojo_serializer(details, serializer_of(LONG), serializer_of(STRING))
+    serializer = Serializer(row, (details,), (serializer_of(LONG), serializer_of(STRING)))
     assert read(serializer.snapshot()) == serializer
     value = Row(id=1, name=None)
     assert decoded(serializer, serializer.form().encode(value)) == value

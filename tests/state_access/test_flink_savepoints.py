@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -17,7 +18,13 @@ from pyflinkstate.backends.flink_format import operator_id
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.datastream import DataStream
 from pyflinkstate.errors import CheckpointError, ConfigurationError, IncompatibleCheckpointError
-from pyflinkstate.state_access import convert_savepoint, edit_flink_savepoint, new_savepoint, open_checkpoint
+from pyflinkstate.state_access import (
+    convert_savepoint,
+    diff,
+    edit_flink_savepoint,
+    new_savepoint,
+    open_checkpoint,
+)
 from pyflinkstate.state_access.command_line import main
 from pyflinkstate.state_access.flink import FlinkSavepoint
 
@@ -101,7 +108,7 @@ def python_program(mode: str, monkeypatch: pytest.MonkeyPatch) -> StreamExecutio
 @pytest.mark.parametrize("name", JAVA)
 def test_state_of_java_there_and_back(name: str, tmp_path: Path) -> None:
     edit = edit_flink_savepoint(FOLDERS[name], uids=UIDS)
-    has_values = any(one.id == VALUES for one in FlinkSavepoint.open(FOLDERS[name]).operators())
+    has_values = any(one["id"] == VALUES for one in FlinkSavepoint.open(FOLDERS[name]).operators())
     if has_values:
         for state in UNREADABLE:
             edit.drop_state("values", state)
@@ -217,9 +224,21 @@ def test_what_java_cannot_read_is_refused_before_anything_is_written(tmp_path: P
     assert not (tmp_path / "back").exists()
 
 
-def test_a_savepoint_of_flink_is_told_from_its_metadata() -> None:
-    with pytest.raises(IncompatibleCheckpointError, match="_metadata is of Flink"):
-        open_checkpoint(FOLDERS["2.3.0-java"])
+def test_a_savepoint_of_flink_is_opened_like_another(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(FOLDERS["2.3.0-java-files"])
+    folder = Path(checkpoint.uri)
+    table = checkpoint.entries("kinds", "value")
+    del checkpoint
+    assert sorted(table.to_arrow().column("value").to_pylist()) == [2000, 3000, 4000]
+    assert folder.exists()
+    del table
+    gc.collect()
+    assert not folder.exists()
+    with pytest.raises(ConfigurationError, match="only the program knows its type"):
+        open_checkpoint(FOLDERS["2.3.0-process"])
+    compared = diff(FOLDERS["2.3.0-java-rocksdb"], FOLDERS["2.3.0-java-compressed"], "kinds")
+    assert len(compared) > 10
+    assert [one.state for one in compared if any(one.counts().values())] == []
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,8 +247,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert "3681dd3b43c36f87b626db636033d1db" in shown
     assert "MapSerializer<StringSerializer, StringSerializer>" in shown
+    assert main(["show", folder, "kinds", "--state", "value"]) == 0
+    assert "4000" in capsys.readouterr().out
     here, back = str(tmp_path / "here"), str(tmp_path / "back")
     assert main(["convert", folder, here, "--to", "pyflinkstate", "--uid", "kinds=renamed"]) == 0
     assert main(["convert", here, back, "--to", "flink"]) == 0
     assert main(["convert", here, back, "--to", "flink"]) == 3
-    assert operator_id("renamed").hex() in {one.id for one in FlinkSavepoint.open(back).operators()}
+    assert operator_id("renamed").hex() in {one["id"] for one in FlinkSavepoint.open(back).operators()}

@@ -6,6 +6,7 @@ over its key groups. To write one, pass the entries of each state to :func:`writ
 handles to :func:`write_metadata`.
 """
 
+from pyflinkstate.backends.flink_format.errors import fitting as fitting, located as located
 from pyflinkstate.backends.flink_format.keyed_state import (
     FlinkState as FlinkState,
     KeyedStateFile as KeyedStateFile,
@@ -29,21 +30,14 @@ from pyflinkstate.backends.flink_format.operator_state import (
 )
 from pyflinkstate.backends.flink_format.pyflink import (
     Coder as Coder,
-    from_process_mode as from_process_mode,
-    key_type_in_pyflink as key_type_in_pyflink,
-    state_in_process_mode as state_in_process_mode,
-    state_in_thread_mode as state_in_thread_mode,
-    to_process_mode as to_process_mode,
-    with_plain_keys as with_plain_keys,
-    with_row_keys as with_row_keys,
 )
 from pyflinkstate.backends.flink_format.serializers import (
-    PojoDetails as PojoDetails,
-    pojo_serializer as pojo_serializer,
+    TABLE_TIME_WINDOW as TABLE_TIME_WINDOW,
+    WRAPPED_BYTES as WRAPPED_BYTES,
     serializer_of as serializer_of,
+    timer_serializer as timer_serializer,
 )
 from pyflinkstate.backends.flink_format.snapshots import (
-    ForeignBytes as ForeignBytes,
     Serializer as Serializer,
 )
 from pyflinkstate.backends.flink_format.uids import operator_id as operator_id

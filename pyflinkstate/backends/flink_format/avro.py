@@ -7,6 +7,7 @@ any bytes have no type here.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import cast
@@ -16,7 +17,10 @@ from pyflinkstate.backends.flink_format import forms
 from pyflinkstate.backends.flink_format.forms import Form
 from pyflinkstate.errors import PyFlinkStateError
 
-_TEXT = forms.Bytes(lambda value: cast(str, value).encode(), bytes.decode)
+#: Strings in UTF-8, which PyFlink writes as well.
+TEXT = forms.Mapped(
+    forms.Bytes(), lambda data: cast(bytes, data).decode(), lambda value: cast(str, value).encode()
+)
 _RAW = Types.PRIMITIVE_ARRAY(Types.BYTE())
 _PRIMITIVES: dict[str, tuple[Form, TypeInformation]] = {
     "boolean": (forms.Number("?"), Types.BOOLEAN()),
@@ -24,31 +28,24 @@ _PRIMITIVES: dict[str, tuple[Form, TypeInformation]] = {
     "long": (forms.Number("q"), Types.LONG()),
     "float": (forms.Number("f"), Types.FLOAT()),
     "double": (forms.Number("d"), Types.DOUBLE()),
-    "string": (_TEXT, Types.STRING()),
+    "string": (TEXT, Types.STRING()),
     "bytes": (forms.Bytes(), _RAW),
     "enum": (forms.Number("i"), Types.INT()),
 }
 
 #: Named types by their full names and by their own; None while they are being made.
 Named = dict[str, "tuple[Form, TypeInformation] | None"]
+Pairs = list[tuple[object, object]]
+Fields = dict[object, object]
 
 
-def form_and_type(schema: str) -> tuple[Form, TypeInformation]:
-    """Return how values of a schema are written, and their type.
-
-    Raises:
-        ValueError: the schema is not valid, or has no type in this project.
-    """
-    return _of(json.loads(schema), {})
-
-
-def has_type(schema: str) -> bool:
-    """Return whether values of a schema have a type in this project."""
+@functools.lru_cache(maxsize=100)
+def form_and_type(schema: str) -> tuple[Form, TypeInformation] | None:
+    """Return how values of a schema are written, and their type; None if they have none in this project."""
     try:
-        form_and_type(schema)
+        return _of(json.loads(schema), {})
     except (AttributeError, LookupError, PyFlinkStateError, RecursionError, TypeError, ValueError):
-        return False
-    return True
+        return None
 
 
 def _of(schema: object, named: Named) -> tuple[Form, TypeInformation]:
@@ -82,7 +79,11 @@ def _of_object(schema: Mapping[str, object], named: Named) -> tuple[Form, TypeIn
         return forms.Blocks(form), make(type_info)
     if kind == "map":
         form, type_info = _of(schema["values"], named)
-        return forms.MapBlocks(forms.Tuple([_TEXT, form])), Types.MAP(Types.STRING(), type_info)
+        pairs = forms.Blocks(forms.Tuple([TEXT, form]))
+        items = forms.Mapped(
+            pairs, lambda found: dict(cast(Pairs, found)), lambda value: [*cast(Fields, value).items()]
+        )
+        return items, Types.MAP(Types.STRING(), type_info)
     if kind == "record":
         found = _of_record(schema, named)
     elif kind == "fixed":
@@ -101,4 +102,4 @@ def _of_record(schema: Mapping[str, object], named: Named) -> tuple[Form, TypeIn
     parts = [_of(field["type"], named) for field in fields]
     names = tuple([str(field["name"]) for field in fields])
     types = [type_info for _, type_info in parts]
-    return forms.Record([form for form, _ in parts], names), RowTypeInfo(types, names)
+    return forms.record([form for form, _ in parts], names), RowTypeInfo(types, names)

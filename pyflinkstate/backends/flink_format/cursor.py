@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from pyflinkstate.errors import CorruptCheckpointError
+from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -103,11 +103,27 @@ class Reader:
 
     def utf(self) -> str:
         """Return a string that Java's ``writeUTF`` wrote."""
-        encoded = self.take(self.unsigned(2))
-        if encoded.isascii():
-            return encoded.decode("ascii")
-        units = encoded.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        encoded = self.take(self.unsigned(2)).replace(b"\xc0\x80", b"\0")
+        units = encoded.decode("utf-8", "surrogatepass")
         return units.encode("utf-16", "surrogatepass").decode("utf-16")
+
+    def expect(self, number: i64, problem: str) -> None:
+        """Read a number of 4 bytes; raise ``CorruptCheckpointError`` if it is another one."""
+        found = self.unsigned(4)
+        if found != number:
+            raise self.damaged(f"{problem}: {found} instead of {number}")
+
+    def version(self, what: str, first: i64, last: i64) -> i64:
+        """Read the version of something; raise ``IncompatibleCheckpointError`` if it is not one of these."""
+        found = self.unsigned(4)
+        if not first <= found <= last:
+            known = f"version {last} is" if first == last else f"versions {first} to {last} are"
+            raise IncompatibleCheckpointError(
+                f"{what} has version {found}, and {known} read: take the savepoint with Flink 1.20 to 2.3",
+                version=found,
+                offset=self.origin + self.at,
+            )
+        return found
 
     def enter(self) -> i64:
         """Read a length, and end after as many bytes; return the end until now, for :meth:`leave`."""

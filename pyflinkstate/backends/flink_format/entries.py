@@ -62,10 +62,14 @@ class Layout:
         """Return the entries that are next in a native file."""
         found = Columns()
         for _ in range(source.count()):
-            found.namespaces.append(self._namespace.decode(source))
-            found.keys.append(self._key.decode(source))
-            found.values.append(self._value.decode(source))
+            self.read_native_entry(source, found)
         return found
+
+    def read_native_entry(self, source: Reader, found: Columns) -> None:
+        """Add the entry that is next in a native file."""
+        found.namespaces.append(self._namespace.decode(source))
+        found.keys.append(self._key.decode(source))
+        found.values.append(self._value.decode(source))
 
     def read_canonical(self, source: Reader, key_group: int) -> Columns:
         """Return the entries that are next in a canonical file, up to the number of the next state."""
@@ -147,10 +151,7 @@ def skip_canonical(source: Reader) -> None:
 
 def add_entry(chunks: list[bytes], key: bytes, value: bytes) -> None:
     """Append the chunks of one entry; the last key is the third one from the end."""
-    chunks.append(_SIZE.pack(len(key)))
-    chunks.append(key)
-    chunks.append(_SIZE.pack(len(value)))
-    chunks.append(value)
+    chunks.extend((_SIZE.pack(len(key)), key, _SIZE.pack(len(value)), value))
 
 
 def _length_bytes(size: int) -> bytes:
@@ -224,20 +225,14 @@ class MapLayout(Layout):
 class TimerLayout(Layout):
     """Timers, whose value is their timestamp."""
 
-    def read_native(self, source: Reader) -> Columns:
-        found = Columns()
-        for _ in range(source.count()):
-            self._add(source, found)
-        return found
-
-    def _add(self, source: Reader, found: Columns) -> None:
+    def read_native_entry(self, source: Reader, found: Columns) -> None:
         timestamp, key, namespace = cast(tuple[object, object, object], self._value.decode(source))
         found.keys.append(key)
         found.namespaces.append(namespace)
         found.values.append(timestamp)
 
     def read_entry(self, source: Reader, whole: i64, found: Columns) -> None:
-        self._add(source, found)
+        self.read_native_entry(source, found)
         source.leave(whole)
         source.enter()
         source.leave(whole)

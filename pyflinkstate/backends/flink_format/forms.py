@@ -28,13 +28,12 @@ VARIABLE: Final = -1
 class Form:
     """How values of one type are written.
 
-    Args:
+    Attributes:
         length: the length of each value in bytes as Flink states it (``TypeSerializer.getLength``);
             :data:`VARIABLE` if it varies.
     """
 
-    def __init__(self, length: int = VARIABLE) -> None:
-        self.length = length
+    length: int = VARIABLE
 
     def encode(self, value: object) -> bytes:
         """Return the bytes of a value; one that does not fit its type raises one of ``MISFITS``."""
@@ -50,7 +49,7 @@ class Number(Form):
 
     def __init__(self, code: str) -> None:
         form = struct.Struct(f">{code}")
-        super().__init__(form.size)
+        self.length = form.size
         self._pack = form.pack
         self._unpack = form.unpack_from
 
@@ -81,7 +80,7 @@ class Fields(Form):
         length: int = VARIABLE,
     ) -> None:
         form = struct.Struct(f">{codes}")
-        super().__init__(form.size if length < 0 else length)
+        self.length = form.size if length < 0 else length
         self._size = form.size
         self._pack = form.pack
         self._unpack = form.unpack_from
@@ -146,27 +145,38 @@ class Text(Form):
 
 
 class Bytes(Form):
-    """Bytes after their number.
-
-    Args:
-        dump: makes the bytes of a value; None if values are bytes.
-        load: makes a value of bytes; None if they stay bytes.
-    """
-
-    def __init__(
-        self, dump: Callable[[object], bytes] | None = None, load: Callable[[bytes], object] | None = None
-    ) -> None:
-        super().__init__()
-        self._dump = dump
-        self._load = load
+    """Bytes after their number."""
 
     def encode(self, value: object) -> bytes:
-        data = cast(bytes, value) if self._dump is None else self._dump(value)
+        data = cast(bytes, value)
         return _SIZE.pack(len(data)) + data
 
     def decode(self, source: Reader) -> object:
-        data = source.take(source.unsigned(4))
-        return data if self._load is None else self._load(data)
+        return source.take(source.unsigned(4))
+
+
+class Mapped(Form):
+    """A value that is written as one of another form.
+
+    Args:
+        form: the other form.
+        load: makes the value of one of that form.
+        dump: returns the value of that form.
+    """
+
+    def __init__(
+        self, form: Form, load: Callable[[object], object], dump: Callable[[object], object]
+    ) -> None:
+        self.length = form.length
+        self._form = form
+        self._load = load
+        self._dump = dump
+
+    def encode(self, value: object) -> bytes:
+        return self._form.encode(self._dump(value))
+
+    def decode(self, source: Reader) -> object:
+        return self._load(self._form.decode(source))
 
 
 #: Integers that are written as 1, 2 and 3.
@@ -218,7 +228,6 @@ class PrimitiveArray(Form):
     """Numbers after their number, all at once."""
 
     def __init__(self, code: str) -> None:
-        super().__init__()
         self._code = code
         self._size: i64 = struct.calcsize(f">{code}")
 
@@ -237,16 +246,11 @@ class List(Form):
     """Elements after their number."""
 
     def __init__(self, element: Form) -> None:
-        super().__init__()
         self.element = element
 
     def encode(self, value: object) -> bytes:
-        items = cast(list[object], value)
-        element = self.element
-        chunks = [_SIZE.pack(len(items))]
-        for item in items:
-            chunks.append(element.encode(item))
-        return b"".join(chunks)
+        items, element = cast(list[object], value), self.element
+        return _SIZE.pack(len(items)) + b"".join([element.encode(item) for item in items])
 
     def decode(self, source: Reader) -> object:
         element = self.element
@@ -257,18 +261,14 @@ class Map(Form):
     """Keys and values after their number; a byte before each value says whether it is None."""
 
     def __init__(self, key: Form, item: Form) -> None:
-        super().__init__()
         self.key = key
         self.item = Nullable(item, b"\0", b"\1")
 
     def encode(self, value: object) -> bytes:
         entries = cast(dict[object, object], value)
         key, item = self.key, self.item
-        chunks = [_SIZE.pack(len(entries))]
-        for name, entry in entries.items():
-            chunks.append(key.encode(name))
-            chunks.append(item.encode(entry))
-        return b"".join(chunks)
+        chunks = [key.encode(name) + item.encode(entry) for name, entry in entries.items()]
+        return _SIZE.pack(len(entries)) + b"".join(chunks)
 
     def decode(self, source: Reader) -> object:
         key, item = self.key, self.item
@@ -283,15 +283,12 @@ class Blocks(Form):
     """Elements in blocks, each after its number; an empty block is the last one (Avro)."""
 
     def __init__(self, element: Form) -> None:
-        super().__init__()
         self._element = element
 
     def encode(self, value: object) -> bytes:
         items = cast(list[object], value)
-        chunks = [varint(len(items))] if items else []
-        for item in items:
-            chunks.append(self._element.encode(item))
-        return b"".join(chunks) + b"\0"
+        chunks = [self._element.encode(item) for item in items]
+        return b"".join([varint(len(items)), *chunks, b"\0"]) if items else b"\0"
 
     def decode(self, source: Reader) -> object:
         found: list[object] = []
@@ -301,16 +298,6 @@ class Blocks(Form):
                 found.append(self._element.decode(source))
             number = source.varint()
         return found
-
-
-class MapBlocks(Blocks):
-    """Pairs of keys and values in blocks, as a dict."""
-
-    def encode(self, value: object) -> bytes:
-        return super().encode(list(cast(dict[object, object], value).items()))
-
-    def decode(self, source: Reader) -> object:
-        return dict(cast(list[tuple[object, object]], super().decode(source)))
 
 
 # --- one of several types ------------------------------------------------------------------------------
@@ -327,7 +314,7 @@ class Nullable(Form):
 
     def __init__(self, part: Form, some: bytes, none: bytes) -> None:
         is_fixed = 0 <= part.length == len(none) - len(some)
-        super().__init__(len(none) if is_fixed else VARIABLE)
+        self.length = len(none) if is_fixed else VARIABLE
         self._part = part
         self._some = some
         self._none = none
@@ -345,47 +332,35 @@ class Nullable(Form):
         return None
 
 
-def _check_number(given: int, needed: int) -> None:
-    if given != needed:
-        raise ValueError(f"{given} fields in the place of {needed}")
-
-
 class Tuple(Form):
     """Values of several types one after the other, as a tuple."""
 
     def __init__(self, parts: Sequence[Form]) -> None:
         lengths = [part.length for part in parts]
-        super().__init__(VARIABLE if min(lengths) < 0 else sum(lengths))
+        self.length = VARIABLE if min(lengths) < 0 else sum(lengths)
         self._parts = list(parts)
 
     def encode(self, value: object) -> bytes:
-        items, parts = cast(tuple[object, ...], value), self._parts
-        _check_number(len(items), len(parts))
-        return b"".join([parts[place].encode(items[place]) for place in range(len(parts))])
+        items = cast(tuple[object, ...], value)
+        return b"".join([part.encode(item) for part, item in zip(self._parts, items, strict=True)])
 
     def decode(self, source: Reader) -> object:
         return tuple([part.decode(source) for part in self._parts])
 
 
-class Record(Tuple):
-    """Values of several types one after the other, as a row."""
-
-    def __init__(self, parts: Sequence[Form], names: tuple[str, ...]) -> None:
-        super().__init__(parts)
-        self._names = names
-
-    def encode(self, value: object) -> bytes:
-        return super().encode(tuple(cast(Row, value)))
-
-    def decode(self, source: Reader) -> object:
-        return row_of(cast(tuple[object, ...], super().decode(source)), self._names)
+def record(parts: Sequence[Form], names: tuple[str, ...]) -> Form:
+    """Return the form of rows whose values are one after the other."""
+    return Mapped(
+        Tuple(parts),
+        lambda fields: row_of(cast(tuple[object, ...], fields), names),
+        lambda row: tuple(cast(Row, row)),
+    )
 
 
 class Fielded(Form):
     """A row: two bits for its kind, a bit for each field that is None, and the other fields."""
 
     def __init__(self, parts: Sequence[Form], names: tuple[str, ...]) -> None:
-        super().__init__()
         self._parts = list(parts)
         self._names = names
         self._mask_size: i64 = (len(parts) + 2 + 7) // 8
@@ -394,7 +369,8 @@ class Fielded(Form):
         row: Row = cast(Row, value)
         fields: list[object] = row[:]
         parts = self._parts
-        _check_number(len(fields), len(parts))
+        if len(fields) != len(parts):
+            raise ValueError(f"{len(fields)} fields in the place of {len(parts)}")
         mask: int = _ROW_KINDS.index(row.get_row_kind())
         chunks = [b""]
         for place in range(len(parts)):
@@ -448,8 +424,7 @@ class Pojo(Form):
         subclasses: Sequence[Form] = (),
         others: dict[str, Form] | None = None,
     ) -> None:
-        super().__init__()
-        self._own = Record([Nullable(part, b"\0", b"\1") for part in parts], names)
+        self._own = record([Nullable(part, b"\0", b"\1") for part in parts], names)
         self._subclasses = list(subclasses)
         self._others = others or {}
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import attrs
 
-from pyflinkstate.api import MapTypeInfo, StateKind, TypeInformation
+from pyflinkstate.api import MapTypeInfo, StateKind
 from pyflinkstate.backends.flink_format.cursor import Reader, utf
 from pyflinkstate.backends.flink_format.entries import (
     Columns,
@@ -110,12 +110,10 @@ class FlinkState:
         namespace = self.namespace.type_info()
         if self.kind is None:
             return RegisteredQueueMeta(self.name, namespace)
-        return RegisteredStateMeta(self.name, self.kind, self._stored_type(), namespace)
-
-    def _stored_type(self) -> TypeInformation:
-        if self.kind is StateKind.MAP:
-            return MapTypeInfo(*[part.type_info() for part in self.value.parts])
-        return self.value.type_info()
+        stored = self.value.type_info()
+        if self.kind is StateKind.MAP:  # a part may be opaque
+            stored = MapTypeInfo(*[part.type_info() for part in self.value.parts])
+        return RegisteredStateMeta(self.name, self.kind, stored, namespace)
 
     def layout(self, key: Serializer, size: int) -> Layout:
         """Return how its entries are written, in keys with ``size`` bytes for the key group."""
@@ -160,11 +158,7 @@ class KeyedStateHead:
     @staticmethod
     def decode(source: Reader) -> KeyedStateHead:
         """Return the head that is next; see :func:`read_snapshot` for the errors."""
-        version = source.unsigned(4)
-        if version != VERSION:
-            raise source.damaged(
-                f"it does not begin as keyed state of Flink does ({VERSION}), but with {version}"
-            )
+        source.expect(VERSION, "it does not begin as keyed state of Flink does")
         is_compressed = source.byte() != 0
         key = read_serializer(source)
         states = tuple([_decode_meta(source) for _ in range(source.unsigned(2))])
@@ -173,9 +167,7 @@ class KeyedStateHead:
 
 def read_serializer(source: Reader) -> Serializer:
     """Return the serializer whose version and snapshot are next."""
-    version = source.unsigned(4)
-    if version != _SERIALIZER_VERSION:
-        raise source.damaged(f"a serializer begins with {version} instead of {_SERIALIZER_VERSION}")
+    source.expect(_SERIALIZER_VERSION, "a serializer does not begin")
     return read_snapshot(source)
 
 
@@ -235,13 +227,11 @@ class KeyedStateFile:
 
     Attributes:
         head: the head of the file.
-        metas: what this project knows of the states, in the order of the head.
         handle: where its key groups are.
         where: how messages call the file.
     """
 
     head: KeyedStateHead
-    metas: list[StateMeta]
     handle: KeyedStateHandle
     where: str
     _read: Read
@@ -261,8 +251,7 @@ class KeyedStateFile:
             head = KeyedStateHead.decode(Reader(read(0, min(begins, default=handle.stream.size_bytes))))
             _check_known(head, handle.is_canonical)
             layouts = [state.layout(head.key, prefix_size(max_parallelism)) for state in head.states]
-            metas = [state.meta for state in head.states]
-        return KeyedStateFile(head, metas, handle, where, read, layouts)
+        return KeyedStateFile(head, handle, where, read, layouts)
 
     def key_groups(
         self, wanted: KeyGroupRange, names: Collection[str] | None = None
@@ -357,9 +346,9 @@ def write_canonical(
     start = head.encode()
     write(start)
     position = len(start)
-    for key_group, states in itertools.groupby(_merged(entries), lambda entry: entry[0]):
+    for key_group, states in itertools.groupby(_merged(entries), lambda entry: entry[1].key_group):
         section = b"".join(
-            [_section(number, head.states[number], layouts[number], found) for _, number, found in states]
+            [_section(number, head.states[number], layouts[number], found) for number, found in states]
         )
         if section:
             offsets[key_group] = position
@@ -369,14 +358,10 @@ def write_canonical(
     return tuple(offsets.values())
 
 
-def _merged(entries: Sequence[Iterator[KeyGroupEntries]]) -> Iterator[tuple[int, int, KeyGroupEntries]]:
-    """Return key group, number of the state and entries, by key group."""
-    streams = [_numbered(number, found) for number, found in enumerate(entries)]
-    return heapq.merge(*streams, key=lambda entry: entry[:2])
-
-
-def _numbered(number: int, entries: Iterator[KeyGroupEntries]) -> Iterator[tuple[int, int, KeyGroupEntries]]:
-    return ((found.key_group, number, found) for found in entries)
+def _merged(entries: Sequence[Iterator[KeyGroupEntries]]) -> Iterator[tuple[int, KeyGroupEntries]]:
+    """Return the number of a state and its entries, by key group."""
+    streams = [zip(itertools.repeat(number), found) for number, found in enumerate(entries)]
+    return heapq.merge(*streams, key=lambda entry: (entry[1].key_group, entry[0]))
 
 
 def _section(number: int, state: FlinkState, layout: Layout, found: KeyGroupEntries) -> bytes:

@@ -21,8 +21,9 @@ Keyed state of other kinds, and the content of the channels of an unaligned chec
 
 from __future__ import annotations
 
-import bisect
+import struct
 from functools import cached_property
+from itertools import pairwise
 
 import attrs
 
@@ -33,7 +34,6 @@ from pyflinkstate.backends.types import OperatorStateMode
 from pyflinkstate.errors import IncompatibleCheckpointError
 
 MAGIC = 0x4960672D
-VERSIONS = range(3, 7)
 WRITTEN_VERSION = 3
 _MASTER_MAGIC = 0xC96B1696
 _FINISHED = 0xFFFFFFFF
@@ -94,14 +94,13 @@ class KeyedStateHandle:
     is_canonical: bool = True
 
     @cached_property
-    def _ends(self) -> list[int]:
-        return sorted([*self.offsets, self.stream.size_bytes])
+    def _ends(self) -> dict[int, int]:
+        return dict(pairwise(sorted({*self.offsets, self.stream.size_bytes})))
 
     def section(self, key_group: int) -> tuple[int, int]:
         """Return where a key group begins and where, at the latest, it ends."""
         begin = self.offsets[key_group - self.key_groups.start]
-        after = bisect.bisect_right(self._ends, begin)
-        return begin, self._ends[after] if after < len(self._ends) else begin
+        return begin, self._ends.get(begin, begin)
 
 
 @attrs.frozen
@@ -133,7 +132,6 @@ class Operator:
         subtasks: the state of those that have some and have not finished.
         name: its name, from metadata of version 5 on.
         uid: its uid, from version 5 on, if it has one.
-        is_finished: whether all its subtasks had finished.
         coordinator: the state of its coordinator, such as the splits of a source.
     """
 
@@ -143,8 +141,13 @@ class Operator:
     subtasks: dict[int, Subtask]
     name: str = ""
     uid: str = ""
-    is_finished: bool = False
     coordinator: Stream | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its state."""
+        handles = [handle for sub in self.subtasks.values() for handle in attrs.astuple(sub, recurse=False)]
+        return sum(handle.stream.size_bytes for handle in handles if handle is not None)
 
     def __str__(self) -> str:
         shown = [self.uid and f"uid {self.uid!r}", self.name and repr(self.name), f"id {self.id.hex()}"]
@@ -157,7 +160,6 @@ class Savepoint:
 
     checkpoint_id: int
     operators: tuple[Operator, ...]
-    version: int = WRITTEN_VERSION
 
 
 # --- in -------------------------------------------------------------------------------------------------
@@ -172,26 +174,13 @@ def read_metadata(data: bytes, where: str) -> Savepoint:
     """
     source = Reader(data)
     with located(where, file=where):
-        if source.unsigned(4) != MAGIC:
-            raise source.damaged("it does not begin like the metadata of a savepoint of Flink")
-        version = source.unsigned(4)
-        if version not in VERSIONS:
-            raise IncompatibleCheckpointError(
-                f"it has version {version}, and versions 3 to 6 are read: take the savepoint with Flink 1.20 "
-                f"to 2.3",
-                version=version,
-            )
+        source.expect(MAGIC, "it does not begin like the metadata of a savepoint of Flink")
+        version = source.version("it", 3, 6)
         checkpoint_id = source.long()
         for _ in range(source.count()):
-            _skip_master_state(source)
-        operators = tuple([_operator(source, version) for _ in range(source.count())])
-    return Savepoint(checkpoint_id, operators, version)
-
-
-def _skip_master_state(source: Reader) -> None:
-    if source.unsigned(4) != _MASTER_MAGIC:
-        raise source.damaged("the state of a hook of the master does not begin")
-    source.advance(source.unsigned(4))
+            source.expect(_MASTER_MAGIC, "the state of a hook of the master does not begin")
+            source.advance(source.unsigned(4))
+        return Savepoint(checkpoint_id, tuple([_operator(source, version) for _ in range(source.count())]))
 
 
 def _operator(source: Reader, version: int) -> Operator:
@@ -203,9 +192,7 @@ def _operator(source: Reader, version: int) -> Operator:
             raise source.damaged(f"{operator.max_parallelism} is not a max parallelism")
         operator = attrs.evolve(operator, coordinator=_stream(source))
         number = source.unsigned(4)
-        if number == _FINISHED:
-            return attrs.evolve(operator, is_finished=True)
-        for _ in range(number):
+        for _ in range(0 if number == _FINISHED else number):
             index = source.unsigned(4)
             if index < _SIGN:
                 operator.subtasks[index] = _subtask(source)
@@ -236,8 +223,7 @@ def _operator_state(source: Reader) -> OperatorStateHandle | None:
 
 
 def _offsets(source: Reader, number: int) -> tuple[int, ...]:
-    data = Reader(source.take(number * 8), source.origin)
-    return tuple([data.long() for _ in range(number)])
+    return struct.unpack(f">{number}q", source.take(number * 8))
 
 
 def _keyed_state(source: Reader) -> KeyedStateHandle | None:
@@ -297,7 +283,11 @@ def _stream(source: Reader) -> Stream | None:
 
 
 def write_metadata(savepoint: Savepoint) -> bytes:
-    """Return the bytes of ``_metadata``, in version 3, which has neither names nor uids."""
+    """Return the bytes of ``_metadata`` in version 3, with the managed state of each subtask.
+
+    Keyed state is canonical, and files are in the savepoint's folder. There are no names, uids, coordinators
+    and finished subtasks.
+    """
     head = MAGIC.to_bytes(4, "big") + WRITTEN_VERSION.to_bytes(4, "big") + _long(savepoint.checkpoint_id)
     numbers = [_int(0), _int(len(savepoint.operators))]
     return b"".join([head, *numbers, *map(_write_operator, savepoint.operators)])
@@ -312,21 +302,16 @@ def _long(number: int) -> bytes:
 
 
 def _write_operator(operator: Operator) -> bytes:
-    head = operator.id + _int(operator.parallelism) + _int(operator.max_parallelism)
-    head += _write_stream(operator.coordinator)
-    if operator.is_finished:
-        return head + _int(_FINISHED)
+    head = operator.id + _int(operator.parallelism) + _int(operator.max_parallelism) + bytes([_NULL])
     subtasks = [_int(index) + _write_subtask(subtask) for index, subtask in operator.subtasks.items()]
     return b"".join([head, _int(len(subtasks)), *subtasks])
 
 
 def _write_subtask(subtask: Subtask) -> bytes:
-    states = [
-        _int(0) if state is None else _int(1) + _write_operator_state(state)
-        for state in (subtask.operator_state, subtask.raw_operator_state)
-    ]
-    keyed = [_write_keyed_state(state) for state in (subtask.keyed_state, subtask.raw_keyed_state)]
-    return b"".join([*states, *keyed, _int(0), _int(0)])
+    of_operator, keyed = subtask.operator_state, subtask.keyed_state
+    managed = _int(0) if of_operator is None else _int(1) + _write_operator_state(of_operator)
+    of_keys = bytes([_NULL]) if keyed is None else _write_keyed_state(keyed)
+    return managed + _int(0) + of_keys + bytes([_NULL]) + _int(0) + _int(0)
 
 
 def _write_operator_state(handle: OperatorStateHandle) -> bytes:
@@ -336,19 +321,12 @@ def _write_operator_state(handle: OperatorStateHandle) -> bytes:
     return b"".join([*chunks, _write_stream(handle.stream)])
 
 
-def _write_keyed_state(handle: KeyedStateHandle | None) -> bytes:
-    if handle is None:
-        return bytes([_NULL])
-    kind = _SAVEPOINT if handle.is_canonical else _KEY_GROUPS
-    head = bytes([kind]) + _int(handle.key_groups.start) + _int(len(handle.key_groups))
+def _write_keyed_state(handle: KeyedStateHandle) -> bytes:
+    head = bytes([_SAVEPOINT]) + _int(handle.key_groups.start) + _int(len(handle.key_groups))
     return b"".join([head, *map(_long, handle.offsets), _write_stream(handle.stream)])
 
 
-def _write_stream(stream: Stream | None) -> bytes:
-    if stream is None:
-        return bytes([_NULL])
-    if not stream.path:
-        return bytes([_BYTES]) + utf("state") + _int(stream.size_bytes) + stream.data
-    if stream.is_relative:
+def _write_stream(stream: Stream) -> bytes:
+    if stream.path:
         return bytes([_RELATIVE]) + utf(stream.path) + _long(stream.size_bytes)
-    return bytes([_FILE]) + _long(stream.size_bytes) + utf(stream.path)
+    return bytes([_BYTES]) + utf("state") + _int(stream.size_bytes) + stream.data

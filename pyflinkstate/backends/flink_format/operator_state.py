@@ -25,7 +25,6 @@ from pyflinkstate.backends.flink_format.serializers import serializer_of
 from pyflinkstate.backends.flink_format.snappy import decompress
 from pyflinkstate.backends.flink_format.snapshots import Serializer
 from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta
-from pyflinkstate.errors import IncompatibleCheckpointError
 
 VERSION = 6
 _LIST, _BROADCAST = 1, 2
@@ -74,12 +73,7 @@ def read_operator_state(handle: OperatorStateHandle, read: Read, where: str) -> 
     ends = dict(itertools.pairwise([*begins, handle.stream.size_bytes]))
     with located(where, file=where):
         source = Reader(read(0, min(ends, default=handle.stream.size_bytes)))
-        version = source.unsigned(4)
-        if version != VERSION:
-            raise IncompatibleCheckpointError(
-                f"operator state has version {version}, and version {VERSION} is read: take the savepoint "
-                f"with Flink 1.20 to 2.3"
-            )
+        source.version("operator state", VERSION, VERSION)
         is_compressed = source.byte() != 0
         parts = {}
         for parts_of_kind in ([_VALUE], [_KEY, _VALUE]):

@@ -34,7 +34,7 @@ from pyflinkstate.api import (
     Types,
 )
 from pyflinkstate.backends.flink_format import forms
-from pyflinkstate.backends.flink_format.avro import form_and_type, has_type
+from pyflinkstate.backends.flink_format.avro import form_and_type
 from pyflinkstate.backends.flink_format.cursor import Reader, utf
 from pyflinkstate.backends.flink_format.forms import Form
 from pyflinkstate.backends.flink_format.snapshots import (
@@ -58,7 +58,7 @@ from pyflinkstate.backends.types import (
     TtlTypeInfo,
     dump_pickle,
 )
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
+from pyflinkstate.errors import ConfigurationError
 
 _BASE = "org.apache.flink.api.common.typeutils.base."
 _ARRAYS = f"{_BASE}array."
@@ -212,7 +212,12 @@ _BYTES = _atom(
     _inner(f"{_ARRAYS}BytePrimitiveArraySerializer"), forms.Bytes(), Types.PRIMITIVE_ARRAY(Types.BYTE()), "[B"
 )
 #: PyFlink's pickled values are bytes to Flink. They are read as such: this row is only written.
-_PICKLED = _atom(_BYTES.snapshot, forms.Bytes(dump_pickle), Types.PICKLED_BYTE_ARRAY(), "[B")
+_PICKLED = _atom(
+    _BYTES.snapshot,
+    forms.Mapped(forms.Bytes(), lambda data: data, dump_pickle),
+    Types.PICKLED_BYTE_ARRAY(),
+    "[B",
+)
 
 #: Java's older dates are moments, too.
 _JAVA_DATE = _atom(
@@ -298,14 +303,6 @@ def _text(source: Reader) -> Details:
     return (source.utf(),)
 
 
-def _row_kind(source: Reader) -> Details:
-    if not source.byte():
-        raise IncompatibleCheckpointError(
-            "rows have no kind, as Flink 1.10 and older wrote them: take the savepoint with Flink 1.20 to 2.3"
-        )
-    return ()
-
-
 def _padding(source: Reader) -> Details:
     return (source.unsigned(4),)
 
@@ -368,12 +365,15 @@ _TUPLE_ROW = SerializerRow(
     java_class=lambda of: cast(str, of.details[0]),
     body=composite(2, None, _text, _write_text),
 )
+#: Rows of Flink 1.10 and older have no kind.
+_WITH_KIND: Details = (b"\1",)
 _ROW = SerializerRow(
     snapshot=f"{_RUNTIME}RowSerializer$RowSerializerSnapshot",
     form=lambda of, parts: forms.Fielded(parts, _row_type(of).field_names),
     type_info=_row_type,
     java_class=lambda _: "org.apache.flink.types.Row",
-    body=composite(4, None, _row_kind, lambda _: b"\1"),
+    body=composite(4, None, lambda source: (source.take(1),), lambda details: cast(bytes, details[0])),
+    is_opaque=lambda of: of.details != _WITH_KIND,
 )
 _NULLABLE = SerializerRow(
     snapshot=f"{_RUNTIME}NullableSerializer$NullableSerializerSnapshot",
@@ -487,19 +487,24 @@ _POJO = SerializerRow(
 
 
 def _read_avro(source: Reader, depth: int) -> Content:
-    name, schema = _TEXT.decode(source), _TEXT.decode(source)
-    return (name, schema, has_type(cast(str, schema))), ()
+    return (_TEXT.decode(source), _TEXT.decode(source)), ()
+
+
+def _of_schema(serializer: Serializer) -> tuple[Form, TypeInformation]:
+    found = form_and_type(cast(str, serializer.details[1]))
+    assert found is not None
+    return found
 
 
 _TEXT = forms.Text()
-#: The details are a class, the schema, and whether it has a type here.
+#: The details are a class and the schema.
 _AVRO = SerializerRow(
     snapshot="org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot",
-    form=lambda of, _: form_and_type(cast(str, of.details[1]))[0],
-    type_info=lambda of: form_and_type(cast(str, of.details[1]))[1],
+    form=lambda of, _: _of_schema(of)[0],
+    type_info=lambda of: _of_schema(of)[1],
     java_class=lambda of: cast(str, of.details[0]),
-    body=Body(_read_avro, lambda of: b"".join(map(_TEXT.encode, of.details[:2]))),
-    is_opaque=lambda of: not of.details[2],
+    body=Body(_read_avro, lambda of: b"".join(map(_TEXT.encode, of.details))),
+    is_opaque=lambda of: form_and_type(cast(str, of.details[1])) is None,
 )
 
 # --- from a type to its serializer -------------------------------------------------------------------
@@ -551,7 +556,9 @@ _OF_CLASS: dict[type[TypeInformation], Callable[[TypeInformation, Parts], Serial
     ListTypeInfo: lambda _, parts: Serializer(LIST, (), tuple(parts)),
     MapTypeInfo: lambda _, parts: Serializer(MAP, (), tuple(parts)),
     TupleTypeInfo: _tuple,
-    RowTypeInfo: lambda of, parts: Serializer(_ROW, (), tuple(parts), cast(RowTypeInfo, of).field_names),
+    RowTypeInfo: lambda of, parts: Serializer(
+        _ROW, _WITH_KIND, tuple(parts), cast(RowTypeInfo, of).field_names
+    ),
     ExternalTypeInfo: lambda _, parts: parts[0],
     TtlTypeInfo: lambda _, parts: Serializer(_TTL, (), (Serializer(_OF_KIND["LONG"]), *parts)),
     PickledBytesTypeInfo: lambda *_: Serializer(_PICKLED),
@@ -580,8 +587,3 @@ def serializer_of(type_info: TypeInformation) -> Serializer:
 def timer_serializer(key: Serializer, namespace: Serializer) -> Serializer:
     """Return the serializer of timers."""
     return Serializer(TIMER, (), (key, namespace))
-
-
-def pojo_serializer(details: PojoDetails, *parts: Serializer) -> Serializer:
-    """Return the serializer of the objects of a Java class, whose values here are rows."""
-    return Serializer(_POJO, (details,), parts)

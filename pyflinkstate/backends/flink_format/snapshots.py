@@ -15,20 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import cast
 
 import attrs
 
-from pyflinkstate.api import PrimitiveArrayTypeInfo, TypeInformation, Types
+from pyflinkstate.api import TypeInformation, Types
 from pyflinkstate.backends.flink_format.cursor import Reader, utf
 from pyflinkstate.backends.flink_format.forms import Form, Opaque
-from pyflinkstate.errors import IncompatibleCheckpointError
 
 #: Snapshots inside of snapshots: more than any type has, and few enough for the stack.
 MAX_DEPTH = 60
 
 _BEGIN_OUTER, _BEGIN_NESTED, _NESTED_VERSION = 911108, 1333245, 1
 _OPTIONAL_MAP = 0x4F2C69A3D70
+_BYTES = Types.PRIMITIVE_ARRAY(Types.BYTE())
 
 #: Returns the form of a serializer, from those of its parts.
 MakeForm = Callable[["Serializer", list[Form]], Form]
@@ -65,6 +64,7 @@ class SerializerRow:
         body: how the snapshot goes on.
         ends_in_part: whether a value ends where its last part does, which therefore may be opaque.
         is_opaque: whether nothing is known of the values of a serializer.
+        of: what messages say of it besides its name.
     """
 
     snapshot: str
@@ -74,6 +74,7 @@ class SerializerRow:
     body: Body
     ends_in_part: bool = False
     is_opaque: Callable[[Serializer], bool] = lambda _: False
+    of: str = ""
 
 
 @attrs.frozen
@@ -112,33 +113,17 @@ class Serializer:
         return make(self, [part.form(instead) for part in self.parts])
 
     def type_info(self) -> TypeInformation:
-        """Return the type of its values in this project."""
-        return (
-            ForeignBytes(Types.BYTE(), serializer=str(self)) if self.is_opaque else self.row.type_info(self)
-        )
+        """Return the type of its values in this project; those that stay bytes are an array of them."""
+        return _BYTES if self.is_opaque else self.row.type_info(self)
 
     def snapshot(self) -> bytes:
         """Return the bytes of its snapshot."""
         body = self.row.body
-        if self.row is UNKNOWN:
-            name, version, content, _ = cast(tuple[str, int, bytes, str], self.details)
-            return utf(name) + version.to_bytes(4, "big") + content
         return utf(self.row.snapshot) + body.version.to_bytes(4, "big") + body.write(self)
 
     def __str__(self) -> str:
         parts = f"<{', '.join(map(str, self.parts))}>" if self.parts else ""
-        return f"{self.details[3] if self.row is UNKNOWN else short_name(self.row.snapshot)}{parts}"
-
-
-@attrs.frozen(repr=False)
-class ForeignBytes(PrimitiveArrayTypeInfo[int]):
-    """The type of values of which only the bytes are known; ``serializer`` wrote them."""
-
-    serializer: str = attrs.field(kw_only=True)
-
-    @property
-    def name(self) -> str:
-        return f"bytes of Flink's {self.serializer}"
+        return f"{short_name(self.row.snapshot)}{self.row.of}{parts}"
 
 
 def short_name(snapshot: str) -> str:
@@ -173,10 +158,8 @@ def composite(
     """
 
     def read(source: Reader, depth: int) -> Content:
-        _expect(source, _BEGIN_OUTER, "a serializer with parts does not begin")
-        version = source.unsigned(4)
-        if version != outer_version:
-            raise _unknown_version(source, version, outer_version)
+        source.expect(_BEGIN_OUTER, "a serializer with parts does not begin")
+        source.version("a serializer's snapshot", outer_version, outer_version)
         details, parts = read_details(source), _nested(source, depth)
         if len(parts) != (number or max(1, len(parts))):
             raise source.damaged(f"a serializer has {len(parts)} parts")
@@ -192,27 +175,13 @@ def composite(
 
 
 def _nested(source: Reader, depth: int) -> tuple[Serializer, ...]:
-    _expect(source, _BEGIN_NESTED, "the parts of a serializer do not begin")
-    _expect(source, _NESTED_VERSION, "the parts of a serializer have another version")
+    source.expect(_BEGIN_NESTED, "the parts of a serializer do not begin")
+    source.expect(_NESTED_VERSION, "the parts of a serializer have another version")
     return tuple([read_snapshot(source, depth + 1) for _ in range(source.count())])
-
-
-def _expect(source: Reader, number: int, problem: str) -> None:
-    if source.unsigned(4) != number:
-        raise source.damaged(problem)
 
 
 def _four_bytes(*numbers: int) -> bytes:
     return b"".join([number.to_bytes(4, "big") for number in numbers])
-
-
-def _unknown_version(source: Reader, version: int, known: int) -> IncompatibleCheckpointError:
-    return IncompatibleCheckpointError(
-        f"a serializer's snapshot has version {version}, and this release reads version {known}; take the "
-        f"savepoint with Flink 1.20 to 2.3",
-        version=version,
-        offset=source.origin + source.at,
-    )
 
 
 Entry = tuple[str, bytes, bytes]
@@ -240,33 +209,29 @@ def write_optional_map(entries: list[Entry]) -> bytes:
 # --- serializers without a row ---------------------------------------------------------------------------
 
 
-def _no_body(source: Reader, depth: int) -> Content:
-    raise AssertionError("an unknown serializer has no body of its own")
-
-
-#: Its details are the class of the snapshot, its version, its body, and how messages call it.
-UNKNOWN = SerializerRow(
-    snapshot="",
-    form=lambda *_: Opaque(),
-    type_info=lambda serializer: ForeignBytes(Types.BYTE(), serializer=str(serializer)),
-    body=Body(_no_body, lambda serializer: b""),
-    is_opaque=lambda _: True,
-)
-
 _KRYO = "org.apache.flink.api.java.typeutils.runtime.kryo.KryoSerializerSnapshot"
 
 
-def _unknown(name: str, version: int, source: Reader, depth: int) -> Serializer:
-    at, shown = source.at, short_name(name)
+def _unknown(name: str, source: Reader, depth: int) -> SerializerRow:
+    """Return the row of an unknown serializer, whose version and body are next."""
+    version, at, of = source.unsigned(4), source.at, ""
     if name == _KRYO:
-        shown = f"{shown} of {source.utf()}"
+        of = f" of {source.utf()}"
         for _ in range(3):
             read_optional_map(source)
     elif source.data[at : at + 4] == _four_bytes(_BEGIN_OUTER):
         begin = source.data.find(_four_bytes(_BEGIN_NESTED, _NESTED_VERSION), at)
         source.advance(max(0, begin - at))
         _nested(source, depth)
-    return Serializer(UNKNOWN, (name, version, source.data[at : source.at], shown))
+    content = source.data[at : source.at]
+    return SerializerRow(
+        snapshot=name,
+        form=lambda *_: Opaque(),
+        type_info=lambda _: _BYTES,
+        body=Body(EMPTY.read, lambda _: content, version),
+        is_opaque=lambda _: True,
+        of=of,
+    )
 
 
 #: The rows by the classes of their snapshots.
@@ -282,10 +247,9 @@ def read_snapshot(source: Reader, depth: int = 0) -> Serializer:
     """
     if depth > MAX_DEPTH:
         raise source.damaged(f"more than {MAX_DEPTH} serializers are inside of each other")
-    name, version = source.utf(), source.unsigned(4)
+    name = source.utf()
     row = ROWS.get(name)
     if row is None:
-        return _unknown(name, version, source, depth)
-    if version != row.body.version:
-        raise _unknown_version(source, version, row.body.version)
+        return Serializer(_unknown(name, source, depth))
+    source.version("a serializer's snapshot", row.body.version, row.body.version)
     return Serializer(row, *row.body.read(source, depth))

@@ -9,6 +9,7 @@ from pyflinkstate.backends.format.arrow_stream import (
 )
 from pyflinkstate.backends.format.framing import check_section as check_section
 from pyflinkstate.backends.format.metadata import (
+    FLINKS_MAGIC as FLINKS_MAGIC,
     RAW_KEYED_STATE as RAW_KEYED_STATE,
     SHARED_PREFIX as SHARED_PREFIX,
     ByteStreamStateHandle as ByteStreamStateHandle,

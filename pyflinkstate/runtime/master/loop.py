@@ -207,6 +207,7 @@ class Job:
         self._is_over = False
         self._mailbox = parts.mailbox
         actions = self._actions = Actions(parts)
+        self.plan = actions.plan
         self._reporter = actions.reporter
         self._slots = actions.slots
         self._machine = JobMachine(actions.facts(), parts.settings.restart.tracker())

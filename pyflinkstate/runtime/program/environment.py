@@ -262,6 +262,9 @@ class StreamExecutionEnvironment:
         The job keeps its id, so a second job that starts from a savepoint needs another checkpoint directory.
         If another program is running the job, that program ends with a ``JobSupersededError``.
 
+        A savepoint of Flink, told from the file itself, is first converted into a folder ``from-flink-...``
+        in the checkpoint directory, see ``convert_savepoint``: each function is opened once for that.
+
         Args:
             path: the folder (``.../chk-<n>``, ``.../savepoint-...``), or ``"latest"`` for the newest
                 completed checkpoint of a job with the same name in the checkpoint directory. None takes an

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -22,6 +23,9 @@ from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.runtime.wire import SlotId, wait_for
 
 AnyError = TypeVar("AnyError", bound=BaseException)
+
+#: Reads and writes Flink's savepoints. It is above this room, and is loaded by its name when it is needed.
+FLINK = "pyflinkstate.state_access.flink"
 
 
 def run_to_end(job: Job) -> None:
@@ -208,7 +212,9 @@ class JobClient:
         """
         return state_reader().query_value(self._job.queries, uid, state, key, namespace, timeout_s)
 
-    def trigger_savepoint(self, savepoint_directory: AnyPath | None = None) -> Future[str]:
+    def trigger_savepoint(
+        self, savepoint_directory: AnyPath | None = None, *, format: str = "pyflinkstate"
+    ) -> Future[str]:
         """Write a savepoint at the next barrier, and go on.
 
         It completes after a checkpoint of the same barrier, when the sinks have committed up to there.
@@ -216,14 +222,26 @@ class JobClient:
         Args:
             savepoint_directory: a path or URI that driver and executors can reach; a folder is created below
                 it. Default: the directory from ``set_default_savepoint_directory``.
+            format: ``flink`` for a canonical savepoint of Flink for a job in Java, ``flink-process`` or
+                ``flink-thread`` for one of PyFlink in process or thread mode. It is made in the driver from
+                one of this project, which is deleted then. The functions of the program are opened there
+                as well, to see which states they have.
 
         Returns:
             a future of the savepoint's folder, for ``restore_from``; its exception is a ``CheckpointError``.
+            If a complete savepoint cannot be written for Flink, its folder is in ``context["savepoint"]``.
+
+        Raises:
+            ConfigurationError: there is no directory, or Flink cannot keep a state of the program.
         """
-        return self._savepoint(savepoint_directory, stops_job=False)
+        return self._savepoint(savepoint_directory, format, stops_job=False)
 
     def stop_with_savepoint(
-        self, advance_to_end_of_event_time: bool = False, savepoint_directory: AnyPath | None = None
+        self,
+        advance_to_end_of_event_time: bool = False,
+        savepoint_directory: AnyPath | None = None,
+        *,
+        format: str = "pyflinkstate",
     ) -> Future[str]:
         """Write a savepoint at the next barrier, commit all output before it, and finish the job.
 
@@ -235,20 +253,46 @@ class JobClient:
             advance_to_end_of_event_time: whether event time first advances to its end, so that all windows
                 and event-time timers fire (Flink: ``--drain``). Do not use it if the job is to go on with its
                 input.
-            savepoint_directory: see :meth:`trigger_savepoint`.
+            savepoint_directory, format: see :meth:`trigger_savepoint`.
         """
-        return self._savepoint(savepoint_directory, stops_job=True, drains=advance_to_end_of_event_time)
+        return self._savepoint(
+            savepoint_directory, format, stops_job=True, drains=advance_to_end_of_event_time
+        )
 
-    def _savepoint(self, directory: AnyPath | None, stops_job: bool, drains: bool = False) -> Future[str]:
+    def _savepoint(
+        self, directory: AnyPath | None, to: str, stops_job: bool, drains: bool = False
+    ) -> Future[str]:
         directory = directory or self._savepoint_directory
         if directory is None:
             raise ConfigurationError(
                 "pass a directory for the savepoint, or call set_default_savepoint_directory() before"
             )
+        rewrite: Callable[[str], str] | None = None
+        if to != "pyflinkstate":
+            rewrite = importlib.import_module(FLINK).savepoint_rewriter(self._job.plan, self._job.name, to)
         request = SavepointRequest(absolute(directory), stops_job, drains=drains)
         self._job.request_savepoint(request)
         self._result.add_done_callback(lambda _: request.fail(CheckpointError("the job has ended")))
-        return request.done
+        if rewrite is None:
+            return request.done
+        if stops_job:  # until it has ended, it may restart from the savepoint
+            return _rewritten(request.done, rewrite, self._result)
+        return _rewritten(request.done, rewrite, request.done)
+
+
+def _rewritten(done: Future[str], rewrite: Callable[[str], str], ended: Future[T]) -> Future[str]:
+    """Return a future of what a thread of its own makes of a result, when another future is done as well."""
+    outcome: Future[str] = _uncancellable()
+
+    def run() -> None:
+        try:
+            outcome.set_result(rewrite(done.result(0)))
+        except BaseException as error:  # noqa: BLE001 - the error is the result
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name="savepoint of Flink", daemon=True)
+    ended.add_done_callback(lambda _: thread.start())
+    return outcome
 
 
 def _done(value: T) -> Future[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import logging
 import sys
@@ -33,7 +34,7 @@ from pyflinkstate.runtime.master import (
 from pyflinkstate.runtime.pipelined import runner, vertices
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_settings import Engine, EnvironmentSettings
-from pyflinkstate.runtime.program.job_client import CloseableIterator, run_to_end
+from pyflinkstate.runtime.program.job_client import FLINK, CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpoch, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
@@ -48,6 +49,8 @@ from pyflinkstate.runtime.spark import (
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
     FileSystemCheckpointStorage,
+    child_uri,
+    is_flink_savepoint,
     load_checkpoint,
     temporary_folder,
 )
@@ -123,6 +126,15 @@ class StartPoints:
         if path == LATEST:
             found = storage.load_latest(job_name, self.settings.checkpoints.is_fall_back_enabled())
             return RestorePoint(*found, is_latest=True)
+        if is_flink_savepoint(path):
+            target = child_uri(storage.uri, f"from-flink-{uuid.uuid4().hex[:12]}")
+            path = importlib.import_module(FLINK).convert_savepoint(
+                path,
+                target,
+                program=plan,
+                job_name=job_name,
+                drop_unknown=self.settings.allows_non_restored_state,
+            )
         return RestorePoint(*load_checkpoint(path))
 
 

@@ -4,6 +4,7 @@ from pyflinkstate.runtime.storage.checkpoints import (
     MOST_ASIDE_MS as MOST_ASIDE_MS,
     CheckpointFolders as CheckpointFolders,
     history_of as history_of,
+    is_flink_savepoint as is_flink_savepoint,
     load_checkpoint as load_checkpoint,
 )
 from pyflinkstate.runtime.storage.file_systems import (

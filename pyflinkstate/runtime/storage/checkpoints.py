@@ -21,10 +21,12 @@ from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import attrs
+import pyarrow as pa
 from pyarrow import fs
 
 from pyflinkstate.api import JsonObject, Position
 from pyflinkstate.backends.format import (
+    FLINKS_MAGIC,
     SHARED_PREFIX,
     CheckpointMetadata,
     is_file_name,
@@ -40,6 +42,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.storage.file_systems import (
     MOST_NOTE_BYTES,
     OBJECT_STORES,
+    AnyPath,
     absolute,
     below,
     child_uri,
@@ -675,6 +678,16 @@ def _folder_of(uri: str) -> str:
     """Return a checkpoint's folder; ``uri`` may also be that of its ``_metadata``, as in Flink."""
     base, question, options = split_options(uri)
     return base.removesuffix(f"/{METADATA}") + question + options
+
+
+def is_flink_savepoint(path: AnyPath) -> bool:
+    """Return whether a folder has the ``_metadata`` of a savepoint or checkpoint of Flink."""
+    file_system, folder = open_file_system(_folder_of(absolute(path)))
+    try:
+        with file_system.open_input_file(f"{folder}/{METADATA}") as file:
+            return bool(file.read(len(FLINKS_MAGIC)) == FLINKS_MAGIC)
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:

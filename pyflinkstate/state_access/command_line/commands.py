@@ -23,7 +23,7 @@ from pyflinkstate.errors import (
     StateTableError,
     UnknownOperatorError,
 )
-from pyflinkstate.runtime.storage import CheckpointFolders, history_of
+from pyflinkstate.runtime.storage import CheckpointFolders, history_of, is_flink_savepoint
 from pyflinkstate.state_access.checkpoint import (
     Checkpoint,
     history as key_history,
@@ -45,7 +45,7 @@ from pyflinkstate.state_access.command_line.output import (
     told_apart,
 )
 from pyflinkstate.state_access.differences import diff as compare
-from pyflinkstate.state_access.flink.opened import FlinkSavepoint, is_flink_savepoint
+from pyflinkstate.state_access.flink.opened import FlinkSavepoint
 from pyflinkstate.state_access.tables import StateTable
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def _opened(path: str, printer: Printer) -> Checkpoint:
 
 
 def show(chosen: Namespace, printer: Printer) -> bool:
-    """Show a checkpoint, an operator, or rows of a state; of a savepoint of Flink, no rows."""
-    if is_flink_savepoint(chosen.path):
+    """Show a checkpoint, an operator, or rows of a state."""
+    if chosen.state is None and chosen.key is None and is_flink_savepoint(chosen.path):
         _show_flink(chosen, printer)
         return False
     checkpoint = _opened(chosen.path, printer)
@@ -164,16 +164,11 @@ def show(chosen: Namespace, printer: Printer) -> bool:
 
 def _show_flink(chosen: Namespace, printer: Printer) -> None:
     """Show the operators of a savepoint of Flink, or the states of one."""
-    if chosen.state is not None or chosen.key is not None:
-        raise ConfigurationError(
-            f"{chosen.path} is a savepoint of Flink: its rows are shown once it is one of this project, see "
-            f"pyflinkstate convert"
-        )
     savepoint = FlinkSavepoint.open(chosen.path)
     if chosen.uid is None:
-        printer.table(chosen.path, [attrs.asdict(one) for one in savepoint.operators()])
+        printer.table(chosen.path, savepoint.operators())
     else:
-        printer.table(f"states of {chosen.uid}", [attrs.asdict(one) for one in savepoint.states(chosen.uid)])
+        printer.table(f"states of {chosen.uid}", savepoint.states(chosen.uid))
 
 
 def _show_checkpoint(checkpoint: Checkpoint, printer: Printer) -> None:

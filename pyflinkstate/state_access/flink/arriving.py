@@ -5,17 +5,15 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import TypeInformation, Types
+from pyflinkstate.api import Types
 from pyflinkstate.backends.flink_format import (
     Coder,
     FlinkOperatorState,
     FlinkState,
-    ForeignBytes,
     KeyedStateFile,
     Operator,
     serializer_of,
@@ -31,7 +29,7 @@ from pyflinkstate.backends.types import (
     MISFITS,
     OperatorStateMode,
     RegisteredOperatorStateMeta,
-    RegisteredStateMeta,
+    SealedPickles,
     StateMeta,
     dump_pickle,
     sealed,
@@ -116,7 +114,7 @@ def edit_flink_savepoint(
             f"uids={{{unknown[0].operator.id.hex()!r}: 'my-uid'}}, or drop the state with drop_unknown=True"
         )
     drafts = {
-        one.uid: one.draft(expected.get(one.uid), program is not None, drop_unknown, allow_pickle)
+        one.uid: one.draft(expected.get(one.uid), drop_unknown, allow_pickle)
         for one in arrivals
         if one not in unknown
     }
@@ -156,9 +154,7 @@ class Arrival:
     def __str__(self) -> str:
         return f"{self.operator} ({', '.join(f'{name!r}, {state}' for name, state in self.states.items())})"
 
-    def draft(
-        self, expected: ProgramOperator | None, has_program: bool, drops: bool, allow_pickle: bool
-    ) -> OperatorDraft:
+    def draft(self, expected: ProgramOperator | None, drops: bool, allow_pickle: bool) -> OperatorDraft:
         """Return the operator for the savepoint here."""
         most = self.operator.max_parallelism
         subtasks = [
@@ -182,21 +178,18 @@ class Arrival:
         for state in self.states.values():
             if drops and expected is not None and state.kind and name_here(state) not in expected.states:
                 continue
-            flinks, meta = self._metas(state, shape, expected, has_program)
-            read = _reader(self.files, state, (flinks, meta), shape, keys)
-            states[meta.name] = DraftState(meta, partial(_spread_anew, read, keys))
+            flinks, meta = self._metas(state, shape, expected)
+            states[meta.name] = DraftState(meta, _reader(self.files, state, (flinks, meta), shape, keys))
         return OperatorDraft(self.uid, keys, states, origin, is_rewritten=True)
 
     def _metas(
-        self, state: FlinkState, shape: Shape, expected: ProgramOperator | None, has_program: bool
+        self, state: FlinkState, shape: Shape, expected: ProgramOperator | None
     ) -> tuple[StateMeta, StateMeta]:
         """Return the state in Flink and here: in Java it tells of itself, in PyFlink the program knows."""
         name = name_here(state)
         own = attrs.evolve(state.meta, name=name)
-        if isinstance(own, RegisteredStateMeta):
-            own = attrs.evolve(own, stored_type=_storable(own.stored_type))
         meta = None if expected is None else expected.states.get(name)
-        if state.kind is None or (meta is None and shape is not PROCESS and not has_program):
+        if state.kind is None or (expected is None and shape is not PROCESS):
             return own, own
         if not shape.is_pyflink:
             return own, meta if meta is not None and pickles_instead(own, meta) else own
@@ -227,13 +220,6 @@ def _written(state: FlinkState) -> tuple[object, ...]:
     return state.name, state.kind, state.value.snapshot(), state.namespace.snapshot()
 
 
-def _storable(type_info: TypeInformation) -> TypeInformation:
-    """Return the type with plain bytes in place of those of serializers that are not known."""
-    if isinstance(type_info, ForeignBytes):
-        return Types.PRIMITIVE_ARRAY(Types.BYTE())
-    return type_info.with_parts([_storable(part) for part in type_info.parts()])
-
-
 def _reader(
     files: list[KeyedStateFile],
     state: FlinkState,
@@ -251,7 +237,7 @@ def _reader(
                 try:
                     arrived = shape.arriving(flinks, entries)
                     if pickles_instead(flinks, meta):
-                        arrived = each_value(meta, arrived, dump_pickle)
+                        arrived = each_value(meta, arrived, dump_pickle, SealedPickles)
                     yield entries.key_group, codec.to_batch(arrived)
                 except MISFITS as error:
                     raise StateTableError(
@@ -259,11 +245,7 @@ def _reader(
                         f"does not fit {meta}: {error}"
                     ) from error
 
-    return read
-
-
-def _spread_anew(read: Callable[[], Iterator[Group]], keys: KeySpace) -> Iterator[Group]:
-    return spread(read(), keys.split)
+    return lambda: spread(read(), keys.split)
 
 
 def spread(groups: Iterable[Group], split: Callable[[pa.RecordBatch], Iterator[Group]]) -> Iterator[Group]:
@@ -316,7 +298,7 @@ def _operator_state(
 ) -> tuple[RegisteredOperatorStateMeta, tuple[list[object], ...]]:
     name = state.name.removeprefix(PREFIX)
     if name == state.name:
-        return attrs.evolve(state.meta, stored_type=_storable(state.meta.stored_type)), state.columns
+        return state.meta, state.columns
     meta = expected.get(name)
     if meta is None or state.mode is not OperatorStateMode.BROADCAST:
         raise ConfigurationError(

@@ -1,13 +1,23 @@
-"""One door for both ways."""
+"""One door for both ways, and what runs and reads on the other side of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from pyflinkstate.runtime.storage import AnyPath
-from pyflinkstate.state_access.checkpoint import open_checkpoint
+import pyarrow as pa
+
+from pyflinkstate.errors import CheckpointError, PyFlinkStateError
+from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.storage import AnyPath, child_uri, open_file_system, parent_uri
+from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.flink.arriving import edit_flink_savepoint
-from pyflinkstate.state_access.flink.leaving import write_flink_savepoint
+from pyflinkstate.state_access.flink.leaving import check_for_flink, write_flink_savepoint
+from pyflinkstate.state_access.flink.opened import FlinkSavepoint
+from pyflinkstate.state_access.writing import new_savepoint
 
 #: The name of this project's own savepoints.
 HERE = "pyflinkstate"
@@ -51,3 +61,50 @@ def convert_savepoint(
         allow_pickle=allow_pickle,
     )
     return changed.write(target).uri
+
+
+def savepoint_rewriter(plan: JobPlan, job_name: str, to: str) -> Callable[[str], str]:
+    """Return what writes a savepoint of a running job for Flink, beside it and in place of it.
+
+    It gets the URI of the one and returns that of the other. It raises a ``CheckpointError``, and the first
+    one stays, if the other cannot be written.
+
+    Raises:
+        ConfigurationError: Flink cannot keep a state of the program, or ``to`` is not a format.
+    """
+    check_for_flink(plan, new_savepoint(job_name).metadata, to)
+
+    def rewritten(uri: str) -> str:
+        parent, name = parent_uri(uri)
+        target = child_uri(parent, f"{name}-{to}")
+        try:
+            write_flink_savepoint(open_checkpoint(uri), target, to, program=plan, allow_pickle=True)
+        except PyFlinkStateError as error:
+            raise CheckpointError(
+                f"savepoint {uri} is complete, but is not written for Flink (pyflinkstate convert does it as "
+                f"well): {error}",
+                savepoint=uri,
+            ) from error
+        file_system, folder = open_file_system(uri)
+        with suppress(OSError, pa.ArrowException):
+            file_system.delete_dir(folder)
+        return target
+
+    return rewritten
+
+
+def open_flink_savepoint(path: AnyPath, clock: Callable[[], int]) -> Checkpoint:
+    """Open a savepoint of Flink, converted into a temporary folder that is deleted with the result.
+
+    Operators have the uids that the savepoint names, or else their ids (32 hexadecimal digits).
+    """
+    operators = FlinkSavepoint.open(path).content.operators
+    uids = {one.id.hex(): one.uid or one.id.hex() for one in operators}
+    folder = tempfile.mkdtemp(prefix="pyflinkstate-")
+    try:
+        opened = edit_flink_savepoint(path, uids=uids, clock=clock).write(folder)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    weakref.finalize(opened.reader, shutil.rmtree, folder)  # its tables read it, too
+    return opened

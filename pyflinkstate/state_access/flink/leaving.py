@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
 import numpy as np
@@ -26,13 +26,13 @@ from pyflinkstate.backends.flink_format import (
     Subtask,
     operator_id,
     serializer_of,
-    with_row_keys,
     write_canonical,
     write_metadata,
     write_operator_state,
 )
 from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
+    CheckpointMetadata,
     FileStateHandle,
     KeyGroupEntries,
     SectionWriter,
@@ -44,6 +44,7 @@ from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     RegisteredStateMeta,
+    SealedPickles,
     StateMeta,
     decode_column,
     has_pickles,
@@ -59,12 +60,13 @@ from pyflinkstate.state_access.flink.programs import ProgramOperator, operators_
 from pyflinkstate.state_access.flink.shapes import (
     JAVA,
     PREFIX,
-    SHAPES,
     THREAD,
     Shape,
     each_value,
     load,
     pickles_instead,
+    shape_named,
+    with_row_keys,
 )
 from pyflinkstate.state_access.keyed_state import Group, KeyedState, by_group
 from pyflinkstate.state_access.tables import OperatorStates
@@ -100,12 +102,11 @@ def write_flink_savepoint(
         StateValueError: a value does not fit its serializer.
         CheckpointStorageError: the savepoint cannot be written; nothing of it is left.
     """
-    if to not in SHAPES:
-        raise ConfigurationError(f"state is written for {', '.join(map(repr, SHAPES))}, not for {to!r}")
+    shape = shape_named(to)
     uids = [one.operator_id for one in checkpoint.metadata.operators if not one.is_empty]
     empty = attrs.evolve(checkpoint.metadata, operators=())
     known = {} if program is None else operators_of(program, empty, checkpoint.metadata.job_name)[1]
-    departures = [Departure(checkpoint, uid, SHAPES[to], known.get(uid), allow_pickle) for uid in uids]
+    departures = [Departure(uid, shape, known.get(uid), checkpoint, allow_pickle) for uid in uids]
     with new_folder(path) as (folder, uri):
         operators = [one.written(folder) for one in departures]
         data = write_metadata(Savepoint(checkpoint.metadata.checkpoint_id, tuple(operators)))
@@ -115,14 +116,75 @@ def write_flink_savepoint(
     return uri
 
 
-@attrs.frozen(slots=False)
-class Departure:
-    """An operator of a checkpoint. It becomes one subtask, whose state Flink distributes."""
+def check_for_flink(program: object, metadata: CheckpointMetadata, to: str) -> None:
+    """Refuse what Flink cannot keep of the states for which a program asks when it is opened.
 
-    checkpoint: Checkpoint
+    Args:
+        program: the environment in which the program was built, or the plan of its job.
+        metadata: an empty checkpoint.
+        to: see :func:`write_flink_savepoint`.
+
+    Raises:
+        ConfigurationError: Flink cannot keep the type of a state, or ``to`` is not a format.
+    """
+    shape = shape_named(to)
+    for uid, one in operators_of(program, metadata, metadata.job_name)[1].items():
+        InFlink(uid, shape, one).head_of(one.key_type, one.states.values())
+
+
+@attrs.frozen(slots=False)
+class InFlink:
+    """How Flink sees an operator of a program.
+
+    Attributes:
+        uid: its uid.
+        shape: what the savepoint is for.
+        expected: what the program says of it, if it is known.
+    """
+
     uid: str
     shape: Shape
     expected: ProgramOperator | None
+
+    def head_of(self, key_type: TypeInformation, metas: Collection[StateMeta]) -> KeyedStateHead:
+        """Return the head of a file with these states.
+
+        Raises:
+            ConfigurationError: Flink cannot keep the type of a state or of the keys.
+        """
+        if not metas:
+            return KeyedStateHead(serializer_of(Types.LONG()), ())
+        try:
+            key = serializer_of(self.shape.key_type(self.sealed("its keys", key_type)))
+            states = [self.shape.state(self.meta(meta), key) for meta in metas]
+        except ConfigurationError as error:
+            raise ConfigurationError(f"operator {self.uid!r}: {error.message}", operator=self.uid) from error
+        return KeyedStateHead(key, tuple(states))
+
+    def sealed(self, name: str, type_info: TypeInformation) -> TypeInformation:
+        """Return a type with pickles as bytes; raise ``ConfigurationError`` if they are for Java."""
+        if self.shape is JAVA and has_pickles(unsealed(type_info)):
+            raise ConfigurationError(
+                f"{name!r} has pickles ({unsealed(type_info)}), which a job in Java cannot read: declare a "
+                f"type, or convert it for flink-process or flink-thread; for windows, pass program="
+            )
+        return sealed(type_info)
+
+    def meta(self, meta: StateMeta) -> StateMeta:
+        """Return the state of the program in Flink."""
+        if not isinstance(meta, RegisteredStateMeta):
+            return meta
+        flinks = meta if self.expected is None else self.expected.in_flink(meta)
+        assert isinstance(flinks, RegisteredStateMeta)
+        flinks = flinks if pickles_instead(flinks, meta) else meta
+        return attrs.evolve(flinks, stored_type=self.sealed(meta.name, flinks.stored_type))
+
+
+@attrs.frozen(slots=False)
+class Departure(InFlink):
+    """An operator of a checkpoint. It becomes one subtask, whose state Flink distributes."""
+
+    checkpoint: Checkpoint
     allow_pickle: bool
     keyed: KeyedState = attrs.field(init=False)
     head: KeyedStateHead = attrs.field(init=False)
@@ -141,40 +203,16 @@ class Departure:
 
     @head.default
     def _head(self) -> KeyedStateHead:
-        if not self.keyed.metas:
-            return KeyedStateHead(serializer_of(Types.LONG()), ())
-        try:
-            key = serializer_of(self.shape.key_type(self._sealed("its keys", self.keyed.key_type)))
-            states = [self.shape.state(self._in_flink(meta), key) for meta in self.keyed.metas.values()]
-        except ConfigurationError as error:
-            raise ConfigurationError(f"operator {self.uid!r}: {error.message}", operator=self.uid) from error
-        return KeyedStateHead(key, tuple(states))
+        return self.head_of(self.keyed.key_type, self.keyed.metas.values())
 
     @operator_states.default
     def _operator_states(self) -> list[FlinkOperatorState]:
         states = OperatorStates(self.keyed.operator, self.keyed.reader)
         return [self._operator_state(states, name) for name in states.written]
 
-    def _sealed(self, name: str, type_info: TypeInformation) -> TypeInformation:
-        if self.shape is JAVA and has_pickles(unsealed(type_info)):
-            raise ConfigurationError(
-                f"{name!r} has pickles ({unsealed(type_info)}), which a job in Java cannot read: declare a "
-                f"type, or convert it for flink-process or flink-thread; for windows, pass program="
-            )
-        return sealed(type_info)
-
-    def _in_flink(self, meta: StateMeta) -> StateMeta:
-        """Return the state of the program in Flink."""
-        if not isinstance(meta, RegisteredStateMeta):
-            return meta
-        flinks = meta if self.expected is None else self.expected.in_flink(meta)
-        assert isinstance(flinks, RegisteredStateMeta)
-        flinks = flinks if pickles_instead(flinks, meta) else meta
-        return attrs.evolve(flinks, stored_type=self._sealed(meta.name, flinks.stored_type))
-
     def _operator_state(self, states: OperatorStates, name: str) -> FlinkOperatorState:
         meta: RegisteredOperatorStateMeta = states.written[name][0].codec.meta
-        stored_type = self._sealed(name, meta.stored_type)
+        stored_type = self.sealed(name, meta.stored_type)
         batches = list(states.table(name).read())
         columns: list[list[object]] = [
             [value for batch in batches for value in decode_column(part, batch.column(column))]
@@ -215,7 +253,7 @@ class Departure:
         return KeyedStateHandle(every, offsets, _stream(writer.close()))
 
     def _entries(self, meta: StateMeta) -> Iterator[KeyGroupEntries]:
-        flinks = self._in_flink(meta)
+        flinks = self.meta(meta)
         groups = self.keyed.groups(meta.name)
         if self.shape.is_pyflink:
             groups = spread(groups, self._split)
@@ -227,7 +265,7 @@ class Departure:
                 decode_column(sealed(meta.stored_type), batch.column("value")),
             )
             if pickles_instead(flinks, meta):
-                plain = each_value(meta, plain, load)
+                plain = each_value(meta, plain, load, SealedPickles)
             yield self.shape.leaving(flinks, plain)
 
     def _keys(self, batch: pa.RecordBatch) -> list[object]:
@@ -239,14 +277,12 @@ class Departure:
     def _split(self, batch: pa.RecordBatch) -> Iterator[Group]:
         """Yield rows by the key groups that Flink has for them."""
         rows = with_row_keys(KeyGroupEntries(0, self._keys(batch), None, [])).keys
-        java_hash = java_hash_of_type(self.shape.key_type(_as_bytes(self.keyed.key_type)))
+        key_type = self.keyed.key_type
+        if isinstance(key_type, PickledBytesTypeInfo):  # to Flink, pickles are bytes
+            key_type = Types.PRIMITIVE_ARRAY(Types.BYTE())
+        java_hash = java_hash_of_type(self.shape.key_type(key_type))
         most = self.keyed.operator.max_parallelism
         return by_group(np.array([key_group_of_hash(java_hash(row), most) for row in rows], np.int64), batch)
-
-
-def _as_bytes(key_type: TypeInformation) -> TypeInformation:
-    """Return the type whose hash keys have in Flink, to which pickles are bytes."""
-    return Types.PRIMITIVE_ARRAY(Types.BYTE()) if isinstance(key_type, PickledBytesTypeInfo) else key_type
 
 
 def _stream(handle: StreamStateHandle) -> Stream:

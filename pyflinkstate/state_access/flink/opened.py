@@ -14,6 +14,7 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
+from pyflinkstate.api import JsonObject
 from pyflinkstate.backends.flink_format import (
     FlinkOperatorState,
     KeyedStateFile,
@@ -30,71 +31,11 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     UnknownOperatorError,
 )
-from pyflinkstate.runtime.storage import AnyPath, absolute, open_file_system
+from pyflinkstate.runtime.storage import METADATA, AnyPath, absolute, open_file_system
 from pyflinkstate.state_access.tables import nearest
 
-MAGIC = bytes.fromhex("4960672d")
-METADATA = "_metadata"
 #: The largest ``_metadata`` that is read.
 MOST_METADATA_BYTES = 1 << 28
-
-
-def _folder(path: AnyPath) -> tuple[fs.FileSystem, str, str]:
-    """Return the file system, the folder in it, and its URI."""
-    uri = absolute(path).rstrip("/").removesuffix(f"/{METADATA}")
-    return *open_file_system(uri), uri
-
-
-def is_flink_savepoint(path: AnyPath) -> bool:
-    """Return whether a folder has the ``_metadata`` of a savepoint or checkpoint of Flink."""
-    try:
-        file_system, folder, _ = _folder(path)
-        with file_system.open_input_file(f"{folder}/{METADATA}") as file:
-            return bool(file.read(len(MAGIC)) == MAGIC)
-    except (OSError, pa.ArrowException):
-        return False
-
-
-@attrs.frozen
-class FlinkOperatorInfo:
-    """An operator of a savepoint of Flink.
-
-    Attributes:
-        uid: its uid, from Flink 2.0 on; empty if it has none.
-        id: the hash of its uid, as 32 hexadecimal digits.
-        name: its name, from Flink 2.0 on.
-        parallelism: how many subtasks it had.
-        max_parallelism: how many key groups it has.
-        size_bytes: the size of its state.
-    """
-
-    uid: str
-    id: str
-    name: str
-    parallelism: int
-    max_parallelism: int
-    size_bytes: int
-
-
-@attrs.frozen
-class FlinkStateInfo:
-    """A state of an operator of a savepoint of Flink.
-
-    Attributes:
-        name: its name in Flink.
-        kind: the kind of state.
-        serializer: Flink's serializer of its values.
-        value_type: the type of its values here.
-        namespace_type: the type of its windows here, if it has any.
-        entries: how many there are; None for operator state.
-    """
-
-    name: str
-    kind: str
-    serializer: str
-    value_type: str
-    namespace_type: str | None
-    entries: int | None
 
 
 @attrs.frozen
@@ -120,7 +61,8 @@ class FlinkSavepoint:
             CorruptCheckpointError: it makes no sense.
             IncompatibleCheckpointError: only Flink reads such state; the message says how to get another.
         """
-        file_system, folder, uri = _folder(path)
+        uri = absolute(path).rstrip("/").removesuffix(f"/{METADATA}")
+        file_system, folder = open_file_system(uri)
         try:
             with file_system.open_input_file(f"{folder}/{METADATA}") as file:
                 data = file.read(MOST_METADATA_BYTES)
@@ -128,17 +70,22 @@ class FlinkSavepoint:
             raise CheckpointNotFoundError(f"{uri} has no {METADATA}: {error}", path=uri) from error
         return FlinkSavepoint(uri, read_metadata(data, f"{uri}/{METADATA}"), file_system, folder)
 
-    def operators(self) -> list[FlinkOperatorInfo]:
-        """Return all operators."""
+    def operators(self) -> list[JsonObject]:
+        """Return all operators as rows of a table."""
         return [
-            FlinkOperatorInfo(
-                one.uid, one.id.hex(), one.name, one.parallelism, one.max_parallelism, _size_bytes(one)
-            )
+            {
+                "uid": one.uid,
+                "id": one.id.hex(),
+                "name": one.name,
+                "parallelism": one.parallelism,
+                "max_parallelism": one.max_parallelism,
+                "size_bytes": one.size_bytes,
+            }
             for one in self.content.operators
         ]
 
-    def states(self, uid: str) -> list[FlinkStateInfo]:
-        """Return the states of an operator; the entries of keyed state are read and counted.
+    def states(self, uid: str) -> list[JsonObject]:
+        """Return the states of an operator as rows of a table; the entries of keyed state are counted.
 
         Args:
             uid: its uid or its id.
@@ -147,30 +94,39 @@ class FlinkSavepoint:
             UnknownOperatorError: there is no such operator.
             CorruptCheckpointError, IncompatibleCheckpointError: a file cannot be read.
         """
-        found = [one for one in self.content.operators if one.id in (operator_id(uid), _id_of(uid))]
+        found = [one for one in self.content.operators if uid == one.id.hex() or operator_id(uid) == one.id]
         if not found:
             known = [one.uid or one.id.hex() for one in self.content.operators]
             raise UnknownOperatorError(f"{self.uri} has no operator {uid!r}; it has {nearest(uid, known)}")
-        infos: dict[str, FlinkStateInfo] = {}
-        for file in self.keyed_files(found[0]):
-            counts = Counter({state.name: 0 for state in file.head.states})
+        files, counts = self.keyed_files(found[0]), Counter[str]()
+        for file in files:
             for state, entries in file.key_groups(file.handle.key_groups):
                 counts[state.name] += len(entries)
-            for state, meta in zip(file.head.states, file.metas, strict=True):
-                before = infos[state.name].entries if state.name in infos else 0
-                infos[state.name] = FlinkStateInfo(
-                    state.name,
-                    "TIMERS" if state.kind is None else state.kind.value,
-                    str(state.value),
-                    str(meta.stored_type),
-                    str(meta.namespace_type) if meta.is_namespaced else None,
-                    (before or 0) + counts[state.name],
-                )
-        for states in self.operator_states(found[0]):
-            for one in states:
-                parts, stored = ", ".join(map(str, one.parts)), str(one.meta.stored_type)
-                infos[one.name] = FlinkStateInfo(one.name, one.mode.value, parts, stored, None, None)
-        return list(infos.values())
+        keyed = {state.name: state for file in files for state in file.head.states}.values()
+        plain = {one.name: one for states in self.operator_states(found[0]) for one in states}.values()
+        rows: list[JsonObject] = [
+            {
+                "name": one.name,
+                "kind": "TIMERS" if one.kind is None else one.kind.value,
+                "serializer": str(one.value),
+                "value_type": str(one.meta.stored_type),
+                "namespace_type": str(one.meta.namespace_type) if one.meta.is_namespaced else None,
+                "entries": counts[one.name],
+            }
+            for one in keyed
+        ]
+        rows += [
+            {
+                "name": one.name,
+                "kind": one.mode.value,
+                "serializer": ", ".join(map(str, one.parts)),
+                "value_type": str(one.meta.stored_type),
+                "namespace_type": None,
+                "entries": None,
+            }
+            for one in plain
+        ]
+        return rows
 
     def uids(self, given: Mapping[str, str]) -> dict[bytes, str]:
         """Return the uid here for the id of each operator whose uid is known.
@@ -222,20 +178,3 @@ class FlinkSavepoint:
             raise CorruptCheckpointError(
                 f"{self.uri}: its file {name} cannot be read, and no file elsewhere is: {error}", file=name
             ) from error
-
-
-def _size_bytes(operator: Operator) -> int:
-    handles = [
-        handle
-        for sub in operator.subtasks.values()
-        for handle in (sub.keyed_state, sub.raw_keyed_state, sub.operator_state, sub.raw_operator_state)
-    ]
-    return sum(handle.stream.size_bytes for handle in handles if handle is not None)
-
-
-def _id_of(text: str) -> bytes:
-    """Return the id of an operator; empty if the text is not one."""
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""
