@@ -59,8 +59,9 @@ def job(story: JobStory, is_live: bool) -> JsonObject:
 
 
 def operators(story: JobStory) -> list[JsonObject]:
-    """Return the operators of a job with their counts, rates, watermarks and subtasks."""
-    rates, shares = story.epochs.rates(), story.measured.time_shares()
+    """Return the operators of a job with their counts, watermarks and subtasks, and rates until its end."""
+    rates = {} if story.is_over else story.epochs.rates()
+    shares = story.measured.time_shares()
     side, late = _side_outputs(story), _late(story)
     return [
         {
@@ -144,6 +145,11 @@ def state(story: JobStory, _: bool) -> JsonObject:
     }
 
 
+def history(story: JobStory, _: bool) -> JsonObject:
+    """Return a few series over time, in steps that coarsen."""
+    return {"steps": story.history.told()}
+
+
 def page(story: JobStory, is_live: bool) -> JsonObject:
     """Return everything that the page shows in one answer."""
     of_checkpoints = checkpoints(story, is_live)
@@ -155,6 +161,7 @@ def page(story: JobStory, is_live: bool) -> JsonObject:
         "samples": {"samples": story.samples},
         "metrics": {"metrics": story.measured.metrics[:SHOWN_METRICS]},
         "failures": {"failures": list(story.failures)[-SHOWN:]},
+        "history": history(story, is_live),
     }
 
 
@@ -164,6 +171,7 @@ VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "epochs": lambda story, _: {"epochs": [*story.epochs.recent]},
     "checkpoints": checkpoints,
     "failures": lambda story, _: {"failures": [*story.failures]},
+    "history": history,
     "state": state,
     "metrics": lambda story, _: {"metrics": story.measured.metrics},
     "samples": lambda story, _: {"samples": story.samples},

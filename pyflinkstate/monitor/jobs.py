@@ -87,6 +87,7 @@ class Recorder(JobObserver):
         if self._directory is not None:
             try:
                 self._journal = Journal(child_uri(self._directory, job.job_id), self._clock.now_ms())
+                self._journal.head = lambda: encode(self.story.head())
             except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
                 _log.warning("no journal is kept: %r", error)
         self._put(events.started, job, self._directory)
@@ -177,8 +178,6 @@ class Recorder(JobObserver):
         self._changed()
         if self._journal is None:
             return []
-        if made[0]["event"] in events.IN_HEAD:
-            self._journal.head = encode(self.story.head())
         return [encode(event) for event in made if event["event"] not in events.NOT_KEPT]
 
     def _write(self, lines: list[bytes]) -> None:

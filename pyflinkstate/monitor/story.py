@@ -15,6 +15,8 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api import JsonObject
+from pyflinkstate.monitor.history import History
+from pyflinkstate.runtime.wire import SIDE_OUTPUT
 
 MOST_EPOCHS = 500
 MOST_CHECKPOINTS = 500
@@ -197,6 +199,7 @@ class JobStory:
         #: A few records of each stream that somebody looked at, with their epoch.
         self.samples: JsonObject = {}
         self.logs = LogTail()
+        self.history = History()
 
     def take(self, event: dict[str, Any]) -> None:
         """Process an event.
@@ -220,6 +223,7 @@ class JobStory:
             "started_ms": self.started_ms,
             "runs": self.runs,
             "restarts": self.restarts,
+            "history": self.history.told(),
         }
 
     @property
@@ -240,11 +244,21 @@ class JobStory:
         self.directory = event.get("directory")
         self.started_ms = int(event["started_ms"])
         self.runs, self.restarts = int(event["runs"]), int(event["restarts"])
+        self.history.load(int(event["at"]), event.get("history", []))
 
     def _epoch(self, event: dict[str, Any]) -> None:
         self.status = RUNNING
+        before = self.epochs.recent[-1]["at"] if self.epochs.recent else 0
         self.measured.take(event)
         self.epochs.take(event)
+        at = int(event["at"])
+        began = max(int(before), at - int(event["duration_ms"]))
+        self.history.add(at, _values_of_epoch(event, self.job), began)
+
+    def _checkpoint(self, event: dict[str, Any]) -> None:
+        self.checkpoints.take(event)
+        if event["stats"]["failure"] is None:
+            self.history.add(int(event["at"]), _values_of_checkpoint(event))
 
     def _sampled(self, event: dict[str, Any]) -> None:
         told = {
@@ -256,6 +270,7 @@ class JobStory:
     def _restarted(self, event: dict[str, Any]) -> None:
         self.status = RESTARTING
         self.restarts = int(event["attempt"])
+        self.history.add(int(event["at"]), {"restarts": 1})
         self._failed(event)
 
     def _failed(self, event: dict[str, Any]) -> None:
@@ -266,6 +281,40 @@ class JobStory:
 
     def _left_out(self, event: dict[str, Any]) -> None:
         self.left_out += int(event["count"])
+
+
+def _values_of_epoch(event: dict[str, Any], job: dict[str, Any]) -> dict[str, float | None]:
+    """Return what an epoch adds to the history; records out are those that are sent to sinks."""
+    sinks = {vertex["id"] for vertex in job["vertices"] if vertex["kind"] == "sink"}
+    names = {vertex["id"]: vertex["name"] for vertex in job["vertices"]}
+    outputs = {
+        f"{names[edge['source']]}.records_out"
+        if edge["side_output"] is None
+        else f"{names[edge['source']]}{SIDE_OUTPUT}{edge['side_output']}"
+        for edge in job["edges"]
+        if edge["target"] in sinks and edge["source"] in names
+    }
+    latencies = (one for of in event.get("latencies_ms", {}).values() for each in of.values() for one in each)
+    memory = (size for of in event.get("slots", {}).values() for size in of["memory_bytes"] if size)
+    watermarks = event["watermarks"].values()
+    return {
+        "records_in": event["records"],
+        "records_out": sum(event["counts"].get(name, 0) for name in outputs) if outputs else None,
+        "epoch_ms": event["duration_ms"],
+        "latency_ms": max(latencies, default=None),
+        "watermark_lag_ms": max(0, event["at"] - min(watermarks)) if watermarks else None,
+        "memory_bytes": max(memory, default=None),
+    }
+
+
+def _values_of_checkpoint(event: dict[str, Any]) -> dict[str, float | None]:
+    stats = event["stats"]
+    return {
+        "checkpoint_ms": stats["duration_ms"],
+        "checkpoint_bytes": stats["checkpointed_bytes"],
+        "restored_bytes": None if stats["is_savepoint"] else stats["size_bytes"],
+        "full_write_bytes": event.get("full_write_bytes"),
+    }
 
 
 def _shares(sums: dict[str, Counter[int]]) -> JsonObject:
@@ -291,7 +340,7 @@ _APPLY: dict[str, Callable[[JobStory, dict[str, Any]], None]] = {
     JOB: JobStory._job,
     "epoch": JobStory._epoch,
     "committed": lambda story, event: story.epochs.commit(event),
-    "checkpoint": lambda story, event: story.checkpoints.take(event),
+    "checkpoint": JobStory._checkpoint,
     "restarted": JobStory._restarted,
     "failed": JobStory._failed,
     "ended": JobStory._ended,
