@@ -46,6 +46,7 @@ def job(story: JobStory, is_live: bool) -> JsonObject:
         "events_left_out": story.left_out,
         "restored_from": story.job["restored_from"],
         "directory": story.directory,
+        "settings": story.job.get("settings", {}),
         "epoch": story.epochs.recent[-1]["epoch"] if story.epochs.recent else 0,
         "committed_epoch": story.epochs.committed,
         "epochs_in_flight": story.measured.in_flight,
@@ -59,8 +60,9 @@ def job(story: JobStory, is_live: bool) -> JsonObject:
 
 
 def operators(story: JobStory) -> list[JsonObject]:
-    """Return the operators of a job with their counts, rates, watermarks and subtasks."""
-    rates, shares = story.epochs.rates(), story.measured.time_shares()
+    """Return the operators of a job with their counts, watermarks and subtasks, and rates until its end."""
+    rates = {} if story.is_over else story.epochs.rates()
+    shares = story.measured.time_shares()
     side, late = _side_outputs(story), _late(story)
     return [
         {
@@ -73,7 +75,10 @@ def operators(story: JobStory) -> list[JsonObject]:
 
 
 def _operator(
-    story: JobStory, vertex: dict[str, Any], rates: dict[str, float], shares: dict[str, Any]
+    story: JobStory,
+    vertex: dict[str, Any],
+    rates: dict[str, float],
+    shares: dict[str, list[int | None]],
 ) -> JsonObject:
     """Return an operator; what is known of each of its subtasks is a list, empty if it has no slots."""
     name, measured = vertex["name"], story.measured
@@ -152,9 +157,10 @@ def page(story: JobStory, is_live: bool) -> JsonObject:
         "epochs": {"epochs": list(story.epochs.recent)[-SHOWN:]},
         "checkpoints": {**of_checkpoints, "checkpoints": of_checkpoints["checkpoints"][-SHOWN:]},
         "state": state(story, is_live),
-        "samples": {"samples": story.samples},
+        "samples": {"samples": story.measured.samples},
         "metrics": {"metrics": story.measured.metrics[:SHOWN_METRICS]},
         "failures": {"failures": list(story.failures)[-SHOWN:]},
+        "history": {"steps": story.history.told()},
     }
 
 
@@ -164,9 +170,10 @@ VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "epochs": lambda story, _: {"epochs": [*story.epochs.recent]},
     "checkpoints": checkpoints,
     "failures": lambda story, _: {"failures": [*story.failures]},
+    "history": lambda story, _: {"steps": story.history.told()},
     "state": state,
     "metrics": lambda story, _: {"metrics": story.measured.metrics},
-    "samples": lambda story, _: {"samples": story.samples},
+    "samples": lambda story, _: {"samples": story.measured.samples},
     "page": page,
 }
 

@@ -36,8 +36,6 @@ _T = TypeVar("_T")
 SAMPLE, OUTPUT = "sample", "output"
 #: The events that are shown and not kept in the journal: they have records, or are too many.
 NOT_KEPT = frozenset({SAMPLE, OUTPUT})
-#: After these, each further file of the journal begins with another line.
-IN_HEAD = frozenset({"started", "restarted"})
 #: Estimated bytes of a failure, without calling ``str`` of a user's object.
 BYTES_OF_FAILURE = 4 * MOST_TEXT
 #: Estimated bytes of a count with its name, a metric, and a section of a state file.
@@ -60,12 +58,14 @@ def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
     return sections * _BYTES_OF_SECTION
 
 
-def started(at: int, job: JobDescription, directory: str | None) -> JsonObject:
+def started(
+    at: int, job: JobDescription, directory: str | None, settings: dict[str, str] | None = None
+) -> JsonObject:
     """The job begins a run; ``directory`` is that of its checkpoints."""
     return {
         "event": "started",
         "at": at,
-        "job": json.loads(json.dumps(attrs.asdict(job))),
+        "job": json.loads(json.dumps({**attrs.asdict(job), "settings": settings or {}})),
         "directory": directory,
     }
 
@@ -224,7 +224,14 @@ def checkpoint_ended(at: int, stats: CheckpointStats, parts: tuple[CheckpointPar
         "stats": told,
         "subtasks": subtasks,
         "states": state_sizes((part.slot.operator_id, part.state) for part in parts),
+        "full_write_bytes": sum(_full_write_bytes(part.state) for part in parts) if parts else None,
     }
+
+
+def _full_write_bytes(state: OperatorSubtaskState) -> int:
+    """Return the size of a subtask's state when all of it was last written, without the increments since."""
+    handles = [handle for handle in (state.managed_keyed, state.raw_keyed) if handle is not None]
+    return state.size_bytes - sum(one.size_bytes for handle in handles for one in handle.increments)
 
 
 def state_sizes(states: Iterable[tuple[str, OperatorSubtaskState]]) -> JsonObject:

@@ -8,8 +8,9 @@ The files are ``<job's folder>/journal/<time>-<run>-<number>.jsonl``. Every run 
 own, so two drivers of a job never write to the same one, and their names sort by age. When a file has
 ``SEGMENT_BYTES``, the next one begins, and the oldest files are deleted until at most ``MOST_SEGMENTS`` are
 left. With the first file, the line that says which job it is would be lost, so each further file begins with
-one like it. On an object store nothing can be appended to a file, so the last file is written anew; there it
-is short. If a folder has more or larger files than jobs write, only the newest are read.
+one like it, which also has the history of the job. On an object store nothing can be appended to a file, so
+the last file is written anew; there it is short. If a folder has more or larger files than jobs write, only
+the newest are read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import posixpath
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, islice
 
 import pyarrow as pa
@@ -89,7 +90,7 @@ class Journal:
         most_segments: how many files of all runs are kept.
 
     Attributes:
-        head: the line with which each further file begins.
+        head: returns the line with which each further file begins.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Journal:
         self._appends = self._fs.type_name not in OBJECT_STORES
         self._segment_bytes = segment_bytes if self._appends else min(segment_bytes, OBJECT_BYTES)
         self._most_segments = most_segments
-        self.head = b""
+        self.head: Callable[[], bytes] = bytes
         self._name = f"{now_ms:015d}-{secrets.token_hex(4)}"
         self._number = 0
         self._size = 0
@@ -134,7 +135,7 @@ class Journal:
     def _write(self, data: bytes) -> None:
         if self._size and self._size + len(data) > self._segment_bytes:
             self._number, self._size, self._kept, self._is_new = self._number + 1, 0, b"", True
-            self._begin = self.head
+            self._begin = self.head()
         try:
             if self._is_new:
                 make_folder(self._fs, self._folder)
@@ -145,7 +146,7 @@ class Journal:
             # The file goes on: if each failure began a new one, a full disk would cost all older ones. It may
             # end with a part of a line, its folder may be gone, and the lines that are lost may say which job
             # it is.
-            self._begin, self._is_new = b"\n" + self.head, True
+            self._begin, self._is_new = b"\n" + self.head(), True
             raise
 
     @property

@@ -177,7 +177,7 @@ HEAD: dict[str, Any] = {"event": "job", "at": 0, "name": "orders" * 100}
 
 def test_each_further_file_begins_with_the_head_which_takes_no_room(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path), 1, segment_bytes=500, most_segments=3)
-    journal.head = encode(HEAD)
+    journal.head = lambda: encode(HEAD)
     write(journal, range(60))
     files = [list(decode_all(path.read_bytes())) for path in sorted((tmp_path / "journal").iterdir())]
     assert [(file[0], file.count(HEAD)) for file in files] == [(HEAD, 1)] * 3
@@ -189,7 +189,7 @@ def test_each_further_file_begins_with_the_head_which_takes_no_room(tmp_path: Pa
 def test_after_a_failed_write_the_head_comes_again(tmp_path: Path) -> None:
     """What was lost may have been the line that says which job it is."""
     journal = Journal(str(tmp_path), 1)
-    journal.head = encode(HEAD)
+    journal.head = lambda: encode(HEAD)
     (tmp_path / "journal").write_text("in the way")
     with pytest.raises(OSError, match="journal"):
         journal.write([encode(event(1))])
@@ -238,7 +238,7 @@ def test_an_object_store_has_the_journal_too(monkeypatch: pytest.MonkeyPatch) ->
         options = f"endpoint_override={host}:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
         uri = f"s3://jobs/one?{options}"
         journal = Journal(uri, 1, segment_bytes=500, most_segments=3)
-        journal.head = encode(HEAD)
+        journal.head = lambda: encode(HEAD)
         write(journal, range(30))
         found = read_journal(uri)
         assert found[0] == HEAD
