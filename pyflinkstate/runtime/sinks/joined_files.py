@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import attrs
 import pyarrow as pa
@@ -27,7 +26,8 @@ EPOCHS_NOTE = "_epochs.json"
 MOST_JOINED_BYTES = 128 << 20
 
 
-_NUMBER = attrs.converters.optional(partial(positive, "FileCompactStrategy: a number"))
+def _number(value: int) -> int:
+    return positive("FileCompactStrategy: a number", value)
 
 
 @attrs.frozen
@@ -45,9 +45,9 @@ class FileCompactStrategy:
         num_compact_threads: accepted for compatibility; the driver joins files in one thread.
     """
 
-    num_checkpoints: int | None = attrs.field(default=None, converter=_NUMBER)
-    size_threshold: int | None = attrs.field(default=None, converter=_NUMBER)
-    num_compact_threads: int | None = attrs.field(default=None, converter=_NUMBER)
+    num_checkpoints: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
+    size_threshold: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
+    num_compact_threads: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
 
     @staticmethod
     def builder() -> FileCompactStrategy:
