@@ -26,8 +26,8 @@ EPOCHS_NOTE = "_epochs.json"
 MOST_JOINED_BYTES = 128 << 20
 
 
-def _number(value: int | None) -> int | None:
-    return None if value is None else positive("FileCompactStrategy: a number", value)
+def _number(value: int) -> int:
+    return positive("FileCompactStrategy: a number", value)
 
 
 @attrs.frozen
@@ -45,9 +45,9 @@ class FileCompactStrategy:
         num_compact_threads: accepted for compatibility; the driver joins files in one thread.
     """
 
-    num_checkpoints: int | None = attrs.field(default=None, converter=_number)
-    size_threshold: int | None = attrs.field(default=None, converter=_number)
-    num_compact_threads: int | None = attrs.field(default=None, converter=_number)
+    num_checkpoints: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
+    size_threshold: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
+    num_compact_threads: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
 
     @staticmethod
     def builder() -> FileCompactStrategy:
