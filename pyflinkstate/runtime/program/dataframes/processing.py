@@ -477,7 +477,7 @@ def keyed_map(
             row for each key. :func:`keyed_process` says when it is read.
         **options: as for :func:`keyed_process`: ``parallelism``, ``checkpoint_directory`` (required for a
             streaming DataFrame), ``restore_from``, ``on_failure``, ``listener``, ``trigger``,
-            ``output_mode``, ``retention`` and ``job_name``.
+            ``output_mode``, ``retention``, ``compact`` and ``job_name``.
 
     Raises:
         ConfigurationError: as for :func:`keyed_process`.
