@@ -341,7 +341,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
             lambda env, give=give, name=name: attrgetter(give)(env)(name),
             f"the name of a job must be a string, not {name!r}",
         )
-        for give in ("set_default_job_name", "execute", "execute_async", "jobs.preview")
+        for give in ("set_default_job_name", "execute", "execute_async", "_jobs.preview")
         for name in (20240501, 0, b"job")  # checkpoints with another name would count as damaged
     ),
     *(

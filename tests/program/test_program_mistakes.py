@@ -339,7 +339,7 @@ BUILDING = [
     ),
     Mistake(
         "a function of one argument as timestamp assigner",
-        lambda: WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(first),  # type: ignore[arg-type]
+        lambda: WatermarkStrategy().with_timestamp_assigner(lambda value: 1),  # type: ignore[arg-type, misc]
         ConfigurationError,
         ("a TimestampAssigner is needed, not", "or a function of a record and the timestamp", "too many"),
     ),

@@ -88,7 +88,7 @@ class Environment:
     """What streams ask of theirs."""
 
     @property
-    def jobs(self) -> Environment:
+    def _jobs(self) -> Environment:
         return self
 
     def get_parallelism(self) -> int:
