@@ -278,6 +278,24 @@ def is_of_this_package(value: Any) -> bool:
     return str(getattr(value, "__module__", "")).startswith("pyflinkstate")
 
 
+def test_the_home_of_the_documentation_leads_as_the_readme_does() -> None:
+    """DataFrames first, then Flink."""
+    home, readme = ((folder / name).read_text(encoding="utf-8") for folder, name in HOMES)
+    assert [programs(home)[0], headings(home)[0]] == [programs(readme)[0], headings(readme)[0]]
+    assert "keyed_map" in programs(home)[0]
+
+
+HOMES = [(DOCS, "index.md"), (ROOT, "README.md")]
+
+
+def programs(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^## (.*)$", text, re.MULTILINE)
+
+
 def test_the_package_says_its_version_and_that_it_has_types() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", pyflinkstate.__version__)
     assert (Path(pyflinkstate.__file__).parent / "py.typed").is_file()

@@ -65,17 +65,24 @@ def test_links_to_the_repository_lead_to_copies(site: Path) -> None:
     assert [link for page, link in found if not (page.parent / link).is_file()] == []
 
 
-def test_search_works_from_disk(site: Path, chromium: Any) -> None:
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("savepoint", "Checkpoints and recovery"),
+        ("exactly once sink postgres", "Exactly once into PostgreSQL"),
+    ],
+)
+def test_search_works_from_disk(site: Path, chromium: Any, words: str, found: str) -> None:
     show(chromium, site / "index.html", 1400)
     script = """
-const done = arguments[0];
+const done = arguments[1];
 const box = document.querySelector('input.md-search__input');
 const list = document.querySelector('.md-search-result__list');
 new MutationObserver(() => done(list.textContent)).observe(list, {childList: true});
 box.focus();
-box.value = 'savepoint';
+box.value = arguments[0];
 box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));"""
-    assert "Checkpoints and recovery" in chromium.execute_async_script(script)
+    assert found in chromium.execute_async_script(script, words)
 
 
 def test_code_is_seen_as_a_whole_from_1000_pixels_on(site: Path, chromium: Any) -> None:

@@ -44,6 +44,7 @@ from pyflinkstate.api.checks import (
     safe_repr as safe_repr,
     short_repr as short_repr,
 )
+from pyflinkstate.api.completable_future import CompletableFuture as CompletableFuture
 from pyflinkstate.api.composite_types import (
     ArrayTypeInfo as ArrayTypeInfo,
     BasicArrayTypeInfo as BasicArrayTypeInfo,
@@ -193,6 +194,7 @@ from pyflinkstate.api.values import (
     AnyState as AnyState,
     AnyWindow as AnyWindow,
     ArrowObject as ArrowObject,
+    ArrowTable as ArrowTable,
     FieldValue as FieldValue,
     FunctionContext as FunctionContext,
     JobID as JobID,

@@ -37,11 +37,11 @@ class AsyncRetryStrategy(ABC, Generic[T]):
     """Decides whether a call is retried, and after which delay."""
 
     @abstractmethod
-    def can_retry(self, current_attempts: int) -> bool:
+    def can_retry(self, current_attempts: int, /) -> bool:
         """Return whether another attempt is allowed after ``current_attempts``; the first call is 1."""
 
     @abstractmethod
-    def get_backoff_time_millis(self, current_attempts: int) -> int:
+    def get_backoff_time_millis(self, current_attempts: int, /) -> int:
         """Return the delay in ms before the attempt that follows ``current_attempts``."""
 
     @abstractmethod
@@ -218,10 +218,10 @@ class AsyncFunction(Function, Generic[IN, OUT]):
     """
 
     @abstractmethod
-    async def async_invoke(self, value: IN) -> Iterable[OUT]:
+    async def async_invoke(self, value: IN, /) -> Iterable[OUT]:
         """Return a list of results for ``value``, which may be empty. An error fails the job."""
 
-    def timeout(self, value: IN) -> Iterable[OUT]:
+    def timeout(self, value: IN, /) -> Iterable[OUT]:
         """Return the results for a ``value`` whose call took too long; the call is cancelled.
 
         Raises:

@@ -67,15 +67,10 @@ def as_int(value: object) -> int | None:
 
 
 def check_dataframe(what: str, given: object, hint: str = "") -> None:
-    """Raise ``ConfigurationError`` unless ``given`` is a Spark DataFrame; ``hint`` says what to do instead.
-
-    A pandas DataFrame has a hint of its own.
-    """
+    """Raise ``ConfigurationError`` unless ``given`` is a Spark DataFrame; ``hint`` says what to do."""
     if isinstance(getattr(given, "isStreaming", None), bool):
         return
     kind = type(given)
-    if kind.__module__.startswith("pandas."):
-        hint = "from a pandas one: spark.createDataFrame(pdf)"
     named = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     raise ConfigurationError(f"{what} takes a Spark DataFrame, not a {named}{hint and '; '}{hint}")
 

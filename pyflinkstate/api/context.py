@@ -157,10 +157,10 @@ class CheckpointListener:
     ``n`` also stands for all earlier ones. An error raised here fails the job.
     """
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:
         """A checkpoint is complete: the records that it covers will not be processed again."""
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, /) -> None:
         """A checkpoint was aborted."""
 
 
@@ -268,11 +268,11 @@ class CheckpointedFunction(ABC):
     """
 
     @abstractmethod
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
+    def initialize_state(self, context: FunctionInitializationContext, /) -> None:
         """Called once before ``open``, with restored state if there is any."""
 
     @abstractmethod
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+    def snapshot_state(self, context: FunctionSnapshotContext, /) -> None:
         """Called at each barrier, before state is frozen: the last chance to change it for this checkpoint.
 
         No key is set.

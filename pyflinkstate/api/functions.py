@@ -32,7 +32,7 @@ class Function(ABC):  # noqa: B024 - the base of all functions, abstract by inte
 
     _runtime_context: ClassVar[RuntimeContext | None] = None
 
-    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 - optional to override
+    def open(self, runtime_context: RuntimeContext, /) -> None:  # noqa: B027 - optional to override
         """Called once before the first record. This is the place to ask for state."""
 
     def close(self) -> None:  # noqa: B027 - optional to override
@@ -57,7 +57,7 @@ class MapFunction(Function, Generic[IN, OUT]):
     """One result for each record."""
 
     @abstractmethod
-    def map(self, value: IN) -> OUT:
+    def map(self, value: IN, /) -> OUT:
         """Return the result for ``value``."""
 
 
@@ -65,7 +65,7 @@ class FlatMapFunction(Function, Generic[IN, OUT]):
     """Any number of results for each record."""
 
     @abstractmethod
-    def flat_map(self, value: IN) -> Iterable[OUT] | None:
+    def flat_map(self, value: IN, /) -> Iterable[OUT] | None:
         """Return or yield the results for ``value``; None means no results."""
 
 
@@ -73,7 +73,7 @@ class FilterFunction(Function, Generic[IN]):
     """Keeps or drops each record."""
 
     @abstractmethod
-    def filter(self, value: IN) -> bool:
+    def filter(self, value: IN, /) -> bool:
         """Return whether ``value`` is kept."""
 
 
@@ -81,7 +81,7 @@ class KeySelector(Function, Generic[IN, K_co]):
     """Returns the key of each record."""
 
     @abstractmethod
-    def get_key(self, value: IN) -> K_co:
+    def get_key(self, value: IN, /) -> K_co:
         """Return the key of ``value``."""
 
 
@@ -89,7 +89,7 @@ class Partitioner(Function, Generic[KEY]):
     """Chooses the partition for the records of a key."""
 
     @abstractmethod
-    def partition(self, key: KEY, num_partitions: int) -> int:
+    def partition(self, key: KEY, num_partitions: int, /) -> int:
         """Return the number of a partition, from 0 to ``num_partitions`` - 1."""
 
 
@@ -97,7 +97,7 @@ class ReduceFunction(Function, Generic[T]):
     """Combines two values into one of the same kind."""
 
     @abstractmethod
-    def reduce(self, value1: T, value2: T) -> T:
+    def reduce(self, value1: T, value2: T, /) -> T:
         """Combine the stored value (``value1``) with a new one (``value2``)."""
 
 
@@ -109,15 +109,15 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
         """Return a new, empty accumulator."""
 
     @abstractmethod
-    def add(self, value: IN, accumulator: ACC) -> ACC:
+    def add(self, value: IN, accumulator: ACC, /) -> ACC:
         """Return ``accumulator`` with ``value`` added; it may be changed in place."""
 
     @abstractmethod
-    def get_result(self, accumulator: ACC) -> OUT:
+    def get_result(self, accumulator: ACC, /) -> OUT:
         """Return the result of ``accumulator``."""
 
     @abstractmethod
-    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
+    def merge(self, acc_a: ACC, acc_b: ACC, /) -> ACC:
         """Return two accumulators merged into one."""
 
 
@@ -136,7 +136,7 @@ class ProcessFunction(Function, Generic[IN, OUT]):
             """Return the service that tells the time; timers need a keyed stream."""
 
     @abstractmethod
-    def process_element(self, value: IN, ctx: Context) -> Iterable[OUT | SideOutput] | None:
+    def process_element(self, value: IN, ctx: Context, /) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for ``value``; None means no results."""
 
 
@@ -171,10 +171,10 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
             """Return whether the timer was for event time or processing time."""
 
     @abstractmethod
-    def process_element(self, value: IN, ctx: Context[KEY]) -> Results[OUT | SideOutput]:
+    def process_element(self, value: IN, ctx: Context[KEY], /) -> Results[OUT | SideOutput]:
         """Return or yield the results for ``value``; None means no results."""
 
-    def handle_initial_state(self, value: Any, ctx: Context[KEY]) -> None:
+    def handle_initial_state(self, value: Any, ctx: Context[KEY], /) -> None:
         """Put a row of initial state into the state of its key, which is the current key.
 
         It is called for each row of the DataFrame that ``keyed_process`` is given as ``initial_state``,
@@ -184,7 +184,7 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no handle_initial_state()")
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Results[OUT | SideOutput]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY], /) -> Results[OUT | SideOutput]:
         """A timer of the current key is due: return or yield results; None means no results."""
         return None
 
@@ -193,11 +193,11 @@ class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
     """At most one result for each record of either stream: None is no result, as in PyFlink."""
 
     @abstractmethod
-    def map1(self, value: IN1) -> OUT | None:
+    def map1(self, value: IN1, /) -> OUT | None:
         """Return the result for a record of the first stream; None means no result."""
 
     @abstractmethod
-    def map2(self, value: IN2) -> OUT | None:
+    def map2(self, value: IN2, /) -> OUT | None:
         """Return the result for a record of the second stream; None means no result."""
 
 
@@ -205,11 +205,11 @@ class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
     """Any number of results for each record of either stream."""
 
     @abstractmethod
-    def flat_map1(self, value: IN1) -> Iterable[OUT] | None:
+    def flat_map1(self, value: IN1, /) -> Iterable[OUT] | None:
         """Return or yield the results for a record of the first stream; None means no results."""
 
     @abstractmethod
-    def flat_map2(self, value: IN2) -> Iterable[OUT] | None:
+    def flat_map2(self, value: IN2, /) -> Iterable[OUT] | None:
         """Return or yield the results for a record of the second stream; None means no results."""
 
 
@@ -220,11 +220,11 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
         """The timestamp and the timer service for a record."""
 
     @abstractmethod
-    def process_element1(self, value: IN1, ctx: Context) -> Iterable[OUT | SideOutput] | None:
+    def process_element1(self, value: IN1, ctx: Context, /) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the first stream; None means no results."""
 
     @abstractmethod
-    def process_element2(self, value: IN2, ctx: Context) -> Iterable[OUT | SideOutput] | None:
+    def process_element2(self, value: IN2, ctx: Context, /) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the second stream; None means no results."""
 
 
@@ -238,14 +238,14 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
         """The context of ``on_timer``."""
 
     @abstractmethod
-    def process_element1(self, value: IN1, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def process_element1(self, value: IN1, ctx: Context[KEY], /) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the first stream; None means no results."""
 
     @abstractmethod
-    def process_element2(self, value: IN2, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def process_element2(self, value: IN2, ctx: Context[KEY], /) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the second stream; None means no results."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY], /) -> Iterable[OUT | SideOutput] | None:
         """A timer of the current key is due: return or yield results; None means no results."""
         return None
 
@@ -290,13 +290,13 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
 
     @abstractmethod
     def process_element(
-        self, value: IN1, ctx: BaseBroadcastProcessFunction.ReadOnlyContext
+        self, value: IN1, ctx: BaseBroadcastProcessFunction.ReadOnlyContext, /
     ) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record that is not broadcast; None means no results."""
 
     @abstractmethod
     def process_broadcast_element(
-        self, value: IN2, ctx: BaseBroadcastProcessFunction.Context
+        self, value: IN2, ctx: BaseBroadcastProcessFunction.Context, /
     ) -> Iterable[OUT | SideOutput] | None:
         """Handle a broadcast record; every subtask must handle it in the same way."""
 
@@ -332,14 +332,14 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
             """Return whether the timer was for event time or processing time."""
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: ReadOnlyContext[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def process_element(self, value: IN1, ctx: ReadOnlyContext[KEY], /) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record with a key; None means no results."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: Context) -> Iterable[OUT | SideOutput] | None:
+    def process_broadcast_element(self, value: IN2, ctx: Context, /) -> Iterable[OUT | SideOutput] | None:
         """Handle a broadcast record; every subtask must handle it in the same way. No key is set."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY], /) -> Iterable[OUT | SideOutput] | None:
         """A timer of the current key is due: return or yield results; None means no results."""
         return None
 
@@ -348,7 +348,7 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W_contra]):
     """Any number of results for the contents of a window of a key."""
 
     @abstractmethod
-    def apply(self, key: KEY, window: W_contra, inputs: Iterable[IN]) -> Iterable[OUT] | None:
+    def apply(self, key: KEY, window: W_contra, inputs: Iterable[IN], /) -> Iterable[OUT] | None:
         """Return or yield the results; None means no results.
 
         ``inputs`` is a list of all elements, or of the one value to which they were reduced or aggregated.
@@ -359,7 +359,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W_contra]):
     """Any number of results for the contents of a window of a stream that is not keyed."""
 
     @abstractmethod
-    def apply(self, window: W_contra, inputs: Iterable[IN]) -> Iterable[OUT] | None:
+    def apply(self, window: W_contra, inputs: Iterable[IN], /) -> Iterable[OUT] | None:
         """Return or yield the results; see :meth:`WindowFunction.apply`."""
 
 
@@ -399,14 +399,14 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W_contra]):
 
     @abstractmethod
     def process(
-        self, key: KEY, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN]
+        self, key: KEY, context: ProcessWindowFunction.Context[W_contra], elements: Iterable[IN], /
     ) -> Iterable[OUT] | None:
         """Return or yield the results; None means no results.
 
         ``elements`` is a list of all elements, or of the one value to which they were reduced or aggregated.
         """
 
-    def clear(self, context: ProcessWindowFunction.Context[W_contra]) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W_contra], /) -> None:
         """The window is gone: clear the per-window state."""
 
 
@@ -418,9 +418,9 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W_contra]):
 
     @abstractmethod
     def process(
-        self, context: ProcessAllWindowFunction.Context[W_contra], elements: Iterable[IN]
+        self, context: ProcessAllWindowFunction.Context[W_contra], elements: Iterable[IN], /
     ) -> Iterable[OUT] | None:
         """Return or yield the results; see :meth:`ProcessWindowFunction.process`."""
 
-    def clear(self, context: ProcessAllWindowFunction.Context[W_contra]) -> None:
+    def clear(self, context: ProcessAllWindowFunction.Context[W_contra], /) -> None:
         """The window is gone: clear the per-window state."""

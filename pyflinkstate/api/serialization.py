@@ -17,7 +17,7 @@ class SerializationSchema(ABC, Generic[IN]):
     """Converts records to bytes, for a sink of bytes (Flink: ``SerializationSchema``)."""
 
     @abstractmethod
-    def serialize(self, element: IN) -> bytes:
+    def serialize(self, element: IN, /) -> bytes:
         """Return the bytes of a record, or raise ``BadRecordError``."""
 
 
@@ -25,7 +25,7 @@ class DeserializationSchema(ABC, Generic[OUT]):
     """Converts the bytes of a source to records (Flink: ``DeserializationSchema``)."""
 
     @abstractmethod
-    def deserialize(self, message: bytes) -> OUT:
+    def deserialize(self, message: bytes, /) -> OUT:
         """Return the record of some bytes, or raise ``BadRecordError``."""
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import math
 import numbers
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -214,13 +217,28 @@ class TimestampAssigner(ABC):
     """Assigns a timestamp to each record."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Any, record_timestamp: int, /) -> int:
         """Return the event time of ``value``, in milliseconds since 1970.
 
         Args:
             value: the record.
             record_timestamp: the timestamp that the record already has, or :data:`NO_TIMESTAMP`.
         """
+
+
+#: Returns the event time of a record, in ms since 1970; called as ``extract_timestamp``.
+AssignTimestamp: TypeAlias = Callable[[Any, int], int]
+
+
+@attrs.frozen
+class FunctionTimestamps(TimestampAssigner):
+    """Assigns the timestamps that a function returns."""
+
+    function: AssignTimestamp
+
+    def extract_timestamp(self, value: object, record_timestamp: int) -> int:
+        """Call the function with the record and the timestamp that it already has."""
+        return self.function(value, record_timestamp)
 
 
 @attrs.frozen
@@ -272,14 +290,24 @@ class WatermarkStrategy:
         """Return a strategy without watermarks; event time advances only when the input has ended."""
         return WatermarkStrategy()
 
-    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
+    def with_timestamp_assigner(
+        self, timestamp_assigner: TimestampAssigner | AssignTimestamp
+    ) -> WatermarkStrategy:
         """Return a new strategy like this one, with an assigner that takes timestamps from records.
 
         As with all methods of a strategy, this one stays as it is: use what is returned. PyFlink changes the
         strategy itself.
+
+        Args:
+            timestamp_assigner: a ``TimestampAssigner``, or a function such as
+                ``lambda order, previous: order["at"]``, which is called with the arguments of
+                :meth:`TimestampAssigner.extract_timestamp`.
+
+        Raises:
+            ConfigurationError: it is neither.
         """
         if not isinstance(timestamp_assigner, TimestampAssigner):
-            raise ConfigurationError(f"a TimestampAssigner is needed, not {timestamp_assigner!r}")
+            timestamp_assigner = FunctionTimestamps(_two_arguments(timestamp_assigner))
         return attrs.evolve(self, timestamp_assigner=timestamp_assigner)
 
     def with_idleness(self, idle_timeout: LengthOfTime) -> WatermarkStrategy:
@@ -318,6 +346,19 @@ class WatermarkStrategy:
             raise ConfigurationError(f"watermark_group must be a name, not {watermark_group!r}")
         drift_ms = _milliseconds("max_allowed_watermark_drift", max_allowed_watermark_drift)
         return attrs.evolve(self, alignment=WatermarkAlignment(watermark_group, drift_ms))
+
+
+def _two_arguments(function: AssignTimestamp) -> AssignTimestamp:
+    """Return the function; raise ``ConfigurationError`` if it cannot take a record and a timestamp."""
+    try:
+        with suppress(ValueError):  # functions in C may not tell their parameters
+            inspect.signature(function).bind(None, 0)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"a TimestampAssigner is needed, not {function!r}, or a function of a record and the timestamp "
+            f"that it already has: {error}"
+        ) from None
+    return function
 
 
 def _milliseconds(name: str, duration: LengthOfTime) -> int:

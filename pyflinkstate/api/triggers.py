@@ -91,16 +91,18 @@ class Trigger(ABC, Generic[IN, W_contra]):
 
     @abstractmethod
     def on_element(
-        self, element: IN, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext
+        self, element: IN, timestamp: int, window: W_contra, ctx: Trigger.TriggerContext, /
     ) -> TriggerResult:
         """An element was added to the window. ``timestamp`` is None if it has none."""
 
     @abstractmethod
-    def on_processing_time(self, time: int, window: W_contra, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_processing_time(
+        self, time: int, window: W_contra, ctx: Trigger.TriggerContext, /
+    ) -> TriggerResult:
         """A processing-time timer is due."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: W_contra, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: W_contra, ctx: Trigger.TriggerContext, /) -> TriggerResult:
         """An event-time timer is due."""
 
     def can_merge(self) -> bool:
@@ -108,14 +110,14 @@ class Trigger(ABC, Generic[IN, W_contra]):
         return False
 
     @abstractmethod
-    def on_merge(self, window: W_contra, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: W_contra, ctx: Trigger.OnMergeContext, /) -> None:
         """Several windows are now one, ``window``: merge their state and register its timers.
 
         Afterwards ``clear`` is called for each of the windows that were merged.
         """
 
     @abstractmethod
-    def clear(self, window: W_contra, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: W_contra, ctx: Trigger.TriggerContext, /) -> None:
         """The window is gone: delete timers and clear state."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 #: What travels in a stream: a record of a source, or what a function returned.
 Record: TypeAlias = object
@@ -54,8 +54,22 @@ Position: TypeAlias = object
 SparkObject: TypeAlias = Any
 #: An object of PyArrow, which ships no types.
 ArrowObject: TypeAlias = Any
+
+
+class ArrowTable(Protocol):
+    """A table that other libraries can read as Arrow: of pandas, polars, PyArrow, or of state."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+class SparkType(Protocol):
+    """A type of Spark's, such as a ``StructType``."""
+
+    def simpleString(self) -> str: ...
+
+
 #: What ``SparkSession.createDataFrame`` takes for a schema.
-SparkSchema: TypeAlias = object
+SparkSchema: TypeAlias = str | list[str] | tuple[str, ...] | SparkType
 #: What ``__reduce__`` returns.
 Reduced: TypeAlias = tuple[object, ...]
 #: A value that JSON can write or has read.

@@ -55,7 +55,7 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext, /
     ) -> Collection[W]:
         """Return the windows of ``element``, or an empty list to drop it.
 
@@ -63,7 +63,7 @@ class WindowAssigner(ABC, Generic[T, W]):
         """
 
     @abstractmethod
-    def get_default_trigger(self, env: object) -> Trigger:
+    def get_default_trigger(self, env: object, /) -> Trigger:
         """Return the trigger of windows for which none is set. ``env`` may be None."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
     MergeCallback = WindowMergeCallback
 
     @abstractmethod
-    def merge_windows(self, windows: Iterable[W], callback: WindowMergeCallback[W]) -> None:
+    def merge_windows(self, windows: Iterable[W], callback: WindowMergeCallback[W], /) -> None:
         """Call ``callback`` for each group of ``windows`` to be merged into one."""
 
 
@@ -350,7 +350,7 @@ class SessionWindowTimeGapExtractor(ABC):
     """Returns the gap that ends a session, for each element."""
 
     @abstractmethod
-    def extract(self, element: Record) -> int:
+    def extract(self, element: Record, /) -> int:
         """Return the gap after ``element`` in ms; it must be positive."""
 
 

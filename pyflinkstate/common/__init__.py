@@ -1,9 +1,8 @@
 """The names of ``pyflink.common``."""
 
-from concurrent.futures import Future as CompletableFuture
-
 from pyflinkstate.api import (
     ByteArraySchema,
+    CompletableFuture,
     ConfigOption,
     ConfigOptions,
     Configuration,

@@ -1,5 +1,5 @@
-"""PyFlink's ``pyflink.common.completable_future``: the futures of a ``JobClient`` are Python's own."""
+"""PyFlink's ``pyflink.common.completable_future``: Python's own futures, which can be awaited too."""
 
-from concurrent.futures import Future as CompletableFuture
+from pyflinkstate.api import CompletableFuture
 
 __all__ = ["CompletableFuture"]

@@ -144,6 +144,10 @@ class LiveTable:
         """Return Arrow's reader of the same batches, which other libraries take."""
         return self._table.to_reader()
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the batches for ``pyarrow.table(t)``, ``polars.DataFrame(t)`` and others (PyCapsule)."""
+        return self._table.__arrow_c_stream__(requested_schema)
+
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table."""
         return self._table.to_arrow()

@@ -487,6 +487,10 @@ class StateTable:
         schema = self.schema
         return pa.RecordBatchReader.from_batches(schema, self.to_batches())
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the batches for ``pyarrow.table(t)``, ``polars.DataFrame(t)`` and others (PyCapsule)."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table."""
         return self.to_reader().read_all()

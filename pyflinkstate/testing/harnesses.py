@@ -53,7 +53,7 @@ from pyflinkstate.runtime.plan import (
     SourceNode,
     StatefulNode,
 )
-from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, ExecutionConfig
+from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, ExecutionConfig, node_of
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
@@ -372,7 +372,7 @@ class _NoEnvironment:
     def __init__(self) -> None:
         self._config = ExecutionConfig(EnvironmentSettings(self.get_parallelism))
         self._assigners = 0
-        self.jobs = self
+        self._jobs = self
 
     def get_config(self) -> ExecutionConfig:
         return self._config
@@ -414,7 +414,7 @@ def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
         SourceNode(CollectionSource([]), f"test input {name}") for name in inspect.signature(build).parameters
     ]
     built = build(*(DataStream(env, source) for source in sources))
-    node = built.node if isinstance(built, DataStream) else None
+    node = node_of(built) if isinstance(built, DataStream) else None
     if isinstance(node, StatefulNode):
         return _stateful(node, options)
     if isinstance(node, ChainNode):

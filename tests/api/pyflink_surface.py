@@ -117,7 +117,7 @@ def call_misfit(found: Any, expected: list[str]) -> str:
     parameters = {
         name: one
         for name, one in inspect.signature(found).parameters.items()
-        if name not in ("self", "cls") or one.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if name not in ("self", "cls") or one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     }
     names = list(parameters)
     if names[: len(expected)] != expected:

@@ -227,7 +227,7 @@ ENDS: dict[str, Callable[[DataStream, DataStream], DataStream]] = {
 def watermarks(way: str, parallelism: int) -> list[int]:
     program = Program()
     one, other = (program.stream(RECORDS, name, splits=1) for name in ("one", "other"))
-    return JobRun(ENDS[way](one, other).node, parallelism=parallelism).results()
+    return JobRun(ENDS[way](one, other)._node, parallelism=parallelism).results()
 
 
 @pytest.mark.parametrize("way", ENDS)
@@ -338,7 +338,7 @@ def result_of(
     stream: DataStream, storage: CheckpointFolders | None, parallelism: int = 1, **options: Any
 ) -> Counter[Any]:
     restart = FixedDelayRestart(1, 0)
-    run = JobRun(stream.node, storage=storage, parallelism=parallelism, restart=restart, **options)
+    run = JobRun(stream._node, storage=storage, parallelism=parallelism, restart=restart, **options)
     found = Counter(run.results())
     assert len(run.heard.restarts) == ("runner" in options), "the crash has happened"
     return found
@@ -379,14 +379,14 @@ class TestAlignmentOfJobs:
 
     def test_the_fast_one_waits_until_the_slow_one_has_ended(self, storage: CheckpointFolders) -> None:
         runner = LocalRunner()
-        JobRun(aligned(50).node, storage=storage, runner=runner).run()
+        JobRun(aligned(50)._node, storage=storage, runner=runner).run()
         both, slow, fast = (True, True), (False, True), (True, False)
         # 59 to 5, 59 to 13, 139 to 21: from then on only the end of the slow one lets the fast one go on.
         assert self.read_together(runner) == [both, slow, both, *[slow] * 7, *[fast] * 8]
 
     def test_without_an_alignment_nobody_waits(self, storage: CheckpointFolders) -> None:
         runner = LocalRunner()
-        JobRun(aligned(None).node, storage=storage, runner=runner).run()
+        JobRun(aligned(None)._node, storage=storage, runner=runner).run()
         assert set(self.read_together(runner)) == {(True, True)}
 
     @pytest.mark.parametrize("crashes", cases([False, True], quick=[True]))
@@ -458,7 +458,7 @@ def test_a_watermark_follows_its_source_to_another_place(
             strategy = WatermarkStrategy(0).with_timestamp_assigner(Third())
             streams.append(source.assign_timestamps_and_watermarks(strategy))
         stream = streams[0].union(*streams[1:]).key_by(key_of).window(WINDOWS).process(Contents())
-        return JobRun(stream.node, out=out, storage=storage, restore=restore, epochs_ahead=0)
+        return JobRun(stream._node, out=out, storage=storage, restore=restore, epochs_ahead=0)
 
     def stop(request: Any) -> None:
         if request.link.epoch == 2:
@@ -504,7 +504,7 @@ def test_watermarks_do_not_depend_on_a_uid_where_positions_do_not(
             streams.append(source.assign_timestamps_and_watermarks(strategy))
         windows = streams[0].union(*streams[1:]).key_by(key_of).window(WINDOWS).side_output_late_data(LATE)
         late = windows.process(Contents()).get_side_output(LATE)
-        return JobRun(late.node, out=out, storage=storage, restore=restore, epochs_ahead=0)
+        return JobRun(late._node, out=out, storage=storage, restore=restore, epochs_ahead=0)
 
     before, after = UIDS[name]
     first: list[Record] = [("a", 1, 100), ("a", 2, 500)]
@@ -521,7 +521,7 @@ def test_a_new_source_does_not_take_over_the_watermark_of_one_that_was_at_its_pl
         return source.assign_timestamps_and_watermarks(WatermarkStrategy(0).with_timestamp_assigner(Third()))
 
     old, new = stream("old", "a"), stream("new", "c")
-    plan = make_plan([SinkNode(old.union(new).node, DriverSink(lambda *_: None), "sink")], 1, None)
+    plan = make_plan([SinkNode(old.union(new)._node, DriverSink(lambda *_: None), "sink")], 1, None)
     position = {"old-0": 7, "gone-1": 7}
     assert plan.watermarks_of({"watermarks-1": 10, "watermarks-2": 20, "op": 3}, position) == {
         "watermarks-1 of a": 10,
@@ -538,7 +538,7 @@ class TestStopWithSavepoint:
 
     def stopped(self, storage: CheckpointFolders, directory: Path, drains: bool) -> JobRun:
         stream = Program().stream(ONE, "one", 10**6).key_by(key_of).window(WINDOWS).process(Contents())
-        run = JobRun(stream.node, storage=storage, parallelism=2)
+        run = JobRun(stream._node, storage=storage, parallelism=2)
         futures: list[Any] = []
         run.runner.before = at(2, lambda: futures.append(client.stop_with_savepoint(drains, str(directory))))
         client = JobClient(run.job(), None)
@@ -559,7 +559,7 @@ class TestStopWithSavepoint:
         self, storage: CheckpointFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The records after it must not be late."""
-        run = JobRun(union().node, storage=storage, restart=FixedDelayRestart(1, 0))
+        run = JobRun(union()._node, storage=storage, restart=FixedDelayRestart(1, 0))
         savepoint = SavepointRequest(str(tmp_path / "savepoints"), True, drains=True)
 
         def spoil(request: Any) -> None:
@@ -601,7 +601,7 @@ def test_a_job_restored_from_the_end_of_its_input_has_the_watermark_from_before_
         windows = keyed.window(TumblingEventTimeWindows.of(5000)).side_output_late_data(LATE)
         made = windows.process(Contents())
         late = made.get_side_output(LATE).map(lambda record: ("late", record))
-        run = JobRun(made.union(late).node, storage=storage, restore=restore, parallelism=2)
+        run = JobRun(made.union(late)._node, storage=storage, restore=restore, parallelism=2)
         return sorted(run.results())
 
     assert run(ENDED) == [("a", 0, (1,)), ("a", 5000, (2,))]

@@ -24,6 +24,7 @@ from tiers import cases
 
 from pyflinkstate import EpochStats, JobClient, JobListener, JobStatus
 from pyflinkstate.errors import (
+    CheckpointError,
     DriverUnreachableError,
     JobCancelledError,
     PyFlinkStateError,
@@ -100,6 +101,19 @@ def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointFolde
     client = JobClient(run.job(), None)
     run.job().cancel()
     assert client.get_job_execution_result().exception(PATIENCE_S) is not None
+
+
+def test_the_client_of_a_job_and_its_futures_are_awaited(storage: CheckpointFolders) -> None:
+    async def ends() -> JobStatus:
+        client = JobClient(run_of(LocalRunner(), storage, restarts=0).job(), None)
+        result = await client
+        assert await client.get_job_execution_result() is result
+        with pytest.raises(CheckpointError, match="the job has ended"):
+            await client.trigger_savepoint("savepoints")
+        assert await asyncio.gather(client.cancel(), client) == [None, result]
+        return await client.get_job_status()
+
+    assert asyncio.run(ends()) is JobStatus.FINISHED
 
 
 def test_a_cancellation_that_the_engine_has_missed_comes_again(storage: CheckpointFolders) -> None:

@@ -88,7 +88,7 @@ def union_of_two() -> DataStream:
 
 
 def placement(stream: DataStream, storage: CheckpointFolders | None = None, **options: Any) -> Placement:
-    run = JobRun(stream.node, storage=storage, parallelism=2, **options)
+    run = JobRun(stream._node, storage=storage, parallelism=2, **options)
     found: Placement = defaultdict(list)
     for value, subtask, parallelism in run.results():
         found[subtask, parallelism].append(value)
@@ -189,7 +189,7 @@ def test_a_job_of_many_epochs_that_crashes_gives_the_same(name: str, storage: Ch
     """But for rescale, whose rounds begin one further in each epoch."""
     build, expected = PYFLINK[name]
     stream = build()
-    for node in _sources(stream.node):
+    for node in _sources(stream._node):
         node.source = CollectionSource(ALL, 5)
     runner = crashing(2, after=True)
     found = placement(stream, storage, runner=runner, restart=FixedDelayRestart(1, 0))
@@ -217,7 +217,7 @@ def test_records_from_one_subtask_to_another_stay_in_order_whatever_their_keys()
     """As those of one of Flink's channels. The key groups of "hello" and "user-42" are 35 and 20."""
     records = ["hello", "user-42", "a", "user-42", "b", "hello", "c"]
     stream = source(records).key_by(same, Types.STRING()).process(OfOneSubtask())
-    out = JobRun(stream.node, parallelism=2).results()
+    out = JobRun(stream._node, parallelism=2).results()
     found = [[value for place, value in out if place == subtask] for subtask in range(2)]
     assert {"hello", "user-42"} <= set(found[0])
     assert sum(map(len, found)) == len(records)
@@ -331,7 +331,7 @@ class TestParallelism:
         stream = placed(3).map(Place())
         env: Any = stream.get_execution_environment()
         nodes: list[Any] = []
-        env.jobs.add_sink_node = nodes.append
+        env._jobs.add_sink_node = nodes.append
         stream.sink_to(DriverSink(lambda *_: None)).set_parallelism(5)
         stream.broadcast().print().set_parallelism(3)
         assert (nodes[0].parallelism, nodes[1].parent.parallelism) == (5, 3)
@@ -340,7 +340,7 @@ class TestParallelism:
 def test_a_sink_right_behind_a_partitioner() -> None:
     out: list[Any] = []
     sink = DriverSink(lambda subtask, values: out.extend((value, subtask) for value in values))
-    JobRun(source().broadcast().node, sink, parallelism=3).run()
+    JobRun(source().broadcast()._node, sink, parallelism=3).run()
     assert sorted(out) == [(value, subtask) for value in ALL for subtask in range(3)]
 
 
@@ -477,7 +477,7 @@ class TestEventTime:
             stream = Program().stream(ONE, "one", 12)
             stream = stream.rebalance().map(same).set_parallelism(3) if spread else stream
             windows = stream.key_by(key_of).window(WINDOWS).process(Contents())
-            run = JobRun(windows.node, storage=storage, name=str(spread), parallelism=2)
+            run = JobRun(windows._node, storage=storage, name=str(spread), parallelism=2)
             run.run()
             return [request.event_time.watermarks.get("Contents-1") for request in run.runner.requests]
 
@@ -562,7 +562,7 @@ def test_streams_part_and_meet_in_all_ways(monkeypatch: pytest.MonkeyPatch, reco
             DataStream(program, numbers(20, 20)).filter(lambda n: n >= 10)  # type: ignore[arg-type]
         ),
     ):
-        assert Counter(output_of(meshed(first).node)) == expected_of_meshed(range(20))
+        assert Counter(output_of(meshed(first)._node)) == expected_of_meshed(range(20))
 
 
 def test_records_of_a_partition_keep_their_order_on_each_way_through_a_diamond() -> None:
@@ -574,7 +574,7 @@ def test_an_epoch_that_runs_again_has_the_same_records_in_the_same_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 3)
-    first, second = (output_of(meshed(DataStream(Program(), numbers(50, 50))).node) for _ in range(2))  # type: ignore[arg-type]
+    first, second = (output_of(meshed(DataStream(Program(), numbers(50, 50)))._node) for _ in range(2))  # type: ignore[arg-type]
     assert first == second
 
 
@@ -588,7 +588,7 @@ def test_what_changes_a_record_on_one_way_does_not_change_it_on_another() -> Non
     first = DataStream(Program(), numbers(3, 3)).map(lambda n: [n])  # type: ignore[arg-type]
     met = first.process(Changes()).union(first, first.process(Changes())).map(lambda record: record)
     twice = met.union(met.filter(lambda record: False)).map(tuple)
-    out = Counter(output_of(twice.node))
+    out = Counter(output_of(twice._node))
     assert out == Counter({(n,): 1 for n in range(3)}) + Counter({(n, 1): 2 for n in range(3)})
 
 
@@ -617,7 +617,7 @@ def test_no_record_of_a_union_is_late_because_of_the_others(
         stream = stream.union(WAYS[way](stream)).map(lambda record: record)
     stream = stream.union(stream.filter(lambda record: False)).map(lambda record: record)
     windows = stream.key_by(key_of).window(TumblingEventTimeWindows.of(10))
-    out = output_of(windows.process(Contents()).node, parallelism=2)
+    out = output_of(windows.process(Contents())._node, parallelism=2)
     times = {"a filter": lambda n: 8 if n % 7 == 0 else 1, "an assigner of its own": lambda n: 8}
     expected: Counter[int] = Counter({n: times.get(way, lambda n: 1)(n) for _, n, _ in records})
     assert Counter(n for _, _, found in out for n in found) == expected
@@ -636,7 +636,7 @@ def test_the_watermark_of_a_union_moves_within_an_epoch(monkeypatch: pytest.Monk
     stream = Program().stream([("a", n, n) for n in range(16)], "records", splits=1)
     mapped = stream.map(lambda record: record)
     met = mapped.union(mapped.filter(lambda record: record[1] == 9)).map(lambda record: record)
-    out = output_of(met.union(met.filter(lambda record: False)).process(Noted()).node)
+    out = output_of(met.union(met.filter(lambda record: False)).process(Noted())._node)
     regular = sorted({watermark for watermark in out if watermark > 0})
     assert regular[:3] == [2, 6, 10]
 
@@ -645,14 +645,14 @@ def test_two_sinks_read_the_same_results_of_a_region() -> None:
     out: list[Any] = []
     shared = DataStream(Program(), numbers(10, 10)).map(lambda n: n)  # type: ignore[arg-type]
     met = shared.union(shared.filter(lambda n: n < 2)).map(lambda n: n)
-    sinks = [SinkNode(stream.node, collecting(out), "other") for stream in (met, shared)]
-    own = output_of(met.filter(lambda n: n < 2).node, others=sinks)
+    sinks = [SinkNode(stream._node, collecting(out), "other") for stream in (met, shared)]
+    own = output_of(met.filter(lambda n: n < 2)._node, others=sinks)
     assert sorted(own) == [0, 0, 1, 1]
     assert Counter(out) == Counter([*range(10)] * 2 + [0, 1])
 
 
 def ways(made: DataStream, parallelism: int) -> list[Partitioning]:
-    plan = make_plan([SinkNode(made.node, DriverSink(print), "sink")], parallelism, None)
+    plan = make_plan([SinkNode(made._node, DriverSink(print), "sink")], parallelism, None)
     (operator,) = plan.operators
     branches = plan.branches(operator.node)
     return [branch.input.partitioning for branch in branches if branch.input is not None]

@@ -446,7 +446,7 @@ def test_without_keys_errors_name_the_method_of_the_user() -> None:
 @pytest.mark.parametrize("behind", ["a source", "a keyed operator"])
 def test_without_keys_it_is_an_operator_of_its_own(name: str, behind: str) -> None:
     made = WITHOUT_KEYS[name](stream() if behind == "a source" else stream().key_by(str).map(str))
-    node = made.uid("mine").set_parallelism(3).node
+    node = made.uid("mine").set_parallelism(3)._node
     assert isinstance(node, StatefulNode)
     assert (node.uid, node.parallelism, node.partitioning) == ("mine", 3, Partitioning.FORWARD)
     assert node.name == f"Checkpointed{name.title().replace('_M', 'M')}"

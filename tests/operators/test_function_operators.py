@@ -32,7 +32,7 @@ from pyflinkstate.errors import (
     StateAccessError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.operators import KeyedMap, KeyState, close_all, closed_at_end
+from pyflinkstate.runtime.operators import ColumnOrder, KeyedMap, KeyState, close_all, closed_at_end
 from pyflinkstate.runtime.program.dataframes.options import check_method
 from pyflinkstate.testing import (
     BroadcastOperatorHarness,
@@ -475,7 +475,29 @@ def test_a_plain_function_finds_the_value_of_the_column() -> None:
         harness.process_initial_state({"user": "ann", "total": 11})
 
 
-def exits(key: str, rows: Iterator[Any], state: KeyState) -> Iterator[Any]:
+def described(key: str, rows: list[Any], state: KeyState) -> Iterator[Any]:
+    yield key, len(rows), [row["n"] for row in rows], [row["n"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (None, [3, None, 1, 2]),
+        (ColumnOrder(("n",)), [None, 1, 2, 3]),
+        (ColumnOrder(("day", "n")), [None, 2, 3, 1]),
+        (lambda row: -(row["n"] or 0), [3, 2, 1, None]),
+    ],
+)
+def test_rows_are_a_list_in_the_order_that_was_asked_for(order: Any, expected: list[Any]) -> None:
+    operator = KeyedMap(described, ValueStateDescriptor("state", Types.LONG()), order=order)
+    harness = KeyedOneInputOperatorHarness(operator, lambda row: row["user"])
+    for n, day in ((3, 1), (None, None), (1, 2), (2, 1)):
+        harness.process_element({"user": "ann", "n": n, "day": day})
+    found = [value for output in harness.subtask.finish_epoch() for value in output.values]
+    assert found == [("ann", 4, expected, expected)]
+
+
+def exits(key: str, rows: list[Any], state: KeyState) -> Iterator[Any]:
     yield key
     raise SystemExit(3)
 

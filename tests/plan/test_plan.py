@@ -301,8 +301,8 @@ class TestWhatCanBeShuffledAhead:
 def test_functions_without_keys_have_no_timers_for_which_a_job_would_run_one_more_epoch() -> None:
     env: Any = None
     one, two = (DataStream(env, source(name)) for name in ("one", "two"))
-    assert not plan(sink(one.connect(two).map(CoMap()).node)).uses_timers
-    assert plan(sink(one.window_all(TumblingEventTimeWindows.of(5)).reduce(max).node)).uses_timers
+    assert not plan(sink(one.connect(two).map(CoMap())._node)).uses_timers
+    assert plan(sink(one.window_all(TumblingEventTimeWindows.of(5)).reduce(max)._node)).uses_timers
 
 
 # --- the partitioner and the key selector of partition_custom ----------------------------------------------

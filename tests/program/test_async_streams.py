@@ -66,7 +66,7 @@ def wait(
 def test_each_call_adds_an_operator(name: str) -> None:
     def build(numbers: DataStream) -> DataStream:
         built = wait(name, numbers, Doubles(), capacity=5, output_type=Types.LONG())
-        node = built.node
+        node = built._node
         assert isinstance(node, ChainNode)
         assert (node.kind, node.name, built.get_type()) == (ASYNC, "Doubles", Types.LONG())
         described = node.function
@@ -81,7 +81,7 @@ def test_each_call_adds_an_operator(name: str) -> None:
 def test_a_hundred_records_are_under_way_unless_told_otherwise() -> None:
     def build(numbers: DataStream) -> DataStream:
         built = AsyncDataStream.ordered_wait(numbers.key_by(str), Doubles(), SECOND)
-        assert built.node.function.capacity == 100  # type: ignore[union-attr]
+        assert built._node.function.capacity == 100  # type: ignore[union-attr]
         assert not built.is_keyed
         return built
 
@@ -101,7 +101,7 @@ def test_a_hundred_records_are_under_way_unless_told_otherwise() -> None:
 def test_timeouts_are_lengths_of_time(timeout: Any, ms: int) -> None:
     def build(numbers: DataStream) -> DataStream:
         built = AsyncDataStream.unordered_wait(numbers, Doubles(), timeout)
-        assert built.node.function.timeout == Time.milliseconds(ms)  # type: ignore[union-attr]
+        assert built._node.function.timeout == Time.milliseconds(ms)  # type: ignore[union-attr]
         return built
 
     harness_of(build).close()

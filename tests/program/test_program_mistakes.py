@@ -338,10 +338,10 @@ BUILDING = [
         ("a WatermarkStrategy is needed, not",),
     ),
     Mistake(
-        "a plain function as timestamp assigner",
-        lambda: WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(first),  # type: ignore[arg-type]
+        "a function of one argument as timestamp assigner",
+        lambda: WatermarkStrategy().with_timestamp_assigner(lambda value: 1),  # type: ignore[arg-type, misc]
         ConfigurationError,
-        ("a TimestampAssigner is needed, not",),
+        ("a TimestampAssigner is needed, not", "or a function of a record and the timestamp", "too many"),
     ),
     Mistake(
         "a uid behind key_by",

@@ -88,7 +88,7 @@ class Environment:
     """What streams ask of theirs."""
 
     @property
-    def jobs(self) -> Environment:
+    def _jobs(self) -> Environment:
         return self
 
     def get_parallelism(self) -> int:
@@ -128,7 +128,7 @@ def test_what_pyflink_refuses_is_refused_and_nothing_else(kind: str, call: str) 
 
 
 def settings_of(stream: DataStream) -> tuple[Any, ...]:
-    node = stream.node
+    node = stream._node
     assert isinstance(node, StatefulNode)
     return node.name, node.uid, node.parallelism, node.max_parallelism
 
@@ -137,8 +137,8 @@ def settings_of(stream: DataStream) -> tuple[Any, ...]:
 def test_a_source_has_a_uid_also_with_watermarks_of_its_own(method: str) -> None:
     plain, timed = source(), source()
     timed = timed.assign_timestamps_and_watermarks(STRATEGY)
-    assert isinstance(timed.node, ChainNode)
-    timed.node.is_of_source = True
+    assert isinstance(timed._node, ChainNode)
+    timed._node.is_of_source = True
     nodes = [getattr(stream, method)("orders")._operator_node("uid") for stream in (plain, timed)]
     assert [(type(node), node.uid) for node in nodes] == [(SourceNode, "orders")] * 2
 
@@ -162,7 +162,7 @@ def test_the_operator_before_keeps_its_name_its_uid_and_its_parallelism(
         ("KeyedProcess", "b", 1, None),
         ("KeyedProcess", "other", 3, None),
     ]
-    plan = make_plan([SinkNode(b.node, DriverSink(print), "sink")], 4, None)
+    plan = make_plan([SinkNode(b._node, DriverSink(print), "sink")], 4, None)
     assert [operator.operator_id for operator in plan.operators] == ["a", "b"]
 
 
@@ -189,7 +189,7 @@ def test_what_is_set_on_a_source_with_watermarks_is_the_sources() -> None:
     made = StreamExecutionEnvironment.from_source(env, CollectionSource([1]), STRATEGY, "orders")
     assert made.get_name() == "orders"
     assert made.name("renamed").get_name() == "renamed"
-    (root,) = [node for node in upstream_of(made.node) if isinstance(node, SourceNode)]
+    (root,) = [node for node in upstream_of(made._node) if isinstance(node, SourceNode)]
     assert root.name == "renamed"
     with pytest.raises(ParallelismError, match="'renamed' is not parallel"):
         made.set_parallelism(2)

@@ -243,6 +243,6 @@ class TestSources:
     ) -> None:
         stream = env.from_source(NumberSequenceSource(1, 2), type_info=declared)
         assert stream.get_type() == (declared or Types.LONG())
-        node = stream.node
+        node = stream._node
         assert isinstance(node, SourceNode)
         assert [operator.kind for operator in node.operators()] == kinds

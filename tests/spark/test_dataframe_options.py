@@ -241,7 +241,7 @@ class TestWhatDoesNotGoTogether:
                 keyed_process(df, key=key, function=SumOfRows(), schema=SUMS)
 
 
-def totals_of_batch(key: str, rows: Iterator[Any], state: KeyState) -> Iterator[tuple[str, int]]:
+def totals_of_batch(key: str, rows: list[Any], state: KeyState) -> Iterator[tuple[str, int]]:
     total = state.get(0) + sum(row.n for row in rows)
     state.update(total)
     yield key, total
@@ -256,7 +256,7 @@ class TestKeyedMap:
         assert found(sums) == Counter(expected.items())
 
     def test_rows_are_in_order_and_state_is_that_of_the_key(self, spark: Any) -> None:
-        def look(key: Any, rows: Iterator[Any], state: KeyState) -> list[tuple[str, bool, str]]:
+        def look(key: Any, rows: list[Any], state: KeyState) -> list[tuple[str, bool, str]]:
             before = state.exists()
             state.update([row.n for row in rows])
             seen = ",".join(map(str, state.get()))
@@ -269,8 +269,40 @@ class TestKeyedMap:
             expected.setdefault(f"{key}/{part}", []).append(str(n))
         assert found(made) == Counter((key, False, ",".join(seen)) for key, seen in expected.items())
 
+    @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+    def test_tables_of_other_libraries_are_taken_and_rows_sorted(self, spark: Any, library: str) -> None:
+        columns = {"key": [key for key, _, _ in ROWS], "n": [n for _, _, n in ROWS]}
+        lib: Any = pytest.importorskip(library)
+        table = lib.table(columns) if library == "pyarrow" else lib.DataFrame(columns)
+
+        def look(key: str, rows: list[Any], state: KeyState) -> list[tuple[str, bool, int]]:
+            numbers = [row.n for row in rows]
+            return [(key, numbers == sorted(numbers, reverse=True), state.get() + len(rows))]
+
+        initial = lib.table({"key": sorted(set(columns["key"]))}) if library == "pyarrow" else None
+        if initial is not None:
+            initial = initial.append_column("before", [[100] * len(initial)])
+        else:
+            keys = sorted(set(columns["key"]))
+            initial = lib.DataFrame({"key": keys, "before": [100] * len(keys)})
+        made = keyed_map(
+            table,
+            "key",
+            look,
+            "key string, is_sorted boolean, n long",
+            sort_by=lambda row: -row.n,
+            state_type=Types.LONG(),
+            initial_state=initial,
+        )
+        expected = Counter(columns["key"])
+        assert found(made) == Counter((key, True, 100 + number) for key, number in expected.items())
+
+    def test_a_column_to_sort_by_must_be_there(self, spark: Any) -> None:
+        with pytest.raises(errors.ConfigurationError, match="sort_by=: there is no column 'day'"):
+            keyed_map(rows_of(spark), "key", totals_of_batch, SUMS, sort_by=["n", "day"])
+
     def test_an_error_names_the_key(self, spark: Any) -> None:
-        def broken(key: str, rows: Iterator[Any], state: KeyState) -> Any:
+        def broken(key: str, rows: list[Any], state: KeyState) -> Any:
             raise KeyError("no")
 
         with pytest.raises(errors.UserFunctionError, match="key-"):

@@ -107,7 +107,7 @@ def test_tasks_that_find_no_core_are_an_error_with_the_numbers(
     env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "START_TIMEOUT_S", 3)
-    monkeypatch.setattr(type(env.jobs._context), "defaultParallelism", 64)
+    monkeypatch.setattr(type(env._jobs._context), "defaultParallelism", 64)
     env.set_parallelism(64).from_collection([1]).map(str).print()
     with pytest.raises(errors.ConfigurationError, match=r"\d+ of 64 source tasks have started within 3 s"):
         env.execute()
@@ -117,7 +117,7 @@ def test_workers_that_spark_ends_when_they_send_nothing_need_stages(
     env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = {"spark.python.worker.killOnIdleTimeout": "true", "spark.python.worker.idleTimeoutSeconds": "60"}
-    monkeypatch.setattr(env.jobs._context, "getConf", lambda: conf)
+    monkeypatch.setattr(env._jobs._context, "getConf", lambda: conf)
     env.from_collection([1]).map(str).print()
     with pytest.raises(errors.UnsupportedFeatureError, match=r"killOnIdleTimeout is on.*: choose STAGES"):
         env.execute()

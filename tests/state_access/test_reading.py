@@ -232,6 +232,19 @@ class TestEntries:
         frame = checkpoint.keyed(UID).to_pandas()
         assert frame.to_dict("records") == [{"key": "a", "count": 2**62 + 1}]
 
+    @pytest.mark.parametrize(
+        ("library", "read"),
+        [
+            ("pyarrow", lambda arrow, table: arrow.table(table).to_pylist()),
+            ("polars", lambda polars, table: polars.DataFrame(table).to_dicts()),
+        ],
+    )
+    def test_other_libraries_read_it_as_arrow(self, library, read):
+        numbers = [("a", 1), ("b", 2)]
+        table = checkpoint_of(take_snapshot(counted(*numbers, key_type=Types.STRING()))).keyed(UID)
+        found = read(pytest.importorskip(library), table)
+        assert sorted((row["key"], row["count"]) for row in found) == numbers
+
     def test_the_way_to_duckdb(self):
         duckdb = pytest.importorskip("duckdb")
         checkpoint = checkpoint_of(take_snapshot(counted(("a", 1), ("b", 2), key_type=Types.STRING())))

@@ -32,7 +32,7 @@ def table_of(query: Query, events: Iterable[Event], clock: ManualClock | None = 
     source = SourceNode(CollectionSource([]), "nexmark")
     stream = query.build(DataStream(program, source))
     ran = Run([*map(StreamRecord, events), END_OF_INPUT], clock or ManualClock())
-    records = [item.value for item in ran.output_of(stream.node) if isinstance(item, StreamRecord)]
+    records = [item.value for item in ran.output_of(stream._node) if isinstance(item, StreamRecord)]
     sink = ResultTable(query.key)
     sink.prepare(1, list(sink.writer(1).write(0, iter(records))))
     return sink.rows()

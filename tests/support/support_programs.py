@@ -41,7 +41,7 @@ class Program:
 
     def __init__(self) -> None:
         self.assigners = 0
-        self.jobs = self
+        self._jobs = self
 
     def next_assigner_number(self) -> int:
         self.assigners += 1

@@ -21,12 +21,13 @@ users are events as they come.
 from __future__ import annotations
 
 import enum
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import TypeAlias
 
 import attrs
 
+from pyflinkstate.api import CompletableFuture
 from pyflinkstate.errors import ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.engine import EpochEnded
 from pyflinkstate.runtime.master.planner import Step
@@ -43,7 +44,7 @@ class SavepointRequest:
 
     directory: str
     stops_job: bool
-    done: Future[str] = attrs.field(factory=Future, eq=False)
+    done: CompletableFuture[str] = attrs.field(factory=CompletableFuture, eq=False)
     #: Whether event time advances to its end before the job stops (Flink: ``drain``).
     drains: bool = False
 

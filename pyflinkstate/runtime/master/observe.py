@@ -222,19 +222,19 @@ class JobListener:
     The job waits for each of them. What one raises is logged, and the job goes on, as in Flink.
     """
 
-    def on_epoch(self, stats: EpochStats) -> None:
+    def on_epoch(self, stats: EpochStats, /) -> None:
         """An epoch has run."""
 
-    def on_checkpoint(self, stats: CheckpointStats) -> None:
+    def on_checkpoint(self, stats: CheckpointStats, /) -> None:
         """A checkpoint or a savepoint is complete."""
 
-    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+    def on_checkpoint_failed(self, stats: CheckpointStats, /) -> None:
         """A checkpoint or a savepoint was aborted; ``stats.failure`` says why."""
 
-    def on_end(self, status: JobStatus) -> None:
+    def on_end(self, status: JobStatus, /) -> None:
         """The job has ended."""
 
-    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+    def on_restart(self, attempt: int, error: PyFlinkStateError, /) -> None:
         """The job has failed with ``error``, and goes back to its last checkpoint.
 
         This is told at once, before the delay of the restart strategy.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 import decimal
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -542,24 +542,44 @@ class KeyState:
 
 
 #: Called with a key, its rows of the epoch, and its state.
-MapKey = Callable[[Any, Iterator[Any], KeyState], Iterable[Record] | None]
+MapKey = Callable[[Any, list[Any], KeyState], Iterable[Record] | None]
+
+
+#: Returns what rows are sorted by.
+RowOrder: TypeAlias = Callable[[Any], Any]
+
+
+@attrs.frozen
+class ColumnOrder:
+    """Sorts rows by columns; nulls come first, as in Spark."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, row: Mapping[str, object]) -> list[tuple[bool, object]]:
+        return [(row[column] is not None, row[column]) for column in self.columns]
 
 
 class KeyedMap(StatefulOperator):
     """Keeps the rows of an epoch by their keys, and calls the function at its end, before the barrier.
 
     Args:
-        function: called with a key, its rows in the order in which they came, and its state.
+        function: called with a key, its rows, and its state.
         descriptor: describes the state.
         initial_column: the column with the state, in the rows of the initial state.
+        order: sorts the rows of a key, as the ``key`` of ``list.sort``; None leaves them as they came.
     """
 
     def __init__(
-        self, function: MapKey, descriptor: ValueStateDescriptor, initial_column: str | None = None
+        self,
+        function: MapKey,
+        descriptor: ValueStateDescriptor,
+        initial_column: str | None = None,
+        order: RowOrder | None = None,
     ) -> None:
         self.function = function
         self._descriptor = descriptor
         self._initial_column = initial_column
+        self._order = order
         self._rows: dict[Key, list[Record]] = {}
 
     def open(self, setup: OperatorSetup) -> None:
@@ -587,7 +607,9 @@ class KeyedMap(StatefulOperator):
         for key in list(self._rows):
             rows = self._rows.pop(key)
             self._backend.set_current_key(key)
-            output.collect(self.function(key, iter(rows), self._state), None, self.function)
+            if self._order is not None:
+                rows.sort(key=self._order)
+            output.collect(self.function(key, rows, self._state), None, self.function)
             if len(output) >= _RESULTS_PER_OUTPUT:
                 yield output
                 output = Output()

@@ -17,6 +17,7 @@ from pyflinkstate.runtime.program.data_stream import (
     CachedDataStream as CachedDataStream,
     DataStream as DataStream,
     DataStreamSink as DataStreamSink,
+    node_of as node_of,
 )
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings as EnvironmentSettings,

@@ -91,8 +91,8 @@ class ConnectedStreams(Generic[L, R]):
 
     def _append(self, function: UserFunction, output_type: OutputType | None) -> DataStream:
         operator = function if self._is_keyed() else TwoInputOperator(function, is_keyed=False)
-        first, second = self.stream1.as_input(), self.stream2.as_input()
-        return self.stream1.stateful((first, second), operator, type(function).__name__, output_type)
+        first, second = self.stream1._as_input(), self.stream2._as_input()
+        return self.stream1._stateful((first, second), operator, type(function).__name__, output_type)
 
 
 @attrs.frozen
@@ -124,9 +124,9 @@ class BroadcastConnectedStream(Generic[L, R]):
         _check(
             func, KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction, "process"
         )
-        second = Input(self.broadcast_stream.input_stream.node, Partitioning.BROADCAST)
+        second = Input(self.broadcast_stream.input_stream._node, Partitioning.BROADCAST)
         operator = BroadcastOperator(func, self.broadcast_state_descriptors, stream.is_keyed)
-        return stream.stateful((stream.as_input(), second), operator, type(func).__name__, output_type)
+        return stream._stateful((stream._as_input(), second), operator, type(func).__name__, output_type)
 
 
 def _check(func: object, expected: type, method: str, *others: type) -> None:

@@ -87,6 +87,11 @@ S = TypeVar("S", bound="DataStream")
 _ROUTING = "key selectors and partitioners"
 
 
+def node_of(stream: DataStream) -> Node:
+    """Return the place of a stream in the plan."""
+    return stream._node
+
+
 class DataStream(Generic[T_co]):
     """A stream of records. An environment or another stream makes it; nothing runs until ``execute``."""
 
@@ -95,16 +100,11 @@ class DataStream(Generic[T_co]):
         self._node = node
 
     @property
-    def node(self) -> Node:
-        """The stream's place in the plan."""
-        return self._node
-
-    @property
     def is_keyed(self) -> bool:
         """Whether records have keys."""
         return False
 
-    def as_input(self) -> Input:
+    def _as_input(self) -> Input:
         """Return the stream as an input of a stateful operator."""
         return Input(self._node, Partitioning.FORWARD)
 
@@ -180,7 +180,7 @@ class DataStream(Generic[T_co]):
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
         node = ChainNode(self._node, WATERMARKS, watermark_strategy, "timestamps and watermarks")
-        node.assigner = new_assigner(self._env.jobs.next_assigner_number(), self._node)
+        node.assigner = new_assigner(self._env._jobs.next_assigner_number(), self._node)
         return DataStream(self._env, node)
 
     def union(self, *streams: DataStream[T_co]) -> DataStream[T_co]:
@@ -192,7 +192,7 @@ class DataStream(Generic[T_co]):
         for stream in streams:
             if not isinstance(stream, DataStream):
                 raise ConfigurationError(f"union() takes DataStreams, not {stream!r}")
-        nodes = (self._node, *(stream.node for stream in streams))
+        nodes = (self._node, *(stream._node for stream in streams))
         check_same_type(nodes)
         return DataStream(self._env, UnionNode(nodes))
 
@@ -266,7 +266,7 @@ class DataStream(Generic[T_co]):
 
         return AllWindowedStream(self, window_assigner)
 
-    def stateful(
+    def _stateful(
         self,
         inputs: tuple[Input, ...],
         function: UserFunction,
@@ -320,7 +320,7 @@ class DataStream(Generic[T_co]):
         name = name_of(func, kind)
         if lives_in_slot(func):
             operator, keeps_type = OneInputOperator(kind, func), kind == "filter"
-            return self.stateful((self.as_input(),), operator, name, output_type, keeps_type=keeps_type)
+            return self._stateful((self._as_input(),), operator, name, output_type, keeps_type=keeps_type)
         return DataStream(self._env, ChainNode(self._node, kind, func, name, output_type))
 
     # --- names and numbers ---------------------------------------------------------------------
@@ -514,7 +514,7 @@ class DataStream(Generic[T_co]):
             sink,
             f"{type(sink).__name__}",
         )
-        self._env.jobs.add_sink_node(node)
+        self._env._jobs.add_sink_node(node)
         return DataStreamSink(node)
 
     def foreach_epoch(self, function: ForeachEpoch, schema: SparkSchema) -> DataStreamSink:
@@ -531,8 +531,8 @@ class DataStream(Generic[T_co]):
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``. A record
                 that does not fit it fails the job with ``RowError``.
         """
-        rows = DataStream(self._env, self._env.jobs.checked_rows(self._node, schema))
-        return rows.sink_to(self._env.jobs.foreach_epoch_sink(function, schema)).name("foreach_epoch")
+        rows = DataStream(self._env, self._env._jobs.checked_rows(self._node, schema))
+        return rows.sink_to(self._env._jobs.foreach_epoch_sink(function, schema)).name("foreach_epoch")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
@@ -542,7 +542,7 @@ class DataStream(Generic[T_co]):
         of other types as in Java, ``(a,true)``.
         """
         node = SinkNode(self._as_text(), PrintSink(sink_identifier, self._env.get_parallelism()), "print")
-        self._env.jobs.add_sink_node(node)
+        self._env._jobs.add_sink_node(node)
         return DataStreamSink(node)
 
     def _as_text(self) -> ChainNode:
@@ -594,9 +594,9 @@ class DataStream(Generic[T_co]):
             ConfigurationError: the limit is not a whole number of at least 1.
         """
         if limit is None:
-            return self._env.jobs.collect(self._node, job_execution_name)
+            return self._env._jobs.collect(self._node, job_execution_name)
         limit = positive("the limit of execute_and_collect()", limit)
-        with self._env.jobs.collect(self._node, job_execution_name) as records:
+        with self._env._jobs.collect(self._node, job_execution_name) as records:
             return list(islice(records, limit))
 
     def to_rdd(self, job_name: str | None = None) -> SparkObject:
@@ -604,7 +604,7 @@ class DataStream(Generic[T_co]):
 
         Sinks that were added are not part of that job: they wait for ``execute()``.
         """
-        return self._env.jobs.run_to_rdd(self._node, job_name)
+        return self._env._jobs.run_to_rdd(self._node, job_name)
 
     def to_dataframe(self, schema: SparkSchema, job_name: str | None = None) -> SparkObject:
         """Run a job up to this stream and return its records as a DataFrame.
@@ -617,7 +617,7 @@ class DataStream(Generic[T_co]):
         Raises:
             RowError: a record does not fit the schema; it names column, value and operator.
         """
-        (frame,) = self._env.jobs.run_to_dataframes([(self._node, schema)], job_name)
+        (frame,) = self._env._jobs.run_to_dataframes([(self._node, schema)], job_name)
         return frame
 
 
@@ -632,14 +632,14 @@ class CachedDataStream(DataStream[T_co]):
         has_time = any(
             isinstance(node, ChainNode) and node.kind == WATERMARKS for node in upstream_of(origin)
         )
-        self._source = env.jobs.cached_source(
+        self._source = env._jobs.cached_source(
             ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
         )
         node: Node = SourceNode(self._source, name, None if has_time else type_info)
         if has_time:
             strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(KeptTimestamp())
             timed = ChainNode(node, WATERMARKS, strategy, name)
-            timed.assigner = new_assigner(env.jobs.next_assigner_number(), node)
+            timed.assigner = new_assigner(env._jobs.next_assigner_number(), node)
             node = ChainNode(timed, "map", _without_timestamp, name, type_info)
         super().__init__(env, node)
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from pyflinkstate.api import (
+    ArrowTable,
     CheckpointStorage,
     Configuration,
     MetricReporter,
@@ -90,7 +91,7 @@ class StreamExecutionEnvironment:
         )
         self._execution_config = ExecutionConfig(self._settings)
         #: What runs the streams of this environment; programs do not need it.
-        self.jobs = Jobs(self._spark, self._python_files, self._settings)
+        self._jobs = Jobs(self._spark, self._python_files, self._settings)
 
     @classmethod
     def get_execution_environment(
@@ -327,12 +328,12 @@ class StreamExecutionEnvironment:
             token_file=None if token_file is None else path_text(token_file),
             health_timeout_ms=positive("health_timeout_ms", health_timeout_ms),
         )
-        self.jobs.monitoring.serve_anew()
+        self._jobs.monitoring.serve_anew()
         return self
 
     def get_web_page_address(self) -> str | None:
         """Return the address of the web page with its token, or None if there is no page."""
-        return self.jobs.monitoring.address()
+        return self._jobs.monitoring.address()
 
     def add_metric_reporter(
         self, reporter: MetricReporter, interval_ms: int = 10_000
@@ -352,7 +353,7 @@ class StreamExecutionEnvironment:
         if not isinstance(reporter, MetricReporter):
             raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
         interval_ms = positive("the interval of a reporter in ms", interval_ms)
-        self.jobs.monitoring.add_reporter(reporter, interval_ms)
+        self._jobs.monitoring.add_reporter(reporter, interval_ms)
         return self
 
     def set_journal(self, kept: bool) -> StreamExecutionEnvironment:
@@ -481,7 +482,7 @@ class StreamExecutionEnvironment:
 
         The caller owns the Spark session, and a job releases its own slots.
         """
-        self.jobs.close()
+        self._jobs.close()
 
     # --- sources -----------------------------------------------------------------------------------
 
@@ -539,8 +540,12 @@ class StreamExecutionEnvironment:
             partitions_per_epoch = positive("partitions_per_epoch", partitions_per_epoch)
         return self._stream(epoch_rdds.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
 
-    def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
+    def from_dataframe(
+        self, df: DataFrame | ArrowTable, *, partitions_per_epoch: int | None = None
+    ) -> DataStream:
         """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`.
+
+        A table of pandas, polars or Arrow is made a Spark DataFrame with ``spark.createDataFrame``.
 
         The rows are read as Arrow batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows. Where a
         column has a type that does not travel so, they are read one by one.
@@ -548,12 +553,13 @@ class StreamExecutionEnvironment:
         Raises:
             ConfigurationError: it is not a Spark DataFrame, or it is a streaming one.
         """
-        check_dataframe("from_dataframe()", df, "from a list of records: from_collection()")
-        if df.isStreaming:
+        frame: DataFrame = sessions.frame_of(df, self._spark)
+        check_dataframe("from_dataframe()", frame, "from a list of records: from_collection()")
+        if frame.isStreaming:
             raise ConfigurationError(
                 "from_dataframe() takes a batch DataFrame, and this is a streaming one: use from_streaming()"
             )
-        rdd, read = row_batches.rows_of(df)
+        rdd, read = row_batches.rows_of(frame)
         return self._from_rdd(rdd, partitions_per_epoch, True, read).name("dataframe")
 
     def from_files(
@@ -641,7 +647,7 @@ class StreamExecutionEnvironment:
                 It is required if that is on S3, which Spark reaches under other URIs.
             trigger: arguments for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
         """
-        location = partial(query_location, checkpoint_location, self._settings.checkpoints, self.jobs)
+        location = partial(query_location, checkpoint_location, self._settings.checkpoints, self._jobs)
         return self._stream(query_source(sdf, location, trigger or {}), "streaming")
 
     def from_source(
@@ -675,7 +681,7 @@ class StreamExecutionEnvironment:
         if watermark_strategy is None:
             return stream
         timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
-        timed.node.is_of_source = True  # type: ignore[union-attr]
+        timed._node.is_of_source = True  # type: ignore[union-attr]
         return timed
 
     def read_text_file(self, file_path: AnyPath, charset_name: str = "UTF-8") -> DataStream[str]:
@@ -697,13 +703,13 @@ class StreamExecutionEnvironment:
         Raises:
             PyFlinkStateError: the error that made the job fail.
         """
-        job = self.jobs.job_of_sinks(job_name)
+        job = self._jobs.job_of_sinks(job_name)
         run_to_end(job)
         return job.result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
-        return JobClient(self.jobs.job_of_sinks(job_name), self._settings.savepoint_directory)
+        return JobClient(self._jobs.job_of_sinks(job_name), self._settings.savepoint_directory)
 
 
 def _mode_and_storage(

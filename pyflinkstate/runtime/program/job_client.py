@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent import futures
-from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 import attrs
 
 from pyflinkstate import notebook
-from pyflinkstate.api import JobID, Key, Namespace, T
+from pyflinkstate.api import CompletableFuture, JobID, Key, Namespace, T
 from pyflinkstate.errors import CheckpointError, ConfigurationError, ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.master import Job, JobExecutionResult, SavepointRequest
 from pyflinkstate.runtime.program.signals import EndedBySignals, await_end, forget, watch
@@ -96,7 +95,7 @@ class CloseableIterator(Generic[T]):
 
 
 class JobClient:
-    """Monitors and controls one running job. Futures are ``concurrent.futures.Future``: ``result()`` waits.
+    """Monitors and controls one running job. ``result()`` of a future waits, and a coroutine can await it.
 
     The job runs on a thread that does not keep the program alive: wait for its result.
     """
@@ -104,7 +103,7 @@ class JobClient:
     def __init__(self, job: Job, savepoint_directory: str | None) -> None:
         self._job = job
         self._savepoint_directory = savepoint_directory
-        self._result: Future[JobExecutionResult] = _uncancellable()
+        self._result: CompletableFuture[JobExecutionResult] = _uncancellable()
         self._thread = threading.Thread(target=self._run, name=f"job {job.job_id}", daemon=True)
         watch(job)
         self._thread.start()
@@ -120,6 +119,10 @@ class JobClient:
         finally:
             forget(self._job)
 
+    def __await__(self) -> Generator[object, None, JobExecutionResult]:
+        """Wait for the end of the job, and return its result or raise the error that made it fail."""
+        return self._result.__await__()
+
     def _repr_html_(self) -> str:
         return (
             notebook.facts(f"job {self._job.name}", [("status", self._job.status.name)])
@@ -130,7 +133,7 @@ class JobClient:
         """Return the job's id."""
         return JobID(self._job.job_id)
 
-    def get_job_status(self) -> Future[JobStatus]:
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
         """Return the present status of the job."""
         return _done(self._job.status)
 
@@ -138,11 +141,11 @@ class JobClient:
         """Return the process ids of the running state slots, on their hosts."""
         return self._job.slot_pids()
 
-    def get_accumulators(self) -> Future[dict[str, object]]:
+    def get_accumulators(self) -> CompletableFuture[dict[str, object]]:
         """Return the record counts so far."""
         return _done(dict(self._job.result().accumulators))
 
-    def get_job_execution_result(self) -> Future[JobExecutionResult]:
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """Return a future of the result, which is done when the job has ended.
 
         Its exception is the error that made the job fail, or ``JobCancelledError`` after :meth:`cancel`.
@@ -150,10 +153,10 @@ class JobClient:
         """
         return self._result
 
-    def cancel(self) -> Future[None]:
+    def cancel(self) -> CompletableFuture[None]:
         """End the job without another checkpoint; the future is done when the job has ended."""
         self._job.cancel()
-        ended: Future[None] = _uncancellable()
+        ended: CompletableFuture[None] = _uncancellable()
         self._result.add_done_callback(lambda _: ended.set_result(None))
         return ended
 
@@ -214,7 +217,7 @@ class JobClient:
 
     def trigger_savepoint(
         self, savepoint_directory: AnyPath | None = None, *, format: str = "pyflinkstate"
-    ) -> Future[str]:
+    ) -> CompletableFuture[str]:
         """Write a savepoint at the next barrier, and go on.
 
         It completes after a checkpoint of the same barrier, when the sinks have committed up to there.
@@ -242,7 +245,7 @@ class JobClient:
         savepoint_directory: AnyPath | None = None,
         *,
         format: str = "pyflinkstate",
-    ) -> Future[str]:
+    ) -> CompletableFuture[str]:
         """Write a savepoint at the next barrier, commit all output before it, and finish the job.
 
         If a sink fails to commit when the savepoint is complete, the future has a ``CheckpointError`` with
@@ -261,7 +264,7 @@ class JobClient:
 
     def _savepoint(
         self, directory: AnyPath | None, to: str, stops_job: bool, drains: bool = False
-    ) -> Future[str]:
+    ) -> CompletableFuture[str]:
         directory = directory or self._savepoint_directory
         if directory is None:
             raise ConfigurationError(
@@ -280,9 +283,11 @@ class JobClient:
         return _rewritten(request.done, rewrite, request.done)
 
 
-def _rewritten(done: Future[str], rewrite: Callable[[str], str], ended: Future[T]) -> Future[str]:
+def _rewritten(
+    done: CompletableFuture[str], rewrite: Callable[[str], str], ended: CompletableFuture[T]
+) -> CompletableFuture[str]:
     """Return a future of what a thread of its own makes of a result, when another future is done as well."""
-    outcome: Future[str] = _uncancellable()
+    outcome: CompletableFuture[str] = _uncancellable()
 
     def run() -> None:
         try:
@@ -295,13 +300,13 @@ def _rewritten(done: Future[str], rewrite: Callable[[str], str], ended: Future[T
     return outcome
 
 
-def _done(value: T) -> Future[T]:
-    future: Future[T] = Future()
+def _done(value: T) -> CompletableFuture[T]:
+    future: CompletableFuture[T] = CompletableFuture()
     future.set_result(value)
     return future
 
 
-class _Outcome(Future[T]):
+class _Outcome(CompletableFuture[T]):
     """A future whose waits without a limit wake up every second.
 
     Python calls the handler of a signal in the main thread, as soon as that has something to do. A signal
@@ -322,7 +327,7 @@ class _Outcome(Future[T]):
             await_end()
 
 
-def _uncancellable() -> Future[T]:
+def _uncancellable() -> CompletableFuture[T]:
     """Return a future that cannot be cancelled, as by ``asyncio.wait_for``: the job goes on anyway."""
     future = _Outcome[T]()
     future.set_running_or_notify_cancel()

@@ -128,8 +128,8 @@ class _Windows(Generic[T, K, W]):
             contents_type,
         )
         stream = self._stream
-        made = stream.stateful(
-            (stream.as_input(),), operator, name, output_type, uses_event_time=True, keeps_type=keeps_type
+        made = stream._stateful(
+            (stream._as_input(),), operator, name, output_type, uses_event_time=True, keeps_type=keeps_type
         )
         return made.force_non_parallel() if self._is_non_parallel else made
 
@@ -271,7 +271,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """Whether records have keys."""
         return True
 
-    def as_input(self) -> Input:
+    def _as_input(self) -> Input:
         """Return the stream as an input of a stateful operator."""
         return Input(self._node, Partitioning.KEY, self._select_key, self._key_type)
 
@@ -308,7 +308,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
             ConfigurationError: ``func`` is not a KeyedProcessFunction.
         """
         check_function("process() on a keyed stream", func, (KeyedProcessFunction,))
-        return self.stateful((self.as_input(),), func, name_of(func, "process"), output_type)
+        return self._stateful((self._as_input(),), func, name_of(func, "process"), output_type)
 
     def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
         """Combine all records of a key so far; every record emits the result up to then.
@@ -345,8 +345,8 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     def _reduce(
         self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co], name: str
     ) -> DataStream[T_co]:
-        function = BatchReduce(func) if self._env.jobs.runs_in_batch(self._node) else RollingReduce(func)
-        return self.stateful((self.as_input(),), function, name, None, keeps_type=True)
+        function = BatchReduce(func) if self._env._jobs.runs_in_batch(self._node) else RollingReduce(func)
+        return self._stateful((self._as_input(),), function, name, None, keeps_type=True)
 
     def window(self, window_assigner: WindowAssigner[T_co, W]) -> WindowedStream[T_co, K_co, W]:
         """Put the records of each key into windows."""
@@ -361,6 +361,6 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
         check_callable(kind, func)
         function, keeps_type = OneInputOperator(kind, func, is_keyed=True), kind == "filter"
-        return self.stateful(
-            (self.as_input(),), function, name_of(func, kind), output_type, keeps_type=keeps_type
+        return self._stateful(
+            (self._as_input(),), function, name_of(func, kind), output_type, keeps_type=keeps_type
         )

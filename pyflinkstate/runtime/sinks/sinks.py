@@ -48,7 +48,7 @@ class DeliveryGuarantee(enum.Enum):
 class SinkWriter(Protocol):
     """The half of a sink that runs in tasks; it is pickled."""
 
-    def write(self, partition: int, records: Iterator[Any]) -> Iterator[Reported]:
+    def write(self, partition: int, records: Iterator[Any], /) -> Iterator[Reported]:
         """Write one partition's records and yield the results for the sink's ``prepare``."""
 
 
@@ -59,7 +59,7 @@ class Sink(Protocol):
     ``docs/checkpoints.md`` shows the order of the calls, and an example.
     """
 
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
+    def open(self, job_id: str, restored_epoch: int | None, /) -> None:
         """Open the sink. Epochs up to ``restored_epoch`` are final; None means that nothing was restored.
 
         Some of these epochs may be prepared and not yet committed, if the last run was killed in between.
@@ -67,20 +67,20 @@ class Sink(Protocol):
         the job may be restored from an older checkpoint.
         """
 
-    def writer(self, epoch: int) -> SinkWriter:
+    def writer(self, epoch: int, /) -> SinkWriter:
         """Return the writer for an epoch's tasks."""
 
-    def prepare(self, epoch: int, results: list[Reported]) -> None:
+    def prepare(self, epoch: int, results: list[Reported], /) -> None:
         """Prepare an epoch whose job has ended; ``results`` come from one successful run of each writer.
 
         The epoch's checkpoint completes after this call. Whatever ``commit`` needs must be durable when this
         method returns, so that the next run can commit the epoch if this driver is killed.
         """
 
-    def commit(self, epoch: int) -> None:
+    def commit(self, epoch: int, /) -> None:
         """Commit all prepared epochs up to ``epoch``; may be called again when they are committed."""
 
-    def rewind(self, epoch: int) -> None:
+    def rewind(self, epoch: int, /) -> None:
         """Take back epochs after ``epoch``, which will be run again; ``commit(epoch)`` follows.
 
         None of them is committed, unless the job falls back from a damaged checkpoint to an older one.
@@ -91,7 +91,7 @@ class Sink(Protocol):
 class RunAwareSink(Sink, Protocol):
     """A sink that knows which run made each epoch, so that it can go back to any run."""
 
-    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None, /) -> None:
         """Open the sink, in place of ``open``.
 
         Args:

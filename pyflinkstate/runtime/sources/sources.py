@@ -177,11 +177,11 @@ class Source(ABC):
     #: Seconds that an idle job waits before it asks again.
     poll_s = 0.1
 
-    def open(self, wake_up: Callable[[], None]) -> None:
+    def open(self, wake_up: Callable[[], None], /) -> None:
         """Start with the job. Call ``wake_up``, from any thread, to make the job ask again at once."""
         return
 
-    def close(self, error: BaseException | None) -> None:
+    def close(self, error: BaseException | None, /) -> None:
         """Close the source after the job has ended, with ``error`` if it failed."""
         return
 
@@ -189,7 +189,7 @@ class Source(ABC):
     def initial_offset(self) -> Offset:
         """Return the offset before the first record: a JSON value."""
 
-    def check_restored(self, position: Offset) -> None:
+    def check_restored(self, position: Offset, /) -> None:
         """Check that a checkpoint's offset belongs to this input, before anything of the job is changed.
 
         The job calls this, after ``open``, when it is restored. Without it, a source whose ``latest_offset``
@@ -201,7 +201,7 @@ class Source(ABC):
         return
 
     @abstractmethod
-    def latest_offset(self, start: Offset, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool, /) -> Available:
         """Return how far an epoch that begins at ``start`` could go now.
 
         Args:
@@ -214,10 +214,10 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def plan(self, start: Offset, end: Offset) -> Epoch:
+    def plan(self, start: Offset, end: Offset, /) -> Epoch:
         """Return the epoch between two offsets."""
 
-    def live(self, start: Offset) -> SplitEpoch | None:
+    def live(self, start: Offset, /) -> SplitEpoch | None:
         """Return an epoch that tasks read as records come, or None to have one planned.
 
         Tasks that stay can read so (the engine ``PIPELINED``). The epoch begins at ``start`` and ends where
@@ -225,11 +225,11 @@ class Source(ABC):
         """
         return None
 
-    def reached(self, start: Offset, positions: list[Offset]) -> Offset:
+    def reached(self, start: Offset, positions: list[Offset], /) -> Offset:
         """Return where a live epoch has ended that began at ``start``, given the positions of its splits."""
         raise NotImplementedError
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: Offset, /) -> None:
         """Release input before ``end``: it is in a completed checkpoint and never requested again.
 
         The job calls this after a checkpoint is complete and sinks have committed, and when an attempt begins

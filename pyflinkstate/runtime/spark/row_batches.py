@@ -264,7 +264,7 @@ def reader_of(kind: sql.DataType) -> _Read:
     return with_nulls
 
 
-def _rows(columns: list[list[Any]], number: int, make: Callable[[Any], Record]) -> list[Record]:
+def _rows(columns: list[list[Any]], number: int, make: MakeRow) -> list[Record]:
     return list(map(make, zip(*columns, strict=True))) if columns else [make(()) for _ in range(number)]
 
 
@@ -347,7 +347,7 @@ def _struct_reader(kind: sql.StructType) -> _Read:
     readers = [reader_of(field.dataType) for field in kind.fields]
     make = row_maker(tuple(kind.names))
 
-    def read_rows(array: pa.Array) -> list[Any]:
+    def read_rows(array: pa.Array) -> list[Record]:
         return _rows([read(array.field(place)) for place, read in enumerate(readers)], len(array), make)
 
     return read_rows

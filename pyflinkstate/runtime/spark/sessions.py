@@ -16,6 +16,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import pyarrow as pa
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -62,6 +63,21 @@ def local_session() -> SparkSession:
     for name, value in {**quiet, **workers}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def frame_of(given: SparkObject, session: SparkSession | None = None) -> SparkObject:
+    """Return a table of pandas, polars or Arrow as a Spark DataFrame, and anything else as it is.
+
+    Args:
+        given: the table; what is not from pandas has the Arrow PyCapsule interface.
+        session: the session that makes the DataFrame. Default: see :func:`local_session`.
+    """
+    is_of_spark = isinstance(getattr(given, "isStreaming", None), bool)
+    if is_of_spark or not hasattr(given, "__arrow_c_stream__"):
+        return given
+    if not type(given).__module__.startswith("pandas."):
+        given = given.to_arrow() if hasattr(given, "to_arrow") else pa.table(given)
+    return (session or local_session()).createDataFrame(given)
 
 
 @cache

@@ -406,7 +406,7 @@ def planned(program: object, job_name: str | None) -> tuple[JobPlan, str]:
     """Return the plan of a program, and the name of its job; the errors are those of :func:`tried`."""
     if isinstance(program, JobPlan):
         return program, job_name or ""
-    jobs = getattr(program, "jobs", None)
+    jobs = getattr(program, "_jobs", None)
     if jobs is None:
         raise ConfigurationError(
             f"a StreamExecutionEnvironment with the program's streams and sinks is needed, not {program!r}"

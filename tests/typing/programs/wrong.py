@@ -163,4 +163,7 @@ def frames(df: DataFrame) -> None:
     keyed_process(df, key="user", function=Spend(), schema="n long", paralelism=2)  # wrong
     keyed_process(df, key="user", function=Spend(), schema="n long", parallelism="2")  # wrong
     keyed_process(df, key="user", function=Spend())  # wrong
+    keyed_process(df, key="user", function=Spend(), schema=5)  # wrong
+    keyed_map(df, "user", lambda key, rows, state: [], 5)  # wrong
+    keyed_map(5, "user", lambda key, rows, state: [], "n long")  # wrong
     keyed_map(df, "user", lambda key, rows, state: [], "n long", watermark="1 minute")  # wrong

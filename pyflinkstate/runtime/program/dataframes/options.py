@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, cast
 
 import attrs
 
 from pyflinkstate.api import (
     AggregateFunction,
+    ArrowTable,
     Duration,
     KeyedProcessFunction,
     LengthOfTime,
@@ -72,8 +73,8 @@ if TYPE_CHECKING:
 KeyColumns: TypeAlias = "str | list[str] | tuple[str, ...] | SelectKey"
 
 
-def columns_of(key: KeyColumns) -> list[str]:
-    """Return the columns of a key; none if it is a function of the row.
+def columns_of(key: KeyColumns, option: str = "key=") -> list[str]:
+    """Return the columns of a key, or of another ``option``; none if it is a function of the row.
 
     Raises:
         ConfigurationError: it is something else, or names no column.
@@ -83,16 +84,17 @@ def columns_of(key: KeyColumns) -> list[str]:
     names: list[Any] = list(key) if isinstance(key, (list, tuple)) else [key]
     if not names:
         raise ConfigurationError(
-            f"key={key!r} names no column, so that all rows would have one key: give the names of columns, "
-            f"or a function of the row"
+            f"{option}{key!r} names no column, so that all rows would have one key: give the names of "
+            f"columns, or a function of the row"
         )
     # What else has several names may have no order, or be used up when it is looked at.
     if isinstance(key, Iterable) and not (isinstance(key, (str, list, tuple)) or _is_column(key)):
         raise ConfigurationError(
-            f"key= takes the name of a column, a list of names or a function of the row, not {safe_repr(key)}"
+            f"{option} takes the name of a column, a list of names or a function of the row, not "
+            f"{safe_repr(key)}"
         )
     for name in names:
-        check_name("key=", name)
+        check_name(option, name)
     return names
 
 
@@ -189,7 +191,7 @@ def _no_length(name: str, length: object) -> ConfigurationError:
 
 @attrs.frozen
 class _FunctionTimestamps(TimestampAssigner):
-    function: Callable[[Any], object]
+    function: Callable[[Record], object]
 
     def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
         found: int = row_batches.as_milliseconds(self.function(value))
@@ -240,7 +242,7 @@ SOURCE_NAME = "initial state"
 _WHOLE_NUMBERS = {"tinyint", "smallint", "int", "bigint"}
 
 
-def check_frame(initial_state: SparkObject, df: DataFrame, key: KeyColumns) -> None:
+def check_frame(initial_state: DataFrame, df: DataFrame, key: KeyColumns) -> None:
     """Check that rows of ``initial_state`` can have keys of ``df``.
 
     Raises:
@@ -349,7 +351,9 @@ class KeyedStep:
         """
         select_key = selector(self.key, columns)
         keyed = rows.key_by(select_key, self.key_type)
-        initial = () if initial_rows is None else (initial_rows.key_by(select_key, self.key_type).as_input(),)
+        initial = (
+            () if initial_rows is None else (initial_rows.key_by(select_key, self.key_type)._as_input(),)
+        )
         if self.window is None:
             made = self.processed(keyed, initial)
         elif initial:
@@ -367,8 +371,8 @@ class KeyedStep:
         check_function("keyed_process()", self.function, (KeyedProcessFunction,))
         if initial:
             check_method(self.function)
-        return keyed.stateful(
-            (keyed.as_input(), *initial), self.function, name_of(self.function, "process"), None
+        return keyed._stateful(
+            (keyed._as_input(), *initial), self.function, name_of(self.function, "process"), None
         )
 
     def _windowed(self, keyed: KeyedStream, assigner: WindowAssigner) -> DataStream:
@@ -423,7 +427,7 @@ def _as_rows(
 ) -> tuple[DataStream, list[str] | None]:
     """Return results as rows with names, and the names."""
     names = getattr(row_columns.schema_of(schema), "names", None)
-    checked = DataStream(env, env.jobs.checked_rows(results.node, schema, for_spark=False))
+    checked = DataStream(env, env._jobs.checked_rows(results._node, schema, for_spark=False))
     return (checked, None) if names is None else (checked.map(_Named(tuple(names))), list(names))
 
 
@@ -444,7 +448,7 @@ _OUTPUT_MODES = ("append", "update")
 class JobKeywords(TypedDict, total=False):
     """Options of the job behind a DataFrame, for both functions."""
 
-    initial_state: DataFrame | None
+    initial_state: DataFrame | ArrowTable | None
     parallelism: int | None
     checkpoint_directory: AnyPath | None
     restore_from: AnyPath | None
@@ -531,6 +535,11 @@ class JobOptions:
     def job_name(self) -> str:
         """The name of the job; by default that of the function."""
         return self.given.get("job_name", self.call.removesuffix("()"))
+
+    @property
+    def initial_state(self) -> DataFrame | None:
+        """The initial state, if there is one; a table of another library is a Spark DataFrame by now."""
+        return cast("DataFrame | None", self.given.get("initial_state"))
 
     def check(self, df: DataFrame) -> None:
         """Check the DataFrame, and the options that depend on its kind.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 import attrs
 from pyarrow.fs import FileSelector
 
 from pyflinkstate.api import (
+    ArrowTable,
     OutputTag,
     SparkSchema,
     StateTtlConfig,
@@ -21,7 +22,7 @@ from pyflinkstate.api import (
 )
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.master import CheckpointStats, JobExecutionResult, JobListener
-from pyflinkstate.runtime.operators import KeyedMap, MapKey
+from pyflinkstate.runtime.operators import ColumnOrder, KeyedMap, MapKey, RowOrder
 from pyflinkstate.runtime.plan import Input, Node
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.options import (
@@ -36,11 +37,12 @@ from pyflinkstate.runtime.program.dataframes.options import (
     columns_of,
     first_step,
     rows_of,
+    selector,
 )
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.sinks import FileSink, Sink
-from pyflinkstate.runtime.spark import streaming_queries
+from pyflinkstate.runtime.spark import sessions, streaming_queries
 from pyflinkstate.runtime.storage import AnyPath, open_file_system, path_in_spark
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ if TYPE_CHECKING:
 
     from pyflinkstate.runtime.program.job_client import JobClient
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
+
+
+#: A Spark DataFrame, or a table of which Spark makes one.
+Frame: TypeAlias = "DataFrame | ArrowTable"
 
 
 @attrs.frozen
@@ -146,13 +152,13 @@ def add_query(query: KeyedProcessQuery, tell: Callable[[Future[JobExecutionResul
 
 @overload
 def keyed_process(
-    df: DataFrame, *, side_outputs: None = None, sink: None = None, **options: Unpack[ProcessKeywords]
+    df: Frame, *, side_outputs: None = None, sink: None = None, **options: Unpack[ProcessKeywords]
 ) -> DataFrame: ...
 
 
 @overload
 def keyed_process(
-    df: DataFrame,
+    df: Frame,
     *,
     side_outputs: Mapping[OutputTag, SparkSchema],
     sink: None = None,
@@ -161,11 +167,11 @@ def keyed_process(
 
 
 @overload
-def keyed_process(df: DataFrame, *, sink: Sink, **options: Unpack[ProcessKeywords]) -> KeyedProcessQuery: ...
+def keyed_process(df: Frame, *, sink: Sink, **options: Unpack[ProcessKeywords]) -> KeyedProcessQuery: ...
 
 
 def keyed_process(
-    df: DataFrame,
+    df: Frame,
     *,
     side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
     sink: Sink | None = None,
@@ -184,7 +190,8 @@ def keyed_process(
     reads what was committed, and then waits for another run of the job, or to be stopped.
 
     Args:
-        df: a batch or streaming DataFrame; the function gets Spark ``Row`` records.
+        df: a batch or streaming DataFrame; the function gets Spark ``Row`` records. Also a table of pandas,
+            polars or Arrow, of which ``spark.createDataFrame`` of the active session makes a DataFrame.
         key: the name of a column, several names, or a function of the row.
         function: the function to run; its results are rows of ``schema``. With ``window``, see
             :class:`KeyedStep`.
@@ -254,10 +261,19 @@ def keyed_process(
     steps = [first_step(options), *then]
     _check_late_rows(steps, side_outputs or {})
     job = JobOptions("keyed_process()", options, options.get("timestamp"), options.get("watermark"))
+    df = _on_spark(df, options)
     if sink is not None:
         return _process_into(df, steps, sink, side_outputs, job)
     frames = process(df, steps, side_outputs or {}, job)
     return frames[0] if side_outputs is None else tuple(frames)
+
+
+def _on_spark(df: Frame, options: JobKeywords) -> DataFrame:
+    """Return the input as a Spark DataFrame, and make the initial state one in the options."""
+    if "initial_state" in options:
+        options["initial_state"] = sessions.frame_of(options["initial_state"])
+    made: DataFrame = sessions.frame_of(df)
+    return made
 
 
 def _check_lists(then: object, side_outputs: object) -> None:
@@ -288,12 +304,12 @@ def process(
 ) -> list[DataFrame]:
     """Run steps over a DataFrame; return their results and then the side outputs."""
     env, base, made = _prepared(df, steps, options)
-    outputs: dict[str, tuple[Node, SparkSchema]] = {"": (made[-1].node, steps[-1].schema)}
+    outputs: dict[str, tuple[Node, SparkSchema]] = {"": (made[-1]._node, steps[-1].schema)}
     for tag, schema in side_outputs.items():
         side = [stream.get_side_output(tag) for stream in made]
-        outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
+        outputs[tag.tag_id] = (side[0].union(*side[1:])._node if side[1:] else side[0]._node, schema)
     if base is None:
-        return env.jobs.run_to_dataframes(list(outputs.values()), options.job_name)
+        return env._jobs.run_to_dataframes(list(outputs.values()), options.job_name)
     return _streaming(env, df, outputs, options, base)
 
 
@@ -306,10 +322,10 @@ def _prepared(
     base = options.base() if df.isStreaming else None
     if base is not None:
         env.enable_checkpointing(0, options.checkpoints(base), incremental=True)
-    initial_rows, initial_state = None, options.given.get("initial_state")
-    if initial_state is not None:
-        check_frame(initial_state, df, steps[0].key)
-        initial_rows = rows_of(env, initial_state)
+    initial_rows = None
+    if options.initial_state is not None:
+        check_frame(options.initial_state, df, steps[0].key)
+        initial_rows = rows_of(env, options.initial_state)
     return env, base, chained(env, options.rows(env, df), df.columns, steps, options.job_name, initial_rows)
 
 
@@ -324,7 +340,7 @@ def _process_into(
             "nor compact: leave sink= out, and write the DataFrames that are returned"
         )
     env, _, made = _prepared(df, steps, options)
-    DataStream(env, env.jobs.checked_rows(made[-1].node, steps[-1].schema, False)).sink_to(sink)
+    DataStream(env, env._jobs.checked_rows(made[-1]._node, steps[-1].schema, False)).sink_to(sink)
     query = KeyedProcessQuery(env.execute_async(options.job_name), "", options.job_name)
     add_query(query, failure_of)
     return query
@@ -333,7 +349,7 @@ def _process_into(
 def _streaming(
     env: StreamExecutionEnvironment,
     df: DataFrame,
-    outputs: dict[str, tuple[Node, Any]],
+    outputs: dict[str, tuple[Node, SparkSchema]],
     options: JobOptions,
     base: str,
 ) -> list[DataFrame]:
@@ -342,8 +358,8 @@ def _streaming(
     folders = options.folders(base, outputs)
     for tag_id, (node, schema) in outputs.items():
         folder = folders[tag_id]
-        empty = df.sparkSession.createDataFrame([], schema)
-        rows, columns = env.jobs.rows_for_files(node, schema)
+        empty = df.sparkSession.createDataFrame([], schema)  # type: ignore[arg-type]  # Spark checks it
+        rows, columns = env._jobs.rows_for_files(node, schema)
         made_by = empty.toArrow().schema if columns is None else columns
         compact, keeps_ms = options.given.get("compact"), options.retention_ms
         sink = FileSink(folder, "parquet", made_by, retention_ms=keeps_ms, compact=compact)
@@ -422,8 +438,8 @@ class _MapStep(KeyedStep):
 
     def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
         operator: KeyedMap = self.function  # type: ignore[assignment]
-        return keyed.stateful(
-            (keyed.as_input(), *initial), operator, name_of(operator.function, "keyed_map"), None
+        return keyed._stateful(
+            (keyed._as_input(), *initial), operator, name_of(operator.function, "keyed_map"), None
         )
 
 
@@ -445,12 +461,26 @@ def _initial_column(initial_state: DataFrame | None, key: KeyColumns) -> str | N
     return str(others[0])
 
 
+def _order(df: DataFrame, sort_by: KeyColumns | None) -> RowOrder | None:
+    """Return how to sort the rows of a key.
+
+    Raises:
+        ConfigurationError: there is no such column.
+    """
+    if sort_by is None or callable(sort_by):
+        return sort_by
+    names = columns_of(sort_by, "sort_by=")
+    selector(sort_by, getattr(df, "columns", None), "sort_by=")
+    return ColumnOrder(tuple(names))
+
+
 def keyed_map(
-    df: DataFrame,
+    df: Frame,
     key: KeyColumns,
     function: MapKey,
     schema: SparkSchema,
     *,
+    sort_by: KeyColumns | None = None,
     state_type: TypeInformation | None = None,
     state_ttl: StateTtlConfig | None = None,
     key_type: TypeInformation | None = None,
@@ -463,11 +493,14 @@ def keyed_map(
     calls before have left there. The rows of a batch are held in memory until all have come.
 
     Args:
-        df: a batch or streaming DataFrame.
+        df: as for :func:`keyed_process`.
         key: the name of a column, several names, or a function of the row.
-        function: called with the key, an iterator over Spark ``Row`` records, and a :class:`KeyState`;
-            returns or yields rows of ``schema``, or returns None.
+        function: called with the key, a list of Spark ``Row`` records, and a :class:`KeyState`; returns or
+            yields rows of ``schema``, or returns None.
         schema: what ``createDataFrame`` takes, such as ``"user string, n long"``.
+        sort_by: the column, or several, by which the rows of each call are sorted, nulls first; or a function
+            of the row, as the ``key`` of ``list.sort``. Default: rows of one partition of ``df`` are in the
+            order of that partition, and those of several are mixed as they arrive.
         state_type: the type of the value in ``state``, which is then checked and stored as columns. Default:
             any value, which is pickled.
         state_ttl: when a value expires.
@@ -483,12 +516,15 @@ def keyed_map(
         ConfigurationError: as for :func:`keyed_process`.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
-    check_keywords("keyed_map()", options, JobKeywords, ["state_type", "state_ttl", "key_type"])
+    check_keywords("keyed_map()", options, JobKeywords, ["sort_by", "state_type", "state_ttl", "key_type"])
     check_function("keyed_map()", function, (), arguments=3)
+    df = _on_spark(df, options)
     descriptor = ValueStateDescriptor("state", state_type or Types.PICKLED_BYTE_ARRAY())
     if state_ttl is not None:
         descriptor.enable_time_to_live(state_ttl)
-    operator = KeyedMap(function, descriptor, _initial_column(options.get("initial_state"), key))
+    job = JobOptions("keyed_map()", options)
+    initial_column = _initial_column(job.initial_state, key)
+    operator = KeyedMap(function, descriptor, initial_column, _order(df, sort_by))
     step = _MapStep(key=key, function=operator, schema=schema, key_type=key_type)  # type: ignore[arg-type]
-    (frame,) = process(df, [step], {}, JobOptions("keyed_map()", options))
+    (frame,) = process(df, [step], {}, job)
     return frame

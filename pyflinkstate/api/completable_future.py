@@ -1,0 +1,17 @@
+"""The futures of a ``JobClient`` (``pyflink.common.completable_future``)."""
+
+from __future__ import annotations
+
+from asyncio import wrap_future
+from collections.abc import Generator
+from concurrent.futures import Future
+
+from pyflinkstate.api.values import T
+
+
+class CompletableFuture(Future[T]):
+    """Python's ``concurrent.futures.Future``, which a coroutine can also await: ``await client.cancel()``."""
+
+    def __await__(self) -> Generator[object, None, T]:
+        """Wait without blocking the event loop, and return the result or raise the error."""
+        return wrap_future(self).__await__()
