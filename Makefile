@@ -23,8 +23,8 @@ QUICK := not full and not slow
 FULL := full and not slow
 # The quick tier in four parts of about the same time, so that no part is left to run alone: whole jobs and the
 # simulation of them; what waits for processes or looks into files; the tests on Spark; all else.
-JOBS := tests/master tests/simulation
-WAITING := tests/slots tests/monitor tests/state_access tests/sinks
+JOBS := tests/master tests/simulation tests/pipelined
+WAITING := tests/slots tests/monitor tests/state_access tests/sinks tests/connectors
 ON_SPARK := tests/spark tests/packaging
 
 # Tests start many short processes: without its bytecode, each would compile the package again.

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from answered_programs import SEEDS, answers, found_for
-from local_environment import local_environment
+from local_environment import local_environment, run_programs_locally
+from pyflink_programs import PROGRAMS, run_and_compare
 from random_programs import program_of
 from support_pipelined import LocalPipelinedRunner
 from tiers import cases
+
+pytestmark = pytest.mark.usefixtures("forked_slots")
 
 #: Programs for the quick tier, each of one epoch, and batches of them for the full one and the soak.
 QUICK = [[2, 4, 7]]
@@ -27,3 +30,13 @@ def test_programs_give_the_answers_of_pyflink(
     found = found_for(local_environment(monkeypatch, LocalPipelinedRunner), seeds, tmp_path)
     different = {seed: found[seed] for seed in seeds if found[seed] != answers()[seed]}
     assert not different, [(program_of(seed), answers()[seed]) for seed in different]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [name for name, path in PROGRAMS.items() if path.parent.name != "names"])
+def test_a_program_prints_what_it_prints_on_pyflink(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run_programs_locally(monkeypatch, LocalPipelinedRunner)
+    run_and_compare(name, capsys)

@@ -29,6 +29,8 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sources import Available, Epoch, ReadTime
 from pyflinkstate.runtime.storage import CheckpointFolders
 
+pytestmark = pytest.mark.usefixtures("forked_slots")
+
 LENGTH = 40
 #: How many numbers of a split are read live in an epoch.
 STEP = 6

@@ -169,11 +169,12 @@ MISHAPS = {
     "refused": (Mishap(0.5), None),
     "done and refused": (Mishap(1.0), CHANGES),
 }
-QUICK_MISHAPS = ("killed amid", "done and refused")
+#: Each with full checkpoints, and with incremental ones.
+TROUBLES = [(name, incremental) for name in MISHAPS for incremental in (False, True)]
+QUICK_TROUBLES = (("killed amid", True), ("done and refused", False))
 
 
-@pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
-@pytest.mark.parametrize("name_of_mishap", cases(MISHAPS, QUICK_MISHAPS))
+@pytest.mark.parametrize(("name_of_mishap", "incremental"), cases(TROUBLES, QUICK_TROUBLES))
 def test_the_driver_may_have_trouble_at_any_operation_of_its_storage(
     name_of_mishap: str, incremental: bool
 ) -> None:

@@ -312,8 +312,7 @@ PIPELINED_MUTATIONS = (
     Mutation(
         "what was read live once is read so again",
         "runtime/sources/source_set.py",
-        """        self._live = {}
-        found""",
-        "        found",
+        "self._epoch = self._source.live(start) if self.is_on else None",
+        "self._epoch = self._source.live(start) if self.is_on else self._epoch",
     ),
 )

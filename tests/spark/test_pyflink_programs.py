@@ -10,17 +10,16 @@ whole outputs as multisets. ``tests/master`` runs many more random programs than
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from answered_programs import answers, found_for
+from pyflink_programs import PROGRAMS, run_and_compare
 
 from pyflinkstate import (
     Encoder,
@@ -124,26 +123,12 @@ def test_a_programs_own_logging_to_standard_output_is_not_disturbed(
 
 # --- programs that print the same on PyFlink -------------------------------------------------------
 
-PROGRAMS = {
-    path.stem: path
-    for folder in ("async_programs", "features", "names")
-    for path in sorted(Path(__file__).with_name(folder).glob("*.py"))
-}
 #: Programs of many operators, each with a process of its own.
 PATIENCE_S = 900
-SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_with_pyflink.py"
 #: Those that the quick tier runs; the others need as little more as they do.
 QUICK = {"job_parameters", "unordered"}
-
-
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("compare_with_pyflink", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+#: Those that run in Spark's tasks on the pipelined engine, too; ``tests/pipelined`` runs all, without Spark.
+PIPELINED = ["event_time", "files", "job_client", "keyed", "keyless"]
 
 
 @pytest.fixture
@@ -179,21 +164,11 @@ def pipelined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(PATIENCE_S)
-@pytest.mark.parametrize("name", [name for name, path in PROGRAMS.items() if path.parent.name != "names"])
+@pytest.mark.parametrize("name", PIPELINED)
 def test_a_program_prints_the_same_on_the_pipelined_engine(
     spark: Any, path_as_before: None, pipelined: None, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     run_and_compare(name, capsys)
-
-
-def run_and_compare(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run a program; what it prints is what it prints on PyFlink."""
-    text = script().rewritten(PROGRAMS[name].read_text())
-    program = types.ModuleType(f"program_{name}")  # in no sys.modules, so its functions are shipped by value
-    exec(compile(text, f"{name}.py", "exec"), program.__dict__)
-    expected = PROGRAMS[name].with_suffix(".txt").read_text()
-    is_in_order = PROGRAMS[name].parent.name == "async_programs"
-    assert script().difference(expected, capsys.readouterr().out, exact=is_in_order) == ""
 
 
 def test_every_program_has_pyflinks_output() -> None:

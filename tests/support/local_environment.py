@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support_job import LocalRunner
 
-from pyflinkstate import StreamExecutionEnvironment
+from pyflinkstate import Configuration, StreamExecutionEnvironment
 from pyflinkstate.runtime.engine import EpochRunner
 from pyflinkstate.runtime.spark import epoch_runner, sessions
 
@@ -26,3 +26,12 @@ def local_environment(
     monkeypatch.setattr(epoch_runner, "SparkRunner", lambda *_: runner())
     session: Any = object()
     return StreamExecutionEnvironment(session)
+
+
+def run_programs_locally(monkeypatch: pytest.MonkeyPatch, runner: Callable[[], EpochRunner]) -> None:
+    """Let programs get such environments when they ask for one."""
+
+    def made(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        return local_environment(monkeypatch, runner).configure(configuration or Configuration())
+
+    monkeypatch.setattr(StreamExecutionEnvironment, "get_execution_environment", staticmethod(made))
