@@ -108,5 +108,5 @@ def test_pictures_have_the_colours_of_the_page(site: Path, chromium: Any, scheme
 def test_the_screenshot_has_the_colours_of_the_page(site: Path, chromium: Any, scheme: str) -> None:
     show(chromium, site / "monitoring.html", 1000, scheme)
     (picture,) = chromium.find_elements("css selector", "picture img")
-    assert picture.get_property("currentSrc").endswith(f"page-1280-{scheme}.png")
+    assert picture.get_property("currentSrc").endswith(f"page-live-{scheme}.png")
     assert picture.get_property("naturalWidth") > 0

@@ -46,6 +46,7 @@ def job(story: JobStory, is_live: bool) -> JsonObject:
         "events_left_out": story.left_out,
         "restored_from": story.job["restored_from"],
         "directory": story.directory,
+        "settings": story.job.get("settings", {}),
         "epoch": story.epochs.recent[-1]["epoch"] if story.epochs.recent else 0,
         "committed_epoch": story.epochs.committed,
         "epochs_in_flight": story.measured.in_flight,
@@ -74,7 +75,10 @@ def operators(story: JobStory) -> list[JsonObject]:
 
 
 def _operator(
-    story: JobStory, vertex: dict[str, Any], rates: dict[str, float], shares: dict[str, Any]
+    story: JobStory,
+    vertex: dict[str, Any],
+    rates: dict[str, float],
+    shares: dict[str, list[int | None]],
 ) -> JsonObject:
     """Return an operator; what is known of each of its subtasks is a list, empty if it has no slots."""
     name, measured = vertex["name"], story.measured
@@ -145,11 +149,6 @@ def state(story: JobStory, _: bool) -> JsonObject:
     }
 
 
-def history(story: JobStory, _: bool) -> JsonObject:
-    """Return a few series over time, in steps that coarsen."""
-    return {"steps": story.history.told()}
-
-
 def page(story: JobStory, is_live: bool) -> JsonObject:
     """Return everything that the page shows in one answer."""
     of_checkpoints = checkpoints(story, is_live)
@@ -158,10 +157,10 @@ def page(story: JobStory, is_live: bool) -> JsonObject:
         "epochs": {"epochs": list(story.epochs.recent)[-SHOWN:]},
         "checkpoints": {**of_checkpoints, "checkpoints": of_checkpoints["checkpoints"][-SHOWN:]},
         "state": state(story, is_live),
-        "samples": {"samples": story.samples},
+        "samples": {"samples": story.measured.samples},
         "metrics": {"metrics": story.measured.metrics[:SHOWN_METRICS]},
         "failures": {"failures": list(story.failures)[-SHOWN:]},
-        "history": history(story, is_live),
+        "history": {"steps": story.history.told()},
     }
 
 
@@ -171,10 +170,10 @@ VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "epochs": lambda story, _: {"epochs": [*story.epochs.recent]},
     "checkpoints": checkpoints,
     "failures": lambda story, _: {"failures": [*story.failures]},
-    "history": history,
+    "history": lambda story, _: {"steps": story.history.told()},
     "state": state,
     "metrics": lambda story, _: {"metrics": story.measured.metrics},
-    "samples": lambda story, _: {"samples": story.samples},
+    "samples": lambda story, _: {"samples": story.measured.samples},
     "page": page,
 }
 

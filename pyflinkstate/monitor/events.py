@@ -57,12 +57,14 @@ def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
     return sections * _BYTES_OF_SECTION
 
 
-def started(at: int, job: JobDescription, directory: str | None) -> JsonObject:
+def started(
+    at: int, job: JobDescription, directory: str | None, settings: dict[str, str] | None = None
+) -> JsonObject:
     """The job begins a run; ``directory`` is that of its checkpoints."""
     return {
         "event": "started",
         "at": at,
-        "job": json.loads(json.dumps(attrs.asdict(job))),
+        "job": json.loads(json.dumps({**attrs.asdict(job), "settings": settings or {}})),
         "directory": directory,
     }
 

@@ -10,6 +10,7 @@ with a copy of the history; events until the time of that copy are in it already
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TypedDict
 
@@ -37,9 +38,17 @@ _Buckets = dict[int, dict[str, float]]
 
 
 class ToldStep(TypedDict):
-    """The buckets of a step as JSON: their begins in units of the step, and a list for each series."""
+    """The buckets of a step as JSON, the oldest first.
+
+    Attributes:
+        step_ms: the length of a bucket.
+        buckets: the greatest number of buckets.
+        at: their begins, in units of the step since 1970.
+        series: the values by name; None in a bucket without any.
+    """
 
     step_ms: int
+    buckets: int
     at: list[int]
     series: dict[str, list[float | None]]
 
@@ -76,7 +85,7 @@ class History:
 
     def told(self) -> list[ToldStep]:
         """Return the steps as JSON, the oldest bucket of each first."""
-        return [_told(step_ms, buckets) for (step_ms, _), buckets in zip(STEPS, self.steps, strict=True)]
+        return [_told(*step, buckets) for step, buckets in zip(STEPS, self.steps, strict=True)]
 
     def load(self, at: int, told: Iterable[ToldStep]) -> None:
         """Go on from what ``told`` returned at a time.
@@ -113,11 +122,12 @@ def _forget_oldest(buckets: _Buckets, count: int) -> None:
         del buckets[place]
 
 
-def _told(step_ms: int, buckets: _Buckets) -> ToldStep:
+def _told(step_ms: int, count: int, buckets: _Buckets) -> ToldStep:
     places = sorted(buckets)
     names = [name for name in SERIES if any(name in values for values in buckets.values())]
     return {
         "step_ms": step_ms,
+        "buckets": count,
         "at": [*places],
         "series": {name: [_rounded(buckets[place].get(name)) for place in places] for name in names},
     }
@@ -132,6 +142,6 @@ def _loaded(told: ToldStep, count: int) -> _Buckets:
     buckets: _Buckets = {place: {} for place in places}
     for name in SERIES:
         for place, value in zip(places, told["series"].get(name, [])[-count:], strict=False):
-            if value is not None:
+            if value is not None and math.isfinite(value):
                 buckets[place][name] = float(value)
     return buckets

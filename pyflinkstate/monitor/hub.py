@@ -35,7 +35,7 @@ from pyflinkstate.monitor.api import VIEWS, all_metrics, samples
 from pyflinkstate.monitor.events import state_sizes
 from pyflinkstate.monitor.jobs import Jobs, MonitoredJob, Recorder
 from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
-from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.monitor.story import JobStory, take_all
 from pyflinkstate.runtime.master import CheckpointStats, Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
@@ -132,7 +132,7 @@ class JobInFolder:
         if not events:
             return None
         with lock:
-            _take_all(self.story, events)
+            take_all(self.story, events)
             if not _makes_sense(self.story, self._job_id):
                 self.story = JobStory()
         return self.story
@@ -190,19 +190,11 @@ def _story(storage: CheckpointFolders, job_id: str, events: list[JsonObject]) ->
 def _told(job_id: str, events: list[JsonObject]) -> JobStory:
     """Return the story that events make; an empty one if they belong to another job."""
     story = JobStory()
-    _take_all(story, events)
+    take_all(story, events)
     if _makes_sense(story, job_id):
         return story
     _log.warning("the folder of job %s has events of another job, which are left out", job_id)
     return JobStory()
-
-
-def _take_all(story: JobStory, events: list[JsonObject]) -> None:
-    for event in events:
-        try:
-            story.take(event)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            _log.warning("an event %r of a journal is left out: %r", event.get("event"), error)
 
 
 def _makes_sense(story: JobStory, job_id: str) -> bool:
@@ -429,9 +421,9 @@ class Monitor:
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self._server.port}/?token={access.token}"
 
-    def observe(self, directory: str | None) -> JobObserver:
+    def observe(self, directory: str | None, settings: dict[str, str] | None = None) -> JobObserver:
         """Return a new listener, for one job; its journal is kept in ``directory``, if there is one."""
-        recorder = Recorder(self._clock, directory, self._jobs.changed)
+        recorder = Recorder(self._clock, directory, self._jobs.changed, settings=settings)
         self._jobs.add(MonitoredJob(recorder.story, recorder.lock, recorder))
         return recorder
 

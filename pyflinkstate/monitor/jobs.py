@@ -24,8 +24,8 @@ import attrs
 from pyflinkstate.api import JsonObject
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.monitor import events
-from pyflinkstate.monitor.journal import Journal, encode
-from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.monitor.journal import Journal, JournalReader, encode
+from pyflinkstate.monitor.story import JobStory, take_all
 from pyflinkstate.runtime.master import (
     CheckpointPart,
     CheckpointStats,
@@ -37,7 +37,7 @@ from pyflinkstate.runtime.master import (
 )
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import absolute, child_uri
-from pyflinkstate.runtime.wire import Clock, SlotOutput
+from pyflinkstate.runtime.wire import Clock, SlotId, SlotOutput
 
 #: Maximum bytes of the waiting events.
 QUEUE_BYTES = 32 << 20
@@ -57,6 +57,7 @@ class Recorder(JobObserver):
         directory: the URI or path of the checkpoint directory; None for no journal.
         changed: called after the story has changed, on the recorder's thread.
         queue_bytes: how many bytes the events that wait may take.
+        settings: the settings of the job, as strings by key.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class Recorder(JobObserver):
         directory: str | None = None,
         changed: Callable[[], None] = lambda: None,
         queue_bytes: int = QUEUE_BYTES,
+        settings: dict[str, str] | None = None,
     ) -> None:
         #: Held while the story changes.
         self.lock = threading.Lock()
         self.story = JobStory()
         self._clock = clock
         self._directory = directory
+        self._settings = settings or {}
         self._changed = changed
         self._queue = EventQueue(queue_bytes)
         #: Set at the end of the job, which needs no room in the queue.
@@ -79,6 +82,8 @@ class Recorder(JobObserver):
         self._is_left_out_told = 0
         self._parts: tuple[CheckpointPart, ...] = ()
         self._journal: Journal | None = None
+        #: What earlier runs of the job have left.
+        self._earlier: JournalReader | None = None
         self._thread = threading.Thread(target=self._run, name="pyflinkstate monitor", daemon=True)
 
     # --- called by the job -------------------------------------------------------------------------
@@ -86,11 +91,13 @@ class Recorder(JobObserver):
     def on_start(self, job: JobDescription) -> None:
         if self._directory is not None:
             try:
-                self._journal = Journal(child_uri(self._directory, job.job_id), self._clock.now_ms())
+                folder = child_uri(self._directory, job.job_id)
+                self._earlier = JournalReader(folder)
+                self._journal = Journal(folder, self._clock.now_ms())
                 self._journal.head = lambda: encode(self.story.head())
             except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
                 _log.warning("no journal is kept: %r", error)
-        self._put(events.started, job, self._directory)
+        self._put(events.started, job, self._directory, self._settings)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -137,10 +144,22 @@ class Recorder(JobObserver):
     # --- on the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if self._earlier is not None:
+            self._go_on_with(self._earlier)
         while self._take_batch():
             pass
         if self._ended is not None:
             self._write(self._lines(self._ended))
+
+    def _go_on_with(self, journal: JournalReader) -> None:
+        """Go on with the history of earlier runs of the job, whose journal may say anything."""
+        before = JobStory()
+        try:
+            take_all(before, journal.read_new())
+            with self.lock:
+                self.story.history.load(before.heard_ms or 0, before.history.told())
+        except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
+            _log.warning("the history of earlier runs cannot be read: %r", error)
 
     def _take_batch(self) -> bool:
         """Process an event and those that follow at once, and write them; return whether more may come."""
@@ -231,7 +250,7 @@ class EventQueue:
 #: Maximum number of jobs of a program that are kept; ended ones are dropped first, the oldest first.
 MOST_JOBS = 50
 #: The actions on a job.
-ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain", "sample", "unsample"})
+ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain", "sample", "unsample", "threads"})
 #: How long a stream is sampled after each request.
 SAMPLE_MS = 60_000
 
@@ -339,7 +358,7 @@ class Jobs:
         with self.locked(job_id) as shown:
             return None if shown is None or shown.story.is_over else shown.job()
 
-    def act(self, job_id: str, action: str, stream: str = "") -> Acted:
+    def act(self, job_id: str, action: str, stream: str = "", subtask: str = "") -> Acted:
         """Perform one of ``ACTIONS`` on a job."""
         with self.locked(job_id) as shown:
             job = None if shown is None or shown.story.is_over else shown.job()
@@ -348,6 +367,8 @@ class Jobs:
             directory, streams = shown.savepoints, {one["id"] for one in shown.story.job["vertices"]}
         if action in ("sample", "unsample"):
             return _sample(job, stream, streams, SAMPLE_MS if action == "sample" else 0)
+        if action == "threads":
+            return _ask_for_threads(job, stream, subtask)
         if action == "cancel":
             _log.warning("job %s was cancelled from its page", job_id)
             job.cancel()
@@ -365,6 +386,13 @@ def _sample(job: Job, stream: str, streams: set[str], for_ms: int) -> Acted:
     return Acted(
         True, "A few records of each epoch are shown for a minute." if for_ms else "No more are shown."
     )
+
+
+def _ask_for_threads(job: Job, operator: str, subtask: str) -> Acted:
+    is_asked = subtask.isdecimal() and job.dump_threads(SlotId(operator, int(subtask)))
+    if not is_asked:
+        return Acted(False, "There is no such slot now.")
+    return Acted(True, "The stacks of its threads come as lines of the slot.")
 
 
 def _ask_for_savepoint(job: Job, action: str, directory: str) -> Acted:

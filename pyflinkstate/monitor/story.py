@@ -37,6 +37,11 @@ RUNNING, RESTARTING = "RUNNING", "RESTARTING"
 #: The event with which each further file of a journal begins.
 JOB = "job"
 
+#: By the way in which subtasks spend their time: the ms of each second for each of them.
+_Shares = dict[str, list[int | None]]
+
+_log = logging.getLogger("pyflinkstate.monitor")
+
 
 @attrs.define
 class EpochHistory:
@@ -80,15 +85,22 @@ class CheckpointHistory:
     counts: Counter[str] = attrs.Factory(Counter)
     states: dict[str, Any] = attrs.Factory(dict)
 
-    def take(self, event: dict[str, Any]) -> None:
-        """Take in a checkpoint that has completed or failed."""
+    def take(self, event: dict[str, Any]) -> dict[str, float | None]:
+        """Take in a checkpoint that has completed or failed; return what it adds to the job's history."""
         stats = event["stats"]
         self.recent.append({**stats, "subtasks": event["subtasks"], "at": event["at"]})
         if len(self.recent) > MOST_DETAILS:
             self.recent[-MOST_DETAILS - 1]["subtasks"] = []
         self.counts[_kind_of(stats)] += 1
-        if stats["failure"] is None:
-            self.states = event["states"]
+        if stats["failure"] is not None:
+            return {}
+        self.states = event["states"]
+        return {
+            "checkpoint_ms": stats["duration_ms"],
+            "checkpoint_bytes": stats["checkpointed_bytes"],
+            "restored_bytes": None if stats["is_savepoint"] else stats["size_bytes"],
+            "full_write_bytes": event.get("full_write_bytes"),
+        }
 
     def last(self) -> dict[str, Any] | None:
         """Return the newest checkpoint or savepoint that completed."""
@@ -112,6 +124,8 @@ class Measured:
     received: dict[str, list[int]] = attrs.Factory(dict)
     slots: dict[str, Any] = attrs.Factory(dict)
     in_flight: int | None = None
+    #: A few records of each stream that somebody looked at, with their epoch.
+    samples: JsonObject = attrs.Factory(dict)
     #: Where the time of the slots went in the last moments.
     _times: deque[tuple[int, dict[str, Any]]] = attrs.Factory(partial(deque, maxlen=MOST_TIMES))
     #: By operator and source: the last latencies of markers.
@@ -142,7 +156,7 @@ class Measured:
                 kept = self._latencies_ms.setdefault((operator, source), deque(maxlen=MOST_LATENCIES))
                 kept.extend(latencies)
 
-    def time_shares(self) -> dict[str, JsonObject]:
+    def time_shares(self) -> dict[str, _Shares]:
         """Return where the time of each subtask went in the last moments, in ms of a second, by operator."""
         sums: dict[str, dict[str, Counter[int]]] = {}
         for _, slots in self._times:
@@ -182,6 +196,7 @@ class JobStory:
             "vertices": [],
             "edges": [],
             "restored_from": None,
+            "settings": {},
         }
         self.directory: str | None = None
         self.status = RUNNING
@@ -196,8 +211,6 @@ class JobStory:
         self.checkpoints = CheckpointHistory()
         self.failures: deque[dict[str, Any]] = deque(maxlen=MOST_FAILURES)
         self.measured = Measured()
-        #: A few records of each stream that somebody looked at, with their epoch.
-        self.samples: JsonObject = {}
         self.logs = LogTail()
         self.history = History()
 
@@ -253,19 +266,16 @@ class JobStory:
         self.epochs.take(event)
         at = int(event["at"])
         began = max(int(before), at - int(event["duration_ms"]))
-        self.history.add(at, _values_of_epoch(event, self.job), began)
-
-    def _checkpoint(self, event: dict[str, Any]) -> None:
-        self.checkpoints.take(event)
-        if event["stats"]["failure"] is None:
-            self.history.add(int(event["at"]), _values_of_checkpoint(event))
+        self.history.add(
+            at, _values_of_epoch(event, _outputs(self.job["vertices"], self.job["edges"])), began
+        )
 
     def _sampled(self, event: dict[str, Any]) -> None:
         told = {
             stream: {"epoch": event["epoch"], "at": event["at"], "records": records}
             for stream, records in event["records"].items()
         }
-        self.samples = {**self.samples, **told}
+        self.measured.samples = {**self.measured.samples, **told}
 
     def _restarted(self, event: dict[str, Any]) -> None:
         self.status = RESTARTING
@@ -283,17 +293,27 @@ class JobStory:
         self.left_out += int(event["count"])
 
 
-def _values_of_epoch(event: dict[str, Any], job: dict[str, Any]) -> dict[str, float | None]:
-    """Return what an epoch adds to the history; records out are those that are sent to sinks."""
-    sinks = {vertex["id"] for vertex in job["vertices"] if vertex["kind"] == "sink"}
-    names = {vertex["id"]: vertex["name"] for vertex in job["vertices"]}
-    outputs = {
-        f"{names[edge['source']]}.records_out"
-        if edge["side_output"] is None
-        else f"{names[edge['source']]}{SIDE_OUTPUT}{edge['side_output']}"
-        for edge in job["edges"]
-        if edge["target"] in sinks and edge["source"] in names
-    }
+def take_all(story: JobStory, events: Iterable[dict[str, Any]]) -> None:
+    """Process events; those that make no sense are left out."""
+    for event in events:
+        try:
+            story.take(event)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            _log.warning("an event %r of a journal is left out: %r", event.get("event"), error)
+
+
+def _outputs(vertices: list[dict[str, str]], edges: list[dict[str, str | None]]) -> set[str]:
+    """Return the names of the counts of records that are sent to sinks."""
+    names = {vertex["id"]: vertex["name"] for vertex in vertices}
+    sinks = {vertex["id"] for vertex in vertices if vertex["kind"] == "sink"}
+    sources = [
+        (names.get(edge["source"] or ""), edge["side_output"]) for edge in edges if edge["target"] in sinks
+    ]
+    return {f"{name}.records_out" if side is None else f"{name}{SIDE_OUTPUT}{side}" for name, side in sources}
+
+
+def _values_of_epoch(event: dict[str, Any], outputs: set[str]) -> dict[str, float | None]:
+    """Return what an epoch adds to the history."""
     latencies = (one for of in event.get("latencies_ms", {}).values() for each in of.values() for one in each)
     memory = (size for of in event.get("slots", {}).values() for size in of["memory_bytes"] if size)
     watermarks = event["watermarks"].values()
@@ -307,17 +327,7 @@ def _values_of_epoch(event: dict[str, Any], job: dict[str, Any]) -> dict[str, fl
     }
 
 
-def _values_of_checkpoint(event: dict[str, Any]) -> dict[str, float | None]:
-    stats = event["stats"]
-    return {
-        "checkpoint_ms": stats["duration_ms"],
-        "checkpoint_bytes": stats["checkpointed_bytes"],
-        "restored_bytes": None if stats["is_savepoint"] else stats["size_bytes"],
-        "full_write_bytes": event.get("full_write_bytes"),
-    }
-
-
-def _shares(sums: dict[str, Counter[int]]) -> JsonObject:
+def _shares(sums: dict[str, Counter[int]]) -> _Shares:
     """Return the ms of each second that each subtask spent in each way; None for one without reports."""
     count = 1 + max((number for own in sums.values() for number in own), default=-1)
     whole = [sum(own[number] for own in sums.values()) for number in range(count)]
@@ -340,7 +350,7 @@ _APPLY: dict[str, Callable[[JobStory, dict[str, Any]], None]] = {
     JOB: JobStory._job,
     "epoch": JobStory._epoch,
     "committed": lambda story, event: story.epochs.commit(event),
-    "checkpoint": JobStory._checkpoint,
+    "checkpoint": lambda story, event: story.history.add(int(event["at"]), story.checkpoints.take(event)),
     "restarted": JobStory._restarted,
     "failed": JobStory._failed,
     "ended": JobStory._ended,

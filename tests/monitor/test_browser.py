@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from chromium_support import headless_chromium, needs_chromium
@@ -30,7 +32,17 @@ pytestmark = [
     needs_chromium,
 ]
 
-Look = Callable[[str], Any]
+TABS = (
+    "overview",
+    "graph",
+    "epochs",
+    "checkpoints",
+    "state",
+    "data",
+    "logs",
+    "failures",
+    "configuration",
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +67,12 @@ def enter(chromium: Any, monitor: Monitor) -> None:
         with suppress(exceptions.JavascriptException, exceptions.TimeoutException):
             return wait(chromium, "document.body.dataset.loaded === 'yes'")
     raise AssertionError("the page has not been loaded")
+
+
+def go_to(chromium: Any, tab: str) -> None:
+    """Open a tab, and wait until it is drawn."""
+    chromium.execute_script(f"delete document.body.dataset.tab; location.hash = '#/{tab}';")
+    wait(chromium, f"document.body.dataset.tab === '{tab.partition('/')[0]}'")
 
 
 @pytest.fixture
@@ -86,26 +104,85 @@ def errors(chromium: Any) -> list[str]:
 def test_data_is_text_and_never_markup(chromium: Any, show: Callable[..., Monitor]) -> None:
     show(story())
     assert EVIL in text(chromium, "h1")
-    chromium.execute_script("document.getElementById('logs-open').open = true;")
-    wait(chromium, "document.querySelector('#logs tbody tr')")
-    for section in ("overview", "checkpoints", "state", "data", "metrics", "logs", "failures"):
-        assert EVIL in chromium.find_element("id", section).get_attribute("textContent"), section
+    node = f"graph/{quote(EVIL, safe='')}"
+    for tab in (*TABS, node):
+        go_to(chromium, tab)
+        section = chromium.find_element("id", tab.partition("/")[0]).get_attribute("textContent")
+        assert (EVIL in section) or tab == "epochs", tab
+    assert chromium.find_element("css selector", "#node h3").text.startswith(EVIL)
     assert "owned" not in (chromium.title.replace(EVIL, ""))
     assert len(chromium.find_elements("css selector", "script")) == 1
 
 
-def test_the_slowest_subtask_is_marked(chromium: Any, show: Callable[..., Monitor]) -> None:
-    show(story())
-    assert "90 % in subtask 1, the slowest" in text(chromium, "#overview table")
-    marked = "return [...document.querySelectorAll('.busy .bars i')].map((one) => one.className)"
-    assert chromium.execute_script(marked) == ["", "marked"]
-    chromium.execute_script("document.querySelector('#overview details').open = true;")
-    (row,) = chromium.find_elements("css selector", "#overview details tr.slowest")
-    assert row.text.split("\n")[-1].endswith("1 (slowest) 90 % 5 % 5 % 2 90 MiB of 100 MiB 0")
+@pytest.mark.parametrize(("busy_ms", "marked"), [(450.0, ["", "marked"]), (395.0, ["", ""])])
+def test_a_subtask_is_marked_when_it_is_slow(
+    chromium: Any, show: Callable[..., Monitor], busy_ms: float, marked: list[str]
+) -> None:
+    """The slowest one of those that have much time left is nothing to see to."""
+    show(running(busy_ms), is_live=True)
+    go_to(chromium, "graph")
+    found = "return [...document.querySelectorAll('.busy .bars i')].map((one) => one.className)"
+    assert chromium.execute_script(found) == marked
+    rows = [row.text for row in chromium.find_elements("css selector", "tr.slow")]
+    assert [row.split("\n")[-1] for row in rows] == [
+        f"{EVIL} 1 (slow) 90 % 5 % 5 % 2 90 MiB of 100 MiB 0" for mark in marked if mark
+    ]
+    assert len(chromium.find_elements("css selector", "svg.graph a.slow")) == len(rows)
     assert chromium.find_element("css selector", "meter").accessible_name == "of its limit"
-    assert "Latency from sources" in text(chromium, "#overview")
-    sides = chromium.find_elements("css selector", "#overview .wide")[-1].text
-    assert "late, dropped 4" in sides
+    for said in ("Latency from sources", "late, dropped 4", "In/s"):
+        assert said in text(chromium, "#graph")
+
+
+def running(busy_ms: float = 450.0) -> JobStory:
+    """Return a job that was heard of just now; subtask 1 was busy for so long of half a second."""
+    shown, now_ms = JobStory(), int(time.time() * 1000)
+    for event in events():
+        late_ms = now_ms - events()[-1]["at"]
+        if event["event"] == "epoch":
+            event["slots"][EVIL].update(busy_ms=[90.0, busy_ms], idle_ms=[405.0, 475.0 - busy_ms])
+        if event["event"] != "restarted":
+            shown.take({**event, "at": event["at"] + late_ms})
+    return shown
+
+
+@pytest.mark.full
+def test_a_chart_shows_the_values_of_the_moment_that_is_pointed_at(
+    chromium: Any, show: Callable[..., Monitor]
+) -> None:
+    shown = running()
+    epoch = {**events()[1], "records": 80, "duration_ms": 1_000, "at": (shown.heard_ms or 0) + 3_000}
+    shown.take(epoch)
+    show(shown, is_live=True)
+    throughput = "[data-chart=throughput]"
+    assert "in" in text(chromium, f"{throughput} figcaption")
+    assert "Epoch time" not in text(chromium, "#overview")  # there are latencies of markers
+    chart = chromium.find_element("css selector", f"{throughput} svg")
+    chart.send_keys("\ue012" * 2)  # the left arrow, from the end of the chart
+    value = f"document.querySelector('{throughput} figcaption b').textContent"
+    before = chromium.execute_script(f"return {value}")
+    assert chromium.find_elements("css selector", ".chart .cursor")
+    chart.send_keys("\ue012" * 3)
+    wait(chromium, f"{value} !== '{before}'")
+    chromium.find_element("css selector", "[data-span='60000']").send_keys("\ue007")
+    wait(chromium, "document.querySelector('[data-span=\"60000\"]').getAttribute('aria-pressed') === 'true'")
+    assert chromium.find_elements("css selector", ".chart .cursor") == []
+
+
+@pytest.mark.full
+def test_a_table_is_sorted_by_a_click_and_has_pages(chromium: Any, show: Callable[..., Monitor]) -> None:
+    shown = JobStory()
+    for event in large_events(operators=60, subtasks=1):
+        shown.take(event)
+    show(shown)
+    go_to(chromium, "graph")
+    first = "document.querySelector('#graph table tbody th').textContent"
+    assert chromium.execute_script(f"return {first}") == "operator 0"
+    for expected in ("operator 0", "operator 59", "operator 0"):
+        chromium.find_element("css selector", "#graph table .sort").send_keys("\ue007")
+        wait(chromium, f"{first} === '{expected}'")
+    chromium.find_element("css selector", "[aria-label='Next page']").send_keys("\ue007")
+    wait(chromium, f"{first} === 'operator 25'")
+    assert "26–50 of 60" in text(chromium, ".pager")
 
 
 @pytest.mark.full
@@ -118,7 +195,8 @@ def test_the_largest_keys_are_found_when_somebody_asks(
     assert run.storage is not None
     folder = f"{run.storage.uri}/{job.job_id}"
     show(*stories_at(folder), folder=folder)
-    assert "Full size of the last" in text(chromium, "#state figcaption")
+    go_to(chromium, "state")
+    assert "A restore of the last" in text(chromium, "#state figcaption")
     button = chromium.find_element("css selector", "[data-largest=counts]")
     button.send_keys("\ue007")
     wait(chromium, "document.querySelector('.largest tbody tr')")
@@ -134,7 +212,7 @@ def test_logs_are_read_when_they_are_opened_and_can_be_searched(
     show(story())
     rows = "[...document.querySelectorAll('#logs td.line')].map((one) => one.textContent)"
     assert chromium.execute_script(f"return {rows}") == []
-    chromium.find_element("css selector", "#logs summary").send_keys("\ue007")
+    go_to(chromium, "logs")
     wait(chromium, f"{rows}.length === 2")
     chromium.find_element("id", "logs-contains").send_keys("WELL")
     wait(chromium, f"{rows}.length === 1")
@@ -162,6 +240,7 @@ def test_a_stream_is_looked_at_when_it_is_switched_on(
     monkeypatch.setattr(job, "sample", lambda *given: (sample(*given), told.put(given[0])))
     thread = in_background(job)
     enter(chromium, monitor)
+    go_to(chromium, "data")
     wait(chromium, "document.querySelector('[data-stream=counts]')")
     button = chromium.find_element("css selector", "[data-stream=counts]")
     assert button.get_attribute("aria-pressed") == "false"
@@ -206,14 +285,16 @@ def test_nothing_is_loaded_from_elsewhere_and_all_addresses_are_relative(
 def test_the_page_fits_and_can_be_read(
     chromium: Any, show: Callable[..., Monitor], width: int, scheme: str
 ) -> None:
-    """Only tables and graphs scroll sideways, each in its own frame; texts stand out from their ground."""
+    """Only tables, tabs and graphs scroll, each in its own frame; texts stand out from their ground."""
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     show(story(), story("b" * 32, "orders with a rather long name " * 4))
-    assert chromium.execute_script("return document.documentElement.scrollWidth") <= width
-    assert chromium.execute_script(CONTRAST) == []
+    for tab in TABS:
+        go_to(chromium, tab)
+        assert chromium.execute_script("return document.documentElement.scrollWidth") <= width, tab
+        assert chromium.execute_script(CONTRAST) == [], tab
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
@@ -244,8 +325,12 @@ return bad;
 
 
 @pytest.mark.full
-def test_a_screen_reader_has_names_for_everything(chromium: Any, show: Callable[..., Monitor]) -> None:
+@pytest.mark.parametrize("tab", TABS)
+def test_a_screen_reader_has_names_for_everything(
+    chromium: Any, show: Callable[..., Monitor], tab: str
+) -> None:
     show(story())
+    go_to(chromium, tab)
     tree = chromium.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     named = {"button", "link", "image", "table", "region", "navigation", "main", "columnheader", "combobox"}
     nameless = [
@@ -256,17 +341,12 @@ def test_a_screen_reader_has_names_for_everything(chromium: Any, show: Callable[
         and not node.get("name", {}).get("value")
     ]
     assert nameless == []
-    headings = [node["name"]["value"] for node in tree if node["role"]["value"] == "heading"]
-    assert headings[1:] == [
-        "Job",
-        "Epochs",
-        "Checkpoints",
-        "State",
-        "Data",
-        "Metrics",
-        "Logs",
-        "Failures",
-    ]
+    assert text(chromium, "nav [aria-current]").lower() == tab
+    assert [
+        one.get_attribute("id")
+        for one in chromium.find_elements("css selector", "section")
+        if one.is_displayed()
+    ] == [tab]
 
 
 def live(run: JobRun, savepoints: str | None = None) -> tuple[Monitor, Any]:
@@ -308,13 +388,17 @@ def test_a_job_is_watched_while_it_fails_restarts_and_finishes(chromium: Any, ru
     thread = in_background(job)
     enter(chromium, monitor)
     wait(chromium, "document.getElementById('status').textContent === 'RUNNING'")
-    wait(chromium, "document.querySelector('#epochs summary').textContent.includes('(2)')")
+    go_to(chromium, "epochs")
+    wait(chromium, "document.querySelectorAll('#epochs tbody tr').length === 2")
     may_go_on.set()
     wait(chromium, "document.getElementById('status').textContent === 'FINISHED'")
     thread.join(PATIENCE_S)
+    go_to(chromium, "failures")
     assert f"operator tens, key k, record {EVIL}" in text(chromium, "#failures")
     assert "ValueError: poison" in text(chromium, "#failures pre")
+    go_to(chromium, "overview")
     assert "Restarts\n1" in text(chromium, "#overview")
+    assert "This job has ended (FINISHED)" in text(chromium, "#notice")
     assert errors(chromium) == []
     monitor.close()
 
@@ -355,15 +439,28 @@ def test_a_table_keeps_its_place_when_news_come(chromium: Any) -> None:
     shown = story()
     monitor = monitor_with(shown)
     enter(chromium, monitor)
-    chromium.execute_script("document.querySelector('#epochs details').open = true;")
-    chromium.execute_script("document.querySelector('#epochs .wide').focus();")
+    go_to(chromium, "checkpoints")
+    chromium.execute_script("document.querySelector('#checkpoints .wide').focus();")
     chromium.execute_script("window.kept = document.activeElement;")
-    shown.restarts = 41
+    shown.checkpoints.recent.append({**shown.checkpoints.recent[0], "checkpoint_id": 41})
     monitor._jobs.changed()
-    wait(chromium, "document.querySelector('#overview').textContent.includes('Restarts41')")
+    wait(chromium, "document.querySelector('#checkpoints tbody').textContent.includes('41')")
     assert chromium.execute_script("return document.activeElement === window.kept")
-    assert chromium.execute_script("return document.querySelector('#epochs details').open")
     monitor.close()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_overview_is_one_screen(chromium: Any, show: Callable[..., Monitor], is_over: bool) -> None:
+    size = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    shown = running()
+    if is_over:
+        shown.take({"event": "ended", "at": shown.heard_ms, "status": "FAILED"})
+    show(shown, is_live=True)
+    go_to(chromium, "overview")
+    assert len(chromium.find_elements("css selector", ".chart")) == 8
+    assert chromium.execute_script("return document.documentElement.scrollHeight") <= 800
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.mark.full
@@ -393,6 +490,12 @@ def test_a_dead_job_is_shown_from_its_folder(
     assert text(chromium, "h1") == "orders"
     assert "Committed epoch\n4" in text(chromium, "#overview")
     assert "Last heard of" in text(chromium, "#overview")
+    assert "This job does not run: nothing has been heard of it since" in text(chromium, "#notice")
+    assert "Its last checkpoint is" in text(chromium, "#notice")
+    go_to(chromium, "graph")
+    assert "In/s" not in text(chromium, "#graph")
+    assert "Busy" not in text(chromium, "#graph")
+    go_to(chromium, "state")
     assert "counts" in text(chromium, "#state")
     assert not chromium.find_element("id", "actions").is_displayed()
 
@@ -403,13 +506,12 @@ def test_200_operators_and_1000_subtasks_are_shown(chromium: Any, show: Callable
     for event in large_events(operators=200, subtasks=5):
         shown.take(event)
     show(shown)
-    rows = "document.querySelectorAll('#overview tbody tr').length"
-    assert chromium.execute_script(f"return {rows}") == 200
-    assert len(chromium.find_elements("css selector", "svg.graph rect")) == 200
-    assert chromium.execute_script(
-        "return document.querySelectorAll('#checkpoints details:last-of-type tbody tr').length"
-    ) == (1000)
     width = chromium.execute_script("return document.documentElement.clientWidth")
+    go_to(chromium, "checkpoints")
+    assert "1–25 of 1000" in text(chromium, ".pager")
+    go_to(chromium, "graph")
+    assert len(chromium.find_elements("css selector", "svg.graph rect")) == 200
+    assert "1–25 of 200" in text(chromium, ".pager")
     assert chromium.execute_script("return document.documentElement.scrollWidth") <= width
 
 

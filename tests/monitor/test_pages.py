@@ -282,6 +282,28 @@ def test_a_job_is_stopped_with_a_savepoint_from_its_page(
     assert browser.ask(f"/api/jobs/{job.job_id}").json()["status"] == "FINISHED"
 
 
+def test_the_threads_of_a_slot_are_told_as_its_lines(
+    run: JobRun, live: Callable[..., tuple[Job, Browser]]
+) -> None:
+    job, browser = live()
+    answers: list[int] = []
+
+    def hook(request: Any) -> None:
+        if request.link.epoch == 2:
+            token = browser.action_token or ""
+            for of in ("stream=counts&subtask=1", "stream=counts&subtask=7", "stream=counts&subtask=x"):
+                path = f"/api/jobs/{job.job_id}/threads?{of}"
+                answers.append(browser.ask(path, "POST", x_action_token=token).status)
+
+    run.runner.before = hook
+    list(job.run())
+    assert answers == [202, 409, 409]
+    found = browser.ask(f"/api/jobs/{job.job_id}/logs?slot=counts%5B1%5D").json()["lines"]
+    lines = [line for _, _, level, line in found if level == "INFO"]
+    assert any(line.startswith("Thread ") and '"MainThread"' in line for line in lines)
+    assert any("_listen_to_driver (" in line and "slot.py:" in line for line in lines)
+
+
 def test_a_savepoint_needs_a_directory(run: JobRun, live: Callable[..., tuple[Job, Browser]]) -> None:
     status, text = acted(run, live(), "savepoint")
     assert status == 409

@@ -166,7 +166,7 @@ def test_a_few_records_of_a_stream_are_told_while_somebody_looks(run: JobRun) ->
     run.runner.after = look
     list(job.run())
     assert sampled[:2] == [frozenset(), frozenset(wanted)]
-    told = recorder.story.samples
+    told = recorder.story.measured.samples
     assert set(told) == {*wanted, "counts.side_output.aside"}
     assert told["numbers-0"]["records"] == [str(n) for n in range(50, 70)]
     assert told["shared-1"]["records"] == [str(-n) for n in range(50, 70)]
@@ -174,7 +174,7 @@ def test_a_few_records_of_a_stream_are_told_while_somebody_looks(run: JobRun) ->
     assert len(told["counts.side_output.aside"]["records"]) == 20
     assert told["counts"]["epoch"] == 2
     assert run.storage is not None
-    assert retold(run.storage, job).samples == {}
+    assert retold(run.storage, job).measured.samples == {}
 
 
 def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobRun) -> None:
@@ -183,7 +183,7 @@ def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobR
     sink = next(one for one in describe(job._actions.plan, "", "").vertices if one.kind == "sink")
     job.sample(sink.id, 60_000)
     list(job.run())
-    records = recorder.story.samples[sink.id]["records"]
+    records = recorder.story.measured.samples[sink.id]["records"]
     assert 1 <= len(records) <= 3
     assert all(len(record) <= 303 for record in records)
 
@@ -193,7 +193,7 @@ def test_a_record_that_cannot_be_shown_does_not_fail_the_job(run: JobRun) -> Non
     job, recorder = watched(run)
     job.sample("sink-1", 60_000)
     list(job.run())
-    assert "whose repr raised" in recorder.story.samples["sink-1"]["records"][0]
+    assert "whose repr raised" in recorder.story.measured.samples["sink-1"]["records"][0]
 
 
 def test_lines_of_slots_are_kept_and_found(run: JobRun) -> None:
@@ -264,6 +264,16 @@ def test_a_restart_is_told_with_its_reason_and_by_a_journal_of_many_files(
     heads = [(one["runs"], one["restarts"]) for one in events if one["event"] == "job"]
     assert (heads[0][0], heads[-1]) == (1, (1, 1))
     assert known(retold(storage, job)) == known(recorder.story)
+
+
+def test_a_run_goes_on_with_the_history_of_the_runs_before(run: JobRun, storage: CheckpointFolders) -> None:
+    job, first = recorded(run)
+    second = Recorder(run.clock, storage.uri)
+    second.on_start(_description(job.job_id))
+    second.on_end(JobStatus.CANCELED)
+    assert first.story.history.told()[0]["series"]["records_in"] != []
+    assert second.story.history.told() == first.story.history.told()
+    assert (second.story.runs, len(second.story.epochs.recent)) == (1, 0)
 
 
 def test_metrics_of_functions_are_told(run: JobRun) -> None:
@@ -486,5 +496,5 @@ def test_an_observer_hears_after_the_listener(run: JobRun) -> None:
     assert len(heard) == 8
 
 
-def _description() -> Any:
-    return JobDescription("a" * 32, "orders", (), ())
+def _description(job_id: str = "a" * 32) -> Any:
+    return JobDescription(job_id, "orders", (), ())

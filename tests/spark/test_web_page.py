@@ -47,6 +47,8 @@ def test_a_job_is_on_the_page_and_in_its_folder(spark: Any, tmp_path: Path) -> N
     assert address is not None
     job = json.loads(ask(address, f"api/jobs/{result.job_id}"))
     assert (job["name"], job["status"], job["epoch"]) == ("numbers", "FINISHED", result.epochs)
+    assert job["settings"]["pyflinkstate.engine"] == "STAGES"
+    assert job["settings"].get("spark.page") == spark.sparkContext.uiWebUrl
     keyed = next(operator for operator in job["operators"] if operator["id"] == "echo")
     assert (keyed["records_in"], sum(keyed["subtask_records"])) == (100, 100)
     assert job["edges"][0]["chain"] == ["plus one"]

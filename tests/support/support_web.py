@@ -15,7 +15,7 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.api import JsonObject
 from pyflinkstate.monitor.hub import Monitor, jobs_at
-from pyflinkstate.monitor.jobs import MonitoredJob
+from pyflinkstate.monitor.jobs import MonitoredJob, Recorder
 from pyflinkstate.monitor.journal import JournalReader
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.master import WebPageSettings
@@ -108,16 +108,19 @@ def browser_of(monitor: Monitor) -> Browser:
     return Browser(int(found[1]), found[2])
 
 
-def monitor_with(*stories: JobStory, folder: str | None = None, **settings: Any) -> Monitor:
-    """Return a monitor whose page shows jobs that do not run here."""
+def monitor_with(
+    *stories: JobStory, folder: str | None = None, is_live: bool = False, **settings: Any
+) -> Monitor:
+    """Return a monitor whose page shows jobs that do not run here, or seem to."""
     made = Monitor(WebPageSettings(**settings), ManualClock())
     for story in stories:
-        show(made, story, folder)
+        show(made, story, folder, is_live)
     return made
 
 
-def show(monitor: Monitor, story: JobStory, folder: str | None = None) -> None:
-    monitor._jobs.add(MonitoredJob(story, threading.Lock(), folder=folder))
+def show(monitor: Monitor, story: JobStory, folder: str | None = None, is_live: bool = False) -> None:
+    recorder = Recorder(ManualClock()) if is_live else None
+    monitor._jobs.add(MonitoredJob(story, threading.Lock(), recorder, folder=folder))
 
 
 def story(job_id: str = JOB_ID, name: str = EVIL) -> JobStory:

@@ -58,11 +58,12 @@ WATCHED_S = 10.0
 _LEVELS = {
     name: int(getattr(logging, name)) for name in ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
+_SCRIPTS = ("page.js", "elements.js", "units.js", "tables.js", "charts.js", "graph.js")
 #: The files of the page, which lie in ``page/`` beside this file.
 _FILES = {
     "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
+    **{f"/{name}": (name, "text/javascript") for name in _SCRIPTS},
 }
 _JOB = "/api/jobs/{job_id}"
 
@@ -217,7 +218,8 @@ class Pages:
         if not (self._has_actions and self._access.lets_act(request)):
             return Response(status_code=403)
         asked = request.query_params
-        acted = await run_in_threadpool(self._jobs.act, job_id, action, asked.get("stream", ""))
+        about = asked.get("stream", ""), asked.get("subtask", "")
+        acted = await run_in_threadpool(self._jobs.act, job_id, action, *about)
         if acted.savepoint is not None and "wait" in asked:
             return await _answer_with(acted.savepoint)
         return JsonAnswer({"message": acted.message}, 202 if acted.is_accepted else 409)

@@ -54,7 +54,7 @@ from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, OnSigterm, deletes_checkpoints
 from pyflinkstate.runtime.slots import SlotLost
-from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
+from pyflinkstate.runtime.wire import CancelJob, Clock, DumpThreads, SlotId, SlotOutput, TaskReport, WakeUp
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
@@ -268,6 +268,16 @@ class Job:
             for_ms: how long; 0 ends it.
         """
         self._reporter.sample(stream, for_ms)
+
+    def dump_threads(self, slot: SlotId) -> bool:
+        """Ask a slot for the stacks of its threads, which come as lines of its output.
+
+        Returns:
+            Whether the slot runs, and was asked.
+        """
+        registry = self._actions.slots.registry
+        registry.send(slot, DumpThreads())
+        return slot in registry.addresses()
 
     def wake_up(self) -> None:
         """Tell the job that the source has new input."""

@@ -167,7 +167,7 @@ class MonitorOfProgram(Protocol):
 
     address: str | None
 
-    def observe(self, directory: str | None) -> JobObserver:
+    def observe(self, directory: str | None, settings: dict[str, str] | None = None) -> JobObserver:
         """Return a listener for one job; its journal is kept in ``directory``, if there is one."""
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:

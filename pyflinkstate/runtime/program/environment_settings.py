@@ -568,6 +568,25 @@ class ExecutionConfig:
 _Apply: TypeAlias = Callable[[EnvironmentSettings, Reader], None]
 
 
+#: Settings that are not shown: users may put secrets into parameters, and the page has its own table.
+_NOT_TOLD = frozenset({"job_parameters", "web_page"})
+
+
+def told_settings(settings: EnvironmentSettings) -> dict[str, str]:
+    """Return the settings of jobs as strings by key, to be shown."""
+    return {
+        row.key: (row.shown or "not set").replace("`", "") if value is None else _told(value)
+        for group in (settings.checkpoints.settings, settings)
+        for name, row in rows_of(type(group)).items()
+        if row.key and name not in _NOT_TOLD
+        for value in [getattr(group, name)]
+    }
+
+
+def _told(value: Value) -> str:
+    return value.name if isinstance(value, enum.Enum) else as_text(value)
+
+
 @attrs.frozen
 class Option:
     """A row of the table, and what a ``Configuration`` with its key does."""

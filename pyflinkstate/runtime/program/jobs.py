@@ -32,7 +32,7 @@ from pyflinkstate.runtime.master import (
 )
 from pyflinkstate.runtime.pipelined import runner, vertices
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
-from pyflinkstate.runtime.program.environment_settings import Engine, EnvironmentSettings
+from pyflinkstate.runtime.program.environment_settings import Engine, EnvironmentSettings, told_settings
 from pyflinkstate.runtime.program.job_client import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import DefaultRestart, RestartStrategies
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpoch, ForeachEpochSink, RddSink
@@ -191,14 +191,15 @@ class Monitoring:
         address = None if self._monitor is None else self._monitor.address
         return None if address is None else address.partition("?")[0]
 
-    def observer(self) -> JobObserver | None:
+    def observer(self, spark_page: str | None) -> JobObserver | None:
         """Return a listener for a new job, if there is a monitor."""
         monitor, directory = self._started(), self.settings.checkpoints.checkpoint_directory()
         if monitor is None:
             return None
+        told = {**told_settings(self.settings), **({"spark.page": spark_page} if spark_page else {})}
         if directory is None or not self.settings.keeps_journal:
-            return monitor.observe(None)
-        return monitor.observe(directory.checkpoint_path)
+            return monitor.observe(None, told)
+        return monitor.observe(directory.checkpoint_path, told)
 
     def attach(self, observer: JobObserver | None, job: Job) -> None:
         """Let the page steer the job of an observer."""
@@ -420,7 +421,7 @@ class Jobs:
         storage = self._start_points.storage()
         endpoint, heartbeat = sessions.driver_endpoint(self._context), self._settings.heartbeat
         restore = self._start_points.restore_point(plan, storage, name)
-        observer = self.monitoring.observer()
+        observer = self.monitoring.observer(self._context.uiWebUrl)
         parts = JobParts(
             plan,
             self._job_settings(name, state_backend, storage is not None, observer),

@@ -29,6 +29,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -80,6 +81,17 @@ MAX_LINE = 10_000
 STREAM_ERRORS = (OSError, ValueError, RuntimeError)
 
 Lines = tuple[tuple[int, str], ...]
+
+
+def stacks() -> tuple[tuple[int, str], ...]:
+    """Return the stacks of all threads of this process as lines to log, the innermost call of each first."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    lines: list[str] = []
+    for ident, frame in sys._current_frames().items():
+        lines.append(f'Thread {ident}: "{names.get(ident, "not of Python")}"')
+        calls = ((one.f_code, number) for one, number in traceback.walk_stack(frame))
+        lines += [f"    {code.co_name} ({code.co_filename}:{number})" for code, number in calls]
+    return tuple((logging.INFO, line) for line in lines)
 
 
 class OutputForwarder:

@@ -33,7 +33,7 @@ from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, RuntimeFailure, UntrustedConnectionError
 from pyflinkstate.runtime.slots.inputs import Host, Inputs, Visitor
 from pyflinkstate.runtime.slots.memory import MemoryGuard
-from pyflinkstate.runtime.slots.process import OutputForwarder, put_on_path_of_slot, watchdog
+from pyflinkstate.runtime.slots.process import OutputForwarder, put_on_path_of_slot, stacks, watchdog
 from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.wire import (
@@ -44,6 +44,7 @@ from pyflinkstate.runtime.wire import (
     Channel,
     CloseSlot,
     DeploySlot,
+    DumpThreads,
     EpochAccepted,
     EpochDone,
     EpochFailed,
@@ -215,6 +216,8 @@ class StateSlot:
     def _take(self, message: object) -> None:
         if isinstance(message, Heartbeat):
             self._driver.send(message)
+        elif isinstance(message, DumpThreads):
+            self._driver.send(SlotOutput(self._bootstrap.slot, stacks()))
         else:
             # The main thread handles it: user code may be slow, and the end of the driver must be noticed.
             self._mail.put(message)

@@ -35,6 +35,7 @@ from pyflinkstate.runtime.wire.messages import (
     CheckpointTrigger as CheckpointTrigger,
     CloseSlot as CloseSlot,
     DeploySlot as DeploySlot,
+    DumpThreads as DumpThreads,
     EpochAccepted as EpochAccepted,
     EpochDone as EpochDone,
     EpochFailed as EpochFailed,

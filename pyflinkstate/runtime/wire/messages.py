@@ -241,6 +241,11 @@ class Heartbeat:
 
 
 @attrs.frozen
+class DumpThreads:
+    """The slot answers with the stacks of its threads, as lines of its output."""
+
+
+@attrs.frozen
 class SlotReady:
     """The slot has restored its state and opened its function."""
 

@@ -1,16 +1,19 @@
-"use strict";
-// The page of a job. All addresses are relative, so that it works behind a proxy with a prefix. Data becomes
-// text nodes and attributes, never markup.
+// The page of a job: one tab at a time is drawn, of the last answer. All addresses are relative, so that it works
+// behind a proxy with a prefix.
 
-const byId = (id) => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
+import { charts, forgetCharts, listenToCharts } from "./charts.js";
+import { bars, byId, element, facts, fill, nothing, show } from "./elements.js";
+import { graph, slowOf } from "./graph.js";
+import { clicked, onTableChange, table } from "./tables.js";
+import { bytes, decimal, duration, most, number, rate, share, short, spread, time } from "./units.js";
+
 const PHASES = ["planning", "reading", "slots", "finishing", "preparing"];
 const AGAIN_MS = 5000;
 const UNREAD = "The data could not be read";
 const ASK_AGAIN_MS = 1000;
 const SAMPLE_AGAIN_MS = 20000;
-const SHOWN_ROWS = 50;
-const SHOWN_AT_ONCE = 12;
+// A job of another program that has told nothing for so long has probably died.
+const SILENT_MS = 60000;
 const QUESTIONS = {
   savepoint: "Take a savepoint at the next barrier? The job goes on.",
   stop: "Stop the job with a savepoint? It can be started again from there.",
@@ -22,220 +25,140 @@ let session = { has_actions: false, action_token: null };
 let isLive = false;
 let jobs = [];
 let isLost = false;
+// The last answer, which tabs are drawn of.
+let last = null;
 
-// --- elements ---------------------------------------------------------------------------------------
+// --- what a job is like -------------------------------------------------------------------------------
 
-function element(tag, attributes, ...children) {
-  const made = ["svg", "path", "rect", "text", "g", "title"].includes(tag)
-    ? document.createElementNS(SVG, tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (name === "height%") made.dataset.height = value;
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
-  }
-  for (const child of children.flat(Infinity)) {
-    if (child !== null && child !== undefined) made.append(child.nodeType ? child : String(child));
-  }
-  return made;
+const isRunning = (job) => !job.ended_ms && (job.is_live || Date.now() - job.heard_ms < SILENT_MS);
+const untilMs = (job) => job.ended_ms ?? (isRunning(job) ? Date.now() : job.heard_ms);
+const ago = (ms) => `${duration(Math.max(0, Date.now() - ms))} ago`;
+
+function statusOf(job) {
+  if (job.ended_ms || job.is_live) return job.status;
+  return isRunning(job) ? job.status : "NO END KNOWN";
 }
 
-// Make `old` what `made` is, and keep what stays the same: focus, open details and scrolled tables.
-function become(old, made) {
-  if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName) { old.replaceWith(made); style(made); return; }
-  if (old.nodeType === Node.TEXT_NODE) { if (old.data !== made.data) old.data = made.data; return; }
-  for (const { name } of [...old.attributes]) {
-    if (!made.hasAttribute(name) && name !== "open" && name !== "style") old.removeAttribute(name);
-  }
-  for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  if (made.dataset && made.dataset.height !== undefined) old.style.height = made.dataset.height + "%";
-  fill(old, [...made.childNodes]);
-}
-
-function fill(parent, children) {
-  while (parent.childNodes.length > children.length) parent.lastChild.remove();
-  children.forEach((child, n) => {
-    if (n < parent.childNodes.length) become(parent.childNodes[n], child);
-    else { parent.append(child); style(child); }
-  });
-}
-
-// The heights of bars are set here: the policy of the page forbids style attributes.
-function style(node) {
-  if (node.nodeType !== Node.ELEMENT_NODE) return;
-  for (const one of [node, ...node.querySelectorAll("[data-height]")]) {
-    if (one.dataset && one.dataset.height !== undefined) one.style.height = one.dataset.height + "%";
-  }
-}
-
-const show = (id, ...children) =>
-  fill(byId(id).querySelector(".body"), children.flat(Infinity).filter((child) => child !== null));
-
-// --- numbers ----------------------------------------------------------------------------------------
-
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const some = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
-const number = (value) => (value === null || value === undefined ? "–" : whole.format(value));
-const decimal = (value) => (value === null || value === undefined ? "–" : some.format(value));
-
-function bytes(size) {
-  if (size === null || size === undefined) return "–";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let unit = 0;
-  while (size >= 1024 && unit < units.length - 1) { size /= 1024; unit += 1; }
-  return (unit ? some.format(size) : whole.format(size)) + " " + units[unit];
-}
-
-function duration(ms) {
-  if (ms === null || ms === undefined) return "–";
-  if (ms < 1000) return some.format(ms) + " ms";
-  const seconds = ms / 1000;
-  if (seconds < 60) return some.format(seconds) + " s";
-  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  const first = parts.findIndex(([length]) => seconds >= length);
-  const second = parts[Math.min(first + 1, 3)];
-  const rest = Math.floor((seconds % parts[first][0]) / second[0]);
-  return Math.floor(seconds / parts[first][0]) + " " + parts[first][1] + (first < 3 ? " " + rest + " " + second[1] : "");
-}
-
-function time(ms) {
-  if (ms === null || ms === undefined) return "–";
-  const moment = new Date(ms);
-  return isNaN(moment) ? String(ms) : moment.toISOString().replace("T", " ").replace(/\.\d+Z/, " UTC");
-}
-
-// --- parts of sections ------------------------------------------------------------------------------
-
-const fact = (name, value) => element("div", null, element("dt", null, name), element("dd", null, value));
-const facts = (...pairs) => element("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => fact(name, value)));
-const nothing = (text) => element("p", { class: "faint" }, text);
-
-// Columns are [title, value of a row, class]; the first one is the header of its row.
-function table(caption, columns, rows, rowClass) {
-  const head = columns.map(([title, , kind]) => element("th", { scope: "col", class: kind }, title));
-  const body = rows.map((row) => element("tr", { class: rowClass ? rowClass(row) : null }, columns.map(([, value, kind], n) =>
-    n === 0 ? element("th", { scope: "row", class: kind }, value(row)) : element("td", { class: kind }, value(row)))));
-  return element("div", { class: "wide", role: "region", tabindex: "0", "aria-label": caption },
-    element("table", null, element("caption", null, caption), element("thead", null, element("tr", null, head)),
-      element("tbody", null, body)));
-}
-
-function bars(values, about, marked, most = Math.max(1, ...values)) {
-  return element("div", { class: "bars", role: "img", "aria-label": about, title: about },
-    values.map((value, n) => element("i", {
-      class: n === marked ? "marked" : null, "height%": Math.max(2, (100 * (value ?? 0)) / most).toFixed(1) })));
-}
-
-// Shares are told in ms of each second.
-const share = (ms) => (ms === null || ms === undefined ? "–" : some.format(ms / 10) + " %");
-
-function most(values) {
-  let place = -1;
-  values.forEach((value, n) => { if (value !== null && (place < 0 || value > values[place])) place = n; });
-  return place;
-}
-
-const spread = (values, unit) => values.length
-  ? `${values.length} parts, from ${unit(Math.min(...values))} to ${unit(Math.max(...values))}` : "nothing";
-
-// --- the graph --------------------------------------------------------------------------------------
-
-// Each operator stands in the column after the last one that it reads.
-function columnsOf(job) {
-  const column = new Map(job.operators.map((operator) => [operator.id, 0]));
-  for (const operator of job.operators) {
-    for (const edge of job.edges) {
-      if (edge.source === operator.id && column.has(edge.target)) {
-        column.set(edge.target, Math.max(column.get(edge.target), column.get(edge.source) + 1));
-      }
-    }
-  }
-  return column;
-}
-
-const short = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
-
-function graph(job) {
-  const WIDTH = 190, HEIGHT = 56, GAP_X = 130, GAP_Y = 18, EDGE = 8;
-  const column = columnsOf(job), rows = [], place = new Map();
-  for (const operator of job.operators) {
-    const x = column.get(operator.id);
-    rows[x] = (rows[x] || 0) + 1;
-    place.set(operator.id, [EDGE + x * (WIDTH + GAP_X), EDGE + (rows[x] - 1) * (HEIGHT + GAP_Y)]);
-  }
-  const width = 2 * EDGE + rows.length * (WIDTH + GAP_X) - GAP_X;
-  const height = 2 * EDGE + Math.max(...rows.map((count) => count || 0), 1) * (HEIGHT + GAP_Y) - GAP_Y;
-  const lines = job.edges.filter((edge) => place.has(edge.source) && place.has(edge.target)).map((edge) => {
-    const [x1, y1] = place.get(edge.source), [x2, y2] = place.get(edge.target);
-    const from = [x1 + WIDTH, y1 + HEIGHT / 2], to = [x2, y2 + HEIGHT / 2], middle = (from[0] + to[0]) / 2;
-    const chain = edge.chain.join(" → ") + (edge.side_output ? ` (side output ${edge.side_output})` : "");
-    return element("g", null,
-      element("path", { d: `M${from} C${middle},${from[1]} ${middle},${to[1]} ${to}` }),
-      chain ? element("text", { class: "small", x: middle, y: (from[1] + to[1]) / 2 - 5, "text-anchor": "middle" },
-        short(chain, 20), element("title", null, chain)) : null);
-  });
-  const boxes = job.operators.map((operator) => {
-    const [x, y] = place.get(operator.id);
-    const rate = operator.records_in_per_s ?? operator.records_out_per_s;
-    return element("g", null,
-      element("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 5 }),
-      element("text", { x: x + 10, y: y + 22 }, short(operator.name, 24), element("title", null, operator.name)),
-      element("text", { class: "small", x: x + 10, y: y + 42 },
-        operator.kind + (operator.parallelism ? ` × ${operator.parallelism}` : "") +
-        (rate === null || rate === undefined ? "" : `, ${number(rate)}/s`) +
-        (most(operator.busy_ms_per_s) < 0 ? "" : `, ${share(operator.busy_ms_per_s[most(operator.busy_ms_per_s)])} busy`)));
-  });
-  return element("div", { class: "wide", role: "region", tabindex: "0", "aria-label": "Graph of the job" },
-    element("svg", { class: "graph", role: "img", width, height, viewBox: `0 0 ${width} ${height}`,
-      "aria-label": "The operators and how records go from one to the next; the table below has the same." }, lines, boxes));
-}
-
-// --- sections ---------------------------------------------------------------------------------------
-
-function overview(job) {
-  const last = job.last_checkpoint, counts = job.checkpoint_counts, failure = job.last_failure;
-  const until = job.ended_ms ?? (job.is_live ? Date.now() : job.heard_ms);
-  const lag = Object.values(job.watermarks).length ? Math.max(0, until - Math.min(...Object.values(job.watermarks))) : null;
-  show("overview",
-    facts(
-      ["Started", time(job.started_ms)],
-      [job.ended_ms || !job.is_live ? "Lasted" : "Uptime", duration(job.started_ms ? until - job.started_ms : null)],
-      job.is_live ? null : ["Last heard of", time(job.heard_ms)],
-      ["Epoch", number(job.epoch)],
-      ["Committed epoch", number(job.committed_epoch)],
-      ["Epochs in flight", number(job.epochs_in_flight)],
-      ["Restarts", number(job.restarts)],
-      ["Runs", number(job.runs)],
-      ["Watermark lag", duration(lag)],
-      ["Checkpoints", `${number((counts.completed || 0) + (counts.savepoints || 0))} completed, ${number(counts.failed || 0)} failed`],
-      ["Last checkpoint", last ? `${last.checkpoint_id}: ${bytes(last.checkpointed_bytes)} written in ${duration(last.duration_ms)}, ` +
-        `full size ${bytes(last.size_bytes)}` : "none"],
-      job.restored_from ? ["Restored from", job.restored_from] : null,
-      job.events_left_out ? ["Events left out", number(job.events_left_out)] : null,
-      ["Job id", job.id],
-    ),
-    failure ? element("p", null, element("strong", { class: "bad-text" }, "Last failure: "),
-      `${time(failure.at)}, ${failure.type}` + where(failure), ". ", element("a", { href: "#failures" }, "All failures")) : null,
-    job.operators.length ? graph(job) : null,
-    operatorTable(job),
-    subtaskTable(job),
-    latencyTable(job),
-    sideTable(job));
+// What to know first of a job that does not run: that, since when, and where it can go on.
+function noticeOf(job) {
+  if (isRunning(job)) return job.is_live ? "" : "This job runs in another program; the page reads its journal.";
+  const saved = job.last_checkpoint;
+  const from = saved ? ` Its last checkpoint is ${saved.checkpoint_id}, after epoch ${saved.epoch}.` : "";
+  return job.ended_ms ? `This job has ended (${job.status}) at ${time(job.ended_ms)}, ${ago(job.ended_ms)}.` + (job.status === "FINISHED" ? "" : from)
+    : `This job does not run: nothing has been heard of it since ${time(job.heard_ms)}, ${ago(job.heard_ms)}, and no end is known.` + from;
 }
 
 const where = (failure) =>
   (failure.operator ? `, operator ${failure.operator}` : "") + (failure.key ? `, key ${failure.key}` : "") +
   (failure.record ? `, record ${failure.record}` : "");
 
-function busy(operator) {
-  const shares = operator.busy_ms_per_s, slowest = most(shares);
-  if (slowest < 0) return "–";
-  const about = `${share(shares[slowest])} in subtask ${slowest}` + (shares.length > 1 ? ", the slowest" : "");
-  return [shares.length > 1 ? bars(shares, about, slowest, 1000) : null, element("span", null, about)];
+// The newest failure in a line; the pointer shows all of it.
+function failureLine(failure) {
+  return failure ? element("p", { class: "failure", title: where(failure) }, element("strong", { class: "bad-text" }, "Last failure: "),
+    `${time(failure.at)}, ${failure.type}` + short(where(failure), 300), ". ", element("a", { href: "#/failures" }, "All failures")) : null;
 }
 
-function subtaskTable(job) {
-  const rows = job.operators.flatMap((operator) => {
-    const slowest = operator.busy_ms_per_s.length > 1 ? most(operator.busy_ms_per_s) : -1;
-    return operator.busy_ms_per_s.map((_, n) => ({ operator, n, isSlowest: n === slowest }));
+// --- overview -----------------------------------------------------------------------------------------
+
+function busiest(job) {
+  const found = job.operators.map((operator) => ({ operator, n: most(operator.busy_ms_per_s) })).filter(({ n }) => n >= 0);
+  const place = most(found.map(({ operator, n }) => operator.busy_ms_per_s[n]));
+  if (!isRunning(job) || place < 0) return null;
+  const { operator, n } = found[place];
+  return `${share(operator.busy_ms_per_s[n])}, ${operator.name}[${n}]`;
+}
+
+function drawOverview({ job, history }) {
+  const saved = job.last_checkpoint, counts = job.checkpoint_counts, running = isRunning(job);
+  const limits = job.operators.map((operator) => operator.memory_limit_bytes).filter(Boolean);
+  show("overview",
+    facts(
+      ["Started", time(job.started_ms)],
+      [running ? "Uptime" : "Lasted", duration(job.started_ms ? untilMs(job) - job.started_ms : null)],
+      running && job.is_live ? null : ["Last heard of", time(job.heard_ms)],
+      ["Epoch", number(job.epoch)],
+      ["Committed epoch", number(job.committed_epoch)],
+      running ? ["Epochs in flight", number(job.epochs_in_flight)] : null,
+      ["Restarts", number(job.restarts)],
+      running ? ["Busiest subtask", busiest(job) ?? "–"] : null,
+      ["Checkpoints", `${number((counts.completed || 0) + (counts.savepoints || 0))} completed, ${number(counts.failed || 0)} failed`],
+      ["Last checkpoint", saved ? `${saved.checkpoint_id}: ${bytes(saved.checkpointed_bytes)} in ${duration(saved.duration_ms)}` : "none"],
+    ),
+    failureLine(job.last_failure),
+    charts(job, history, running, { memory: limits.length ? `of ${bytes(Math.max(...limits))}` : null }));
+}
+
+// --- graph --------------------------------------------------------------------------------------------
+
+function drawGraph(found) {
+  const { job, metrics } = found, chosen = job.operators.find((operator) => operator.id === tab()[1]);
+  show("graph",
+    job.operators.length ? graph(job, isRunning(job), chosen?.id) : null,
+    chosen ? node(chosen, found) : nothing("An operator of the graph opens what is known of it."),
+    chosen ? null : [operatorTable(job), subtaskTable(job, job.operators), latencyTable(job, job.operators),
+      sideTable(job.operators), metricTable(metrics.metrics)]);
+}
+
+// All that is known of one operator.
+function node(operator, found) {
+  const { job, metrics, samples, state } = found;
+  const own = state.operators[operator.id];
+  return element("section", { id: "node", "aria-label": `Operator ${operator.name}` },
+    element("h3", null, operator.name, " ", element("a", { href: "#/graph" }, "Close")),
+    facts(["Kind", operator.kind], ["Id", operator.id], ["Parallelism", number(operator.parallelism)],
+      ["Max parallelism", number(operator.max_parallelism)],
+      ["Records in", number(operator.records_in)], ["Records out", number(operator.records_out)],
+      isRunning(job) ? ["In/s", rate(operator.records_in_per_s)] : null,
+      isRunning(job) ? ["Out/s", rate(operator.records_out_per_s)] : null,
+      ["Watermark lag", lagOf(operator, job)], ["Skew", decimal(operator.skew)],
+      operator.records_dropped ? ["Dropped by filters", number(operator.records_dropped)] : null,
+      operator.records_malformed ? ["Malformed", number(operator.records_malformed)] : null),
+    subtaskTable(job, [operator]),
+    maySteer(job) ? threads(operator) : null,
+    latencyTable(job, [operator]), sideTable([operator]),
+    metricTable(metrics.metrics.filter((one) => one.task.startsWith(`${operator.id}[`) || one.name.startsWith(`${operator.name}.`))),
+    own ? [sizeTable(state.checkpoint_id, { [operator.id]: own }), element("div", { class: "largest" }, largestOf(operator.id))] : null,
+    operator.kind === "exchange" ? null : sampled([operator], samples, job));
+}
+
+const lagOf = (operator, job) =>
+  (operator.watermark_ms === null ? "–" : duration(Math.max(0, untilMs(job) - operator.watermark_ms)));
+
+function busy(operator) {
+  const shares = operator.busy_ms_per_s, busiest = most(shares);
+  if (busiest < 0) return "–";
+  const about = `${share(shares[busiest])} in subtask ${busiest}`;
+  return [shares.length > 1 ? bars(shares, about, slowOf(operator), 1000) : null, element("span", null, about)];
+}
+
+function operatorTable(job) {
+  const skews = job.operators.map((operator) => operator.skew ?? 0), running = isRunning(job);
+  const worst = Math.max(...skews) >= 1.5 ? Math.max(...skews) : Infinity;
+  const link = (o) => element("a", { href: `#/graph/${encodeURIComponent(o.id)}`, title: o.id }, o.name);
+  return table("Operators", [
+    ["Name", link, "name", (o) => o.name],
+    ["Kind", (o) => o.kind],
+    ["Parallelism", (o) => number(o.parallelism), "number", (o) => o.parallelism],
+    ["Records in", (o) => number(o.records_in), "number", (o) => o.records_in],
+    ["Records out", (o) => number(o.records_out), "number", (o) => o.records_out],
+    ...(running ? [
+      ["In/s", (o) => number(o.records_in_per_s), "number", (o) => o.records_in_per_s],
+      ["Out/s", (o) => number(o.records_out_per_s), "number", (o) => o.records_out_per_s]] : []),
+    ["Watermark lag", (o) => lagOf(o, job), "number", (o) => -(o.watermark_ms ?? 0)],
+    ...(running ? [
+      ["Busy by subtask", busy, "busy", (o) => o.busy_ms_per_s[most(o.busy_ms_per_s)] ?? -1],
+      ["Backpressure", (o) => share(o.back_pressured_ms_per_s[most(o.back_pressured_ms_per_s)]), "number",
+        (o) => o.back_pressured_ms_per_s[most(o.back_pressured_ms_per_s)] ?? -1]] : []),
+    ["Records by subtask", (o) => (o.subtask_records.length > 1 ? bars(o.subtask_records, spread(o.subtask_records, number)) : "–")],
+    ["Skew", (o) => (o.skew === null ? "–" : decimal(o.skew) + (o.skew >= worst ? " (most)" : "")), "number", (o) => o.skew],
+  ], job.operators, (o) => ((o.skew ?? 0) >= worst ? "slowest" : null));
+}
+
+function subtaskTable(job, operators) {
+  const running = isRunning(job);
+  const rows = operators.flatMap((operator) => {
+    const slow = slowOf(operator);
+    return operator.busy_ms_per_s.map((_, n) => ({ operator, n, isSlow: running && n === slow }));
   });
   if (!rows.length) return null;
   const memory = ({ operator, n }) => {
@@ -245,124 +168,115 @@ function subtaskTable(job) {
     return [element("meter", { min: 0, max: limit, value: used, high: limit * 0.9, "aria-label": "of its limit" }),
       ` ${bytes(used)} of ${bytes(limit)}`];
   };
-  return element("details", null, element("summary", null, `Each subtask (${rows.length})`),
-    table("Subtasks in the last seconds", [
-      ["Operator", ({ operator }) => operator.name, "name"],
-      ["Subtask", ({ n, isSlowest }) => number(n) + (isSlowest ? " (slowest)" : ""), "number"],
-      ["Busy", ({ operator, n }) => share(operator.busy_ms_per_s[n]), "number"],
-      ["Idle", ({ operator, n }) => share(operator.idle_ms_per_s[n]), "number"],
-      ["Backpressured", ({ operator, n }) => share(operator.back_pressured_ms_per_s[n]), "number"],
-      ["Records in", ({ operator, n }) => number(operator.subtask_records[n]), "number"],
-      ["Memory", memory, "number"],
-      ["Pending timers", ({ operator, n }) => number(operator.timers[n]), "number"],
-    ], rows, (row) => (row.isSlowest ? "slowest" : null)));
+  const shareOf = (title, name) => [title, ({ operator, n }) => share(operator[name][n]), "number", ({ operator, n }) => operator[name][n]];
+  return table(running ? "Subtasks in the last seconds" : "Subtasks", [
+    ["Operator", ({ operator }) => operator.name, "name"],
+    ["Subtask", ({ n, isSlow }) => number(n) + (isSlow ? " (slow)" : ""), "number", ({ n }) => n],
+    ...(running ? [shareOf("Busy", "busy_ms_per_s"), shareOf("Idle", "idle_ms_per_s"),
+      shareOf("Backpressured", "back_pressured_ms_per_s")] : []),
+    ["Records in", ({ operator, n }) => number(operator.subtask_records[n]), "number", ({ operator, n }) => operator.subtask_records[n]],
+    ["Memory", memory, "number", ({ operator, n }) => operator.memory_bytes[n]],
+    ["Pending timers", ({ operator, n }) => number(operator.timers[n]), "number", ({ operator, n }) => operator.timers[n]],
+  ], rows, (row) => (row.isSlow ? "slow" : null));
 }
 
-function sideTable(job) {
-  const rows = job.operators.flatMap((operator) => [
+function sideTable(operators) {
+  const rows = operators.flatMap((operator) => [
     ...Object.entries(operator.side_outputs).map(([tag, count]) => [operator.name, `side output ${tag}`, count]),
     ...(operator.records_late ? [[operator.name, "late, dropped", operator.records_late]] : []),
   ]);
   return rows.length ? table("Side outputs and late records", [
     ["Operator", ([name]) => name, "name"], ["Where to", ([, to]) => to, "name"],
-    ["Records", ([, , count]) => number(count), "number"]], rows) : null;
+    ["Records", ([, , count]) => number(count), "number", ([, , count]) => count]], rows) : null;
 }
 
-function latencyTable(job) {
+function latencyTable(job, operators) {
   const names = new Map(job.operators.map((operator) => [operator.id, operator.name]));
-  const rows = job.operators.flatMap((operator) => Object.entries(operator.latency_ms).map(
+  const rows = operators.flatMap((operator) => Object.entries(operator.latency_ms).map(
     ([source, found]) => ({ operator, source, found })));
-  return rows.length ? table("Latency from sources", [
+  const quantile = (title, name) => [title, ({ found }) => duration(found[name]), "number", ({ found }) => found[name]];
+  return rows.length && isRunning(job) ? table("Latency from sources", [
     ["Operator", ({ operator }) => operator.name, "name"], ["From", ({ source }) => names.get(source) ?? source, "name"],
-    ["Median", ({ found }) => duration(found.p50), "number"], ["99 %", ({ found }) => duration(found.p99), "number"],
-    ["Longest", ({ found }) => duration(found.max), "number"]], rows) : null;
+    quantile("Median", "p50"), quantile("99 %", "p99"), quantile("Longest", "max")], rows) : null;
 }
 
-function operatorTable(job) {
-  const until = job.ended_ms ?? (job.is_live ? Date.now() : job.heard_ms);
-  const skews = job.operators.map((operator) => operator.skew ?? 0);
-  const worst = Math.max(...skews) >= 1.5 ? Math.max(...skews) : Infinity;
-  return table("Operators", [
-    ["Name", (o) => o.name, "name"],
-    ["Kind", (o) => o.kind],
-    ["Parallelism", (o) => o.parallelism ?? "–", "number"],
-    ["Records in", (o) => number(o.records_in), "number"],
-    ["Records out", (o) => number(o.records_out), "number"],
-    ["In/s", (o) => number(o.records_in_per_s), "number"],
-    ["Out/s", (o) => number(o.records_out_per_s), "number"],
-    ["Watermark lag", (o) => (o.watermark_ms === null ? "–" : duration(Math.max(0, until - o.watermark_ms))), "number"],
-    ["Busy by subtask", busy, "busy"],
-    ["Backpressure", (o) => share(o.back_pressured_ms_per_s[most(o.back_pressured_ms_per_s)]), "number"],
-    ["Records by subtask", (o) => (o.subtask_records.length > 1 ? bars(o.subtask_records, spread(o.subtask_records, number)) : "–")],
-    ["Skew", (o) => (o.skew === null ? "–" : decimal(o.skew) + (o.skew >= worst ? " (most)" : "")), "number"],
-  ], job.operators, (o) => ((o.skew ?? 0) >= worst ? "slowest" : null));
+function metricTable(found) {
+  if (!found.length) return null;
+  const value = (m) => (m.kind === "counter" ? number(m.count ?? 0) : m.kind === "gauge" ? decimal(m.total ?? 0)
+    : m.kind === "meter" ? `${decimal(m.rate ?? 0)}/s, ${number(m.count ?? 0)} in all`
+    : `${number(m.count ?? 0)} values, ${decimal(m.minimum ?? 0)} to ${decimal(m.maximum ?? 0)}`);
+  return table("Metrics of functions", [
+    ["Name", (m) => m.name, "name"], ["Task", (m) => m.task, "name"], ["Kind", (m) => m.kind],
+    ["Value", value, "number", (m) => m.count ?? m.total ?? 0],
+  ], found);
 }
 
-function epochs({ epochs: found }) {
+// --- epochs -------------------------------------------------------------------------------------------
+
+function drawEpochs({ epochs: { epochs: found } }) {
   if (!found.length) { show("epochs", nothing("No epoch has run yet.")); return; }
   const total = (epoch) => PHASES.reduce((sum, phase) => sum + (epoch.phases_ms[phase] || 0), 0);
-  const most = Math.max(1, ...found.map(total));
+  const longest = Math.max(1, ...found.map(total));
   const said = (epoch) => `Epoch ${epoch.epoch}: ${duration(total(epoch))}, ` +
     PHASES.map((phase) => `${phase} ${duration(epoch.phases_ms[phase])}`).join(", ");
   const columns = found.map((epoch) => element("div", { title: said(epoch) },
-    PHASES.map((phase) => element("i", { class: phase, "height%": ((100 * (epoch.phases_ms[phase] || 0)) / most).toFixed(2) }))));
+    PHASES.map((phase) => element("i", { class: phase, "height%": ((100 * (epoch.phases_ms[phase] || 0)) / longest).toFixed(2) }))));
   show("epochs",
     element("ul", { class: "legend" }, PHASES.map((phase) => element("li", null, element("i", { class: phase }), phase))),
     element("div", { class: "wide", role: "region", tabindex: "0", "aria-label": "Timeline of epochs" },
       element("div", { class: "timeline", role: "img", "aria-label":
-        `Time of the last ${found.length} epochs, at most ${duration(most)}; the table below has the same.` }, columns)),
-    element("details", null, element("summary", null, `Table of epochs (${Math.min(SHOWN_ROWS, found.length)})`),
-      table("Epochs, the newest first", [
-        ["Epoch", (e) => number(e.epoch), "number"],
-        ["Ended", (e) => time(e.at)],
-        ["Records", (e) => number(e.records), "number"],
-        ["Restarts", (e) => number(e.attempt), "number"],
-        ...PHASES.map((phase) => [phase, (e) => duration(e.phases_ms[phase]), "number"]),
-        ["Commit", (e) => duration(e.commit_ms), "number"],
-      ], found.slice(-SHOWN_ROWS).reverse())));
+        `Time of the last ${found.length} epochs, at most ${duration(longest)}; the table below has the same.` }, columns)),
+    table("Epochs, the newest first", [
+      ["Epoch", (e) => number(e.epoch), "number", (e) => e.epoch],
+      ["Ended", (e) => time(e.at), "", (e) => e.at],
+      ["Records", (e) => number(e.records), "number", (e) => e.records],
+      ["Restarts", (e) => number(e.attempt), "number", (e) => e.attempt],
+      ...PHASES.map((phase) => [phase, (e) => duration(e.phases_ms[phase]), "number", (e) => e.phases_ms[phase]]),
+      ["Commit", (e) => duration(e.commit_ms), "number", (e) => e.commit_ms],
+    ], [...found].reverse()));
 }
 
-function checkpoints({ checkpoints: found }) {
-  if (!found.length) { show("checkpoints", nothing("No checkpoint has been taken yet.")); return; }
-  const newest = found.slice(-SHOWN_ROWS).reverse();
-  const last = newest.find((one) => one.subtasks.length);
-  const rows = (caption, shown) => table(caption, [
-      ["Id", (c) => number(c.checkpoint_id), "number"],
-      ["Kind", (c) => (c.is_savepoint ? "savepoint" : c.is_incremental ? "incremental" : "full")],
-      ["Result", (c) => (c.failure === null ? "completed" : element("span", { class: "bad-text" }, "failed"))],
-      ["Triggered", (c) => time(c.triggered_ms)],
-      ["Duration", (c) => duration(c.duration_ms), "number"],
-      ["Pause", (c) => duration(c.sync_ms), "number"],
-      ["Asynchronous", (c) => duration(c.async_ms), "number"],
-      ["Written", (c) => bytes(c.checkpointed_bytes), "number"],
-      ["Full size", (c) => bytes(c.size_bytes), "number"],
-      ["Folder, or why it failed", (c) => element("span", { title: c.failure ?? c.uri }, folder(c)), "name"],
-    ], shown);
-  const older = newest.slice(SHOWN_AT_ONCE);
-  show("checkpoints",
-    rows("Checkpoints, the newest first", newest.slice(0, SHOWN_AT_ONCE)),
-    older.length ? element("details", null, element("summary", null, `Older checkpoints (${older.length})`),
-      rows("Older checkpoints", older)) : null,
-    last ? element("details", null,
-      element("summary", null, `Each subtask in checkpoint ${last.checkpoint_id}`),
-      table(`Subtasks in checkpoint ${last.checkpoint_id}`, [
-        ["Operator", ([operator]) => operator, "name"],
-        ["Subtask", ([, n]) => number(n), "number"],
-        ["Pause", ([, , ms]) => duration(ms), "number"],
-        ["Asynchronous", ([, , , ms]) => duration(ms), "number"],
-        ["Written", ([, , , , , size]) => bytes(size), "number"],
-        ["Full size", ([, , , , size]) => bytes(size), "number"],
-      ], last.subtasks)) : null);
-}
+// --- checkpoints --------------------------------------------------------------------------------------
 
 // The first line of a failure, or the last name of a folder; the pointer shows all of it.
 const folder = (c) => short((c.failure ?? (c.uri ?? "–").split("?")[0].split("/").pop()).split("\n")[0], 120);
+
+function drawCheckpoints({ checkpoints: { checkpoints: found } }) {
+  if (!found.length) { show("checkpoints", nothing("No checkpoint has been taken yet.")); return; }
+  const newest = [...found].reverse();
+  const told = newest.find((one) => one.subtasks.length);
+  const kind = (c) => (c.is_savepoint ? "savepoint" : c.is_incremental ? "incremental" : "full");
+  show("checkpoints",
+    table("Checkpoints, the newest first", [
+      ["Id", (c) => number(c.checkpoint_id), "number", (c) => c.checkpoint_id],
+      ["Kind", kind],
+      ["Result", (c) => (c.failure === null ? "completed" : element("span", { class: "bad-text" }, "failed")), "",
+        (c) => (c.failure === null ? "completed" : "failed")],
+      ["Triggered", (c) => time(c.triggered_ms), "", (c) => c.triggered_ms],
+      ["Duration", (c) => duration(c.duration_ms), "number", (c) => c.duration_ms],
+      ["Pause", (c) => duration(c.sync_ms), "number", (c) => c.sync_ms],
+      ["Asynchronous", (c) => duration(c.async_ms), "number", (c) => c.async_ms],
+      ["Written", (c) => bytes(c.checkpointed_bytes), "number", (c) => c.checkpointed_bytes],
+      ["A restore reads", (c) => bytes(c.size_bytes), "number", (c) => c.size_bytes],
+      ["Folder, or why it failed", (c) => element("span", { title: c.failure ?? c.uri }, folder(c)), "name", folder],
+    ], newest),
+    told ? table(`Subtasks in checkpoint ${told.checkpoint_id}`, [
+      ["Operator", ([operator]) => operator, "name"],
+      ["Subtask", ([, n]) => number(n), "number", ([, n]) => n],
+      ["Pause", ([, , ms]) => duration(ms), "number", ([, , ms]) => ms],
+      ["Asynchronous", ([, , , ms]) => duration(ms), "number", ([, , , ms]) => ms],
+      ["Written", ([, , , , , size]) => bytes(size), "number", ([, , , , , size]) => size],
+      ["A restore reads", ([, , , , size]) => bytes(size), "number", ([, , , , size]) => size],
+    ], told.subtasks) : null);
+}
+
+// --- state --------------------------------------------------------------------------------------------
 
 // The full size of each checkpoint that is known, the oldest first: the bytes that a restore from it reads.
 function growth({ checkpoints: found }) {
   const sizes = found.filter((one) => one.failure === null && !one.is_savepoint).map((one) => one.size_bytes);
   if (sizes.length < 2) return null;
-  const about = `Full size of the last ${sizes.length} checkpoints, from ${bytes(sizes[0])} to ${bytes(sizes[sizes.length - 1])}` +
+  const about = `A restore of the last ${sizes.length} checkpoints reads ${bytes(sizes[0])} to ${bytes(sizes[sizes.length - 1])}` +
     (found.some((one) => one.is_incremental) ? "; increments add to it until all state is written again" : "");
   return element("figure", null, bars(sizes, about), element("figcaption", null, about));
 }
@@ -399,22 +313,23 @@ function largestOf(name) {
     table(`Largest keys of ${state} in checkpoint ${answer.checkpoint_id}: ${number(found.entries)} entries, ` +
       `${bytes(found.bytes)} as columns` + (found.is_whole ? "" : "; the search ended before it had seen all"), [
       ["Key", (k) => k.key, "name"],
-      ["Entries", (k) => number(k.entries), "number"],
-      ["Size", (k) => bytes(k.bytes), "number"],
+      ["Entries", (k) => number(k.entries), "number", (k) => k.entries],
+      ["Size", (k) => bytes(k.bytes), "number", (k) => k.bytes],
     ], found.keys))];
 }
 
-function state({ checkpoint_id: id, operators }, { checkpoints: history }) {
+const sizeTable = (id, operators) => table(`Bytes of each state in checkpoint ${id}, compressed`, [
+  ["Operator", ([name]) => name, "name"],
+  ["State", ([, of]) => of, "name"],
+  ["Size", ([, , size]) => bytes(size), "number", ([, , size]) => size],
+], Object.keys(operators).sort().flatMap((name) => Object.entries(operators[name].bytes).map(([of, size]) => [name, of, size])));
+
+function drawState({ state: { checkpoint_id: id, operators }, checkpoints }) {
   const names = Object.keys(operators).sort();
   if (!names.length) { show("state", nothing("The sizes of state are known after the first checkpoint.")); return; }
-  const rows = names.flatMap((name) => Object.entries(operators[name].bytes).map(([of, size]) => [name, of, size]));
   show("state",
-    growth(history),
-    table(`Bytes of each state in checkpoint ${id}, compressed`, [
-      ["Operator", ([name]) => name, "name"],
-      ["State", ([, of]) => of, "name"],
-      ["Size", ([, , size]) => bytes(size), "number"],
-    ], rows),
+    growth(checkpoints),
+    sizeTable(id, operators),
     table("How state is spread", [
       ["Operator", (name) => name, "name"],
       ["By key group", (name) => bars(operators[name].key_groups, spread(operators[name].key_groups, bytes))],
@@ -423,19 +338,10 @@ function state({ checkpoint_id: id, operators }, { checkpoints: history }) {
     names.map((name) => element("div", { class: "largest" }, largestOf(name))));
 }
 
-function metrics({ metrics: found }) {
-  if (!found.length) { show("metrics", nothing("The functions of this job keep no metrics.")); return; }
-  const value = (m) => (m.kind === "counter" ? number(m.count ?? 0) : m.kind === "gauge" ? decimal(m.total ?? 0)
-    : m.kind === "meter" ? `${decimal(m.rate ?? 0)}/s, ${number(m.count ?? 0)} in all`
-    : `${number(m.count ?? 0)} values, ${decimal(m.minimum ?? 0)} to ${decimal(m.maximum ?? 0)}`);
-  show("metrics", table("Metrics of functions", [
-    ["Name", (m) => m.name, "name"], ["Task", (m) => m.task, "name"], ["Kind", (m) => m.kind], ["Value", value, "number"],
-  ], found));
-}
-
 // --- records of streams: sampled while somebody looks, and asked for again and again -------------------
 
 const watched = new Set();
+const maySteer = (job) => session.has_actions && job.is_live && !job.ended_ms;
 
 async function tellSample(stream) {
   const action = watched.has(stream) ? "sample" : "unsample";
@@ -443,25 +349,29 @@ async function tellSample(stream) {
   catch (error) { say(`The job was not told (${error.message}).`); }
 }
 
-function data({ samples }, { job }) {
-  const streams = job.operators.filter((operator) => operator.kind !== "exchange");
-  const maySee = session.has_actions && job.is_live;
-  const shown = Object.entries(samples).filter(([stream]) => !maySee || watched.has(stream.split(".side_output.")[0]));
-  show("data",
-    maySee ? [nothing("A few records of each epoch are shown while a stream is switched on. For a sink these are its input."),
-      element("div", { class: "choice", role: "group", "aria-label": "Streams" }, streams.map((operator) =>
+// The samples of some operators, and buttons that switch them on.
+function sampled(operators, { samples }, job) {
+  const ids = new Set(operators.map((operator) => operator.id));
+  const of = (stream) => stream.split(".side_output.")[0];
+  const shown = Object.entries(samples).filter(([stream]) => ids.has(of(stream)) && (!maySteer(job) || watched.has(of(stream))));
+  return [
+    maySteer(job) ? [nothing("A few records of each epoch are shown while a stream is switched on. For a sink these are its input."),
+      element("div", { class: "choice", role: "group", "aria-label": "Streams" }, operators.map((operator) =>
         element("button", { type: "button", "data-stream": operator.id, "aria-pressed": String(watched.has(operator.id)) },
           `Records of ${operator.name}`)))]
       : nothing("Records can be shown while the job runs, if the page may steer it."),
     shown.map(([stream, { epoch, records }]) => table(`Records of ${stream} in epoch ${epoch}`, [
       ["Record", (record) => record, "name line"]], records)),
-    watched.size && !shown.length ? nothing("They come with the next epoch.") : null);
+    operators.some(({ id }) => watched.has(id)) && !shown.length ? nothing("They come with the next epoch.") : null,
+  ];
 }
 
-// --- lines of slots: read only while somebody has them open ---------------------------------------------
+const drawData = ({ samples, job }) =>
+  show("data", sampled(job.operators.filter((operator) => operator.kind !== "exchange"), samples, job));
 
-async function logs() {
-  if (!byId("logs-open").open || jobId === null) return;
+// --- lines of slots: read only while somebody looks at them ---------------------------------------------
+
+async function drawLogs() {
   const asked = new URLSearchParams({ contains: byId("logs-contains").value, slot: byId("logs-slot").value,
     level: byId("logs-level").value });
   const found = await get(`jobs/${jobId}/logs?${asked}`);
@@ -470,22 +380,77 @@ async function logs() {
     return;
   }
   show("logs", table(`${number(found.lines.length)} of ${number(found.matching)} lines that match, of ${number(found.kept)} that are kept, the newest first`, [
-    ["Time", ([at]) => time(at)],
+    ["Time", ([at]) => time(at), "", ([at]) => at],
     ["Slot", ([, slot]) => slot, "name"],
     ["Level", ([, , level]) => level],
     ["Line", ([, , , line]) => line, "line"],
   ], found.lines.reverse()));
 }
 
-function failures({ failures: found }) {
+// Ask for the threads of an operator's subtasks, whose stacks come as lines of their slots.
+const threads = (operator) => (operator.kind === "keyed" ? element("div", { class: "choice", role: "group", "aria-label": "Threads" },
+  Array.from({ length: operator.parallelism }, (_, n) =>
+    element("button", { type: "button", "data-threads": operator.id, "data-subtask": n }, `Threads of subtask ${n}`))) : null);
+
+async function askThreads({ threads: operator, subtask }) {
+  try {
+    say((await (await post(`jobs/${jobId}/threads?stream=${encodeURIComponent(operator)}&subtask=${subtask}`)).json()).message);
+    byId("logs-slot").value = `${operator}[${subtask}]`;
+    location.hash = "#/logs";
+  } catch (error) { say(`The job was not told (${error.message}).`); }
+}
+
+// --- failures and configuration -----------------------------------------------------------------------
+
+function drawFailures({ failures: { failures: found } }) {
   if (!found.length) { show("failures", nothing("No failure is known.")); return; }
-  show("failures", found.slice(-SHOWN_ROWS).reverse().map((failure, n) =>
+  show("failures", [...found].reverse().map((failure, n) =>
     element("details", { open: n === 0 ? "" : null },
       element("summary", null, `${time(failure.at)}: ${failure.type}` + where(failure)),
       element("pre", { tabindex: "0" }, failure.message))));
 }
 
-const SECTIONS = { job: overview, epochs, checkpoints, state, samples: data, metrics, failures };
+function drawConfiguration({ job }) {
+  show("configuration",
+    facts(["Job id", job.id], ["Runs", number(job.runs)], ["Checkpoints", job.directory ?? "none"],
+      ["Restored from", job.restored_from ?? "–"], job.events_left_out ? ["Events left out", number(job.events_left_out)] : null),
+    table("Operators of the program", [
+      ["Name", (o) => o.name, "name"], ["Id", (o) => o.id, "name"], ["Kind", (o) => o.kind],
+      ["Parallelism", (o) => number(o.parallelism), "number", (o) => o.parallelism],
+      ["Max parallelism", (o) => number(o.max_parallelism), "number", (o) => o.max_parallelism],
+      ["Memory limit of a slot", (o) => bytes(o.memory_limit_bytes), "number", (o) => o.memory_limit_bytes],
+    ], job.operators),
+    Object.keys(job.settings ?? {}).length ? table("Settings", [
+      ["Key", ([key]) => key, "name"], ["Value", ([, value]) => value, "name line"]], Object.entries(job.settings))
+      : nothing("The settings of this job are not known."));
+}
+
+// --- tabs -----------------------------------------------------------------------------------------------
+
+const TABS = { overview: drawOverview, graph: drawGraph, epochs: drawEpochs, checkpoints: drawCheckpoints, state: drawState,
+  data: drawData, logs: drawLogs, failures: drawFailures, configuration: drawConfiguration };
+
+// The tab and what is chosen in it, as the address says.
+function tab() {
+  const [, name, chosen] = location.hash.split("/");
+  try { return [TABS[name] ? name : "overview", chosen === undefined ? null : decodeURIComponent(chosen)]; }
+  catch { return ["overview", null]; }
+}
+
+async function draw() {
+  if (last === null) return;
+  const [name] = tab();
+  for (const link of document.querySelectorAll("nav a")) {
+    const isCurrent = link.getAttribute("href") === `#/${name}`;
+    if (isCurrent) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+  for (const one of Object.keys(TABS)) byId(one).hidden = one !== name;
+  await TABS[name](last);
+  document.body.dataset.tab = name;
+}
+
+// Draw at once, and say so if what a tab reads cannot be read.
+const drawNow = () => draw().catch((error) => say(`${UNREAD} (${error.message}).`));
 
 // --- data -------------------------------------------------------------------------------------------
 
@@ -495,16 +460,25 @@ async function get(path) {
   return answer.json();
 }
 
-const KINDS = { RUNNING: "good", FINISHED: "good", RESTARTING: "wait", CANCELED: "wait", FAILED: "bad" };
+const KINDS = { RUNNING: "good", FINISHED: "good", RESTARTING: "wait", CANCELED: "wait", FAILED: "bad", "NO END KNOWN": "bad" };
 
 function head(job) {
-  const status = !job.is_live && !job.ended_ms ? "NO END KNOWN" : job.status;
-  byId("name").textContent = job.name;
+  const status = statusOf(job), spark = sparkOf(job);
+  byId("name").textContent = byId("name").title = job.name;
   byId("status").textContent = status;
   byId("status").className = "badge " + (KINDS[status] || "");
+  byId("notice").textContent = noticeOf(job);
   document.title = `${job.name} (${status}) – pyflinkstate`;
   isLive = job.is_live;
-  byId("actions").hidden = !(session.has_actions && isLive);
+  byId("actions").hidden = !maySteer(job);
+  byId("spark").hidden = spark === null;
+  if (spark !== null) byId("spark").href = spark;
+}
+
+// The address of Spark's page, which is there while the job runs; nothing but http is a link.
+function sparkOf(job) {
+  const page = job.settings?.["spark.page"] ?? "";
+  return job.is_live && !job.ended_ms && /^https?:\/\//.test(page) ? page : null;
 }
 
 function choose(found) {
@@ -518,7 +492,7 @@ function choose(found) {
 }
 
 // What belongs to one job.
-function forget() { largest.clear(); watched.clear(); }
+function forget() { largest.clear(); watched.clear(); forgetCharts(); last = null; }
 
 let isLoading = false, isStale = false;
 
@@ -528,10 +502,9 @@ async function load() {
   try {
     if (jobId === null || !isLive || jobs.length > 1) choose((await get("jobs")).jobs);
     if (jobId !== null) {
-      const found = await get(`jobs/${jobId}/page`);
-      head(found.job);
-      for (const [name, section] of Object.entries(SECTIONS)) section(found[name], found);
-      await logs();
+      last = await get(`jobs/${jobId}/page`);
+      head(last.job);
+      await draw();
     }
     if (byId("message").textContent.startsWith(UNREAD)) say("");
     document.body.dataset.loaded = "yes";
@@ -571,21 +544,26 @@ async function act(action) {
   }
 }
 
+// Do what a click on an element with data asks for.
+function clickedOn({ target }) {
+  clicked(target);
+  if (target.dataset.largest !== undefined) findLargest(target.dataset.largest);
+  if (target.dataset.threads !== undefined) askThreads(target.dataset);
+  const stream = target.dataset.stream;
+  if (stream === undefined) return;
+  if (!watched.delete(stream)) watched.add(stream);
+  tellSample(stream);
+  load();
+}
+
 async function begin() {
+  onTableChange(drawNow);
+  listenToCharts(byId("overview"), drawNow);
+  window.addEventListener("hashchange", drawNow);
+  byId("main").addEventListener("click", clickedOn);
   byId("jobs").addEventListener("change", (event) => { jobId = event.target.value; forget(); load(); });
-  byId("state").addEventListener("click", (event) => {
-    if (event.target.dataset.largest !== undefined) findLargest(event.target.dataset.largest);
-  });
-  byId("data").addEventListener("click", (event) => {
-    const stream = event.target.dataset.stream;
-    if (stream === undefined) return;
-    if (!watched.delete(stream)) watched.add(stream);
-    tellSample(stream);
-    load();
-  });
   setInterval(() => { if (isLive) watched.forEach(tellSample); }, SAMPLE_AGAIN_MS);
-  byId("logs-open").addEventListener("toggle", load);
-  for (const id of ["logs-contains", "logs-slot", "logs-level"]) byId(id).addEventListener("input", load);
+  for (const id of ["logs-contains", "logs-slot", "logs-level"]) byId(id).addEventListener("input", drawNow);
   document.querySelector(".filter").addEventListener("submit", (event) => event.preventDefault());
   for (const button of document.querySelectorAll("[data-action]")) {
     button.addEventListener("click", () => act(button.dataset.action));
