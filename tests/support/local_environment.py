@@ -20,7 +20,7 @@ def local_environment(
 ) -> StreamExecutionEnvironment:
     """Return a new environment of parallelism 1. What needs RDDs does not work: ``to_rdd()``, ``cache()``."""
     context = SimpleNamespace(
-        defaultParallelism=1, master="local[1]", pythonExec=sys.executable, getConf=dict
+        defaultParallelism=1, master="local[1]", pythonExec=sys.executable, getConf=dict, uiWebUrl=None
     )
     monkeypatch.setattr(sessions, "context_of", lambda session: context)
     monkeypatch.setattr(epoch_runner, "SparkRunner", lambda *_: runner())
