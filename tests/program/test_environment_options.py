@@ -21,7 +21,7 @@ from pyflinkstate.runtime.program import (
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
-from pyflinkstate.runtime.program.environment_settings import TABLE, apply_configuration
+from pyflinkstate.runtime.program.environment_settings import TABLE, apply_configuration, told_settings
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
@@ -843,3 +843,15 @@ class TestAsAValue:
         text = str(config.set_parallelism(3))
         assert text.startswith("ExecutionConfig(parallelism=3, max_parallelism=-1, global_job_parameters={}")
         assert "cancellation_timeout_ms=5" in text
+
+
+def test_settings_are_told_as_strings_and_without_secrets() -> None:
+    settings = EnvironmentSettings(lambda: 2)
+    given = {"pipeline.global-job-parameters": "password:hush", "execution.checkpointing.incremental": "true"}
+    apply_configuration(settings, Configuration.from_dict(given))
+    settings.put(web_page=WebPageSettings(token_file="hush"))
+    told = told_settings(settings)
+    assert told["execution.checkpointing.incremental"] == "true"
+    assert told["pyflinkstate.on-sigterm"] == "CHECKPOINT"
+    assert "hush" not in str(told)
+    assert {type(value) for value in told.values()} == {str}
