@@ -103,10 +103,12 @@ import os, sys, threading
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 from pyflinkstate import KeyedProcessFunction, RestartStrategies, StreamExecutionEnvironment, errors
+from pyflinkstate import keyed_process, keyed_process_queries
 
 there = os.path.dirname(os.path.abspath(__file__)) + "/is there"
 os.mkfifo(there)
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.sql.adaptive.enabled", "false")  # streams would warn of it
 spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 class Fails(KeyedProcessFunction):
@@ -125,7 +127,37 @@ def fails(what, mapped, parallelism):
     except errors.UserFunctionError as error:
         print(str(error).splitlines()[0])
 
+def fails_in_a_frame():
+    numbers = spark.createDataFrame([(1,), (4,)], "n long").coalesce(1)
+    try:
+        keyed_process(numbers, key=lambda row: row.n, function=Broken(), schema="n long", parallelism=2)
+    except errors.UserFunctionError as error:
+        print(str(error).splitlines()[0])
+
+class Broken(Fails):
+    def process_element(self, value, ctx):
+        return super().process_element(value.n, ctx)
+
+def fails_in_a_stream():
+    folder = os.path.dirname(there)
+    os.mkdir(folder + "/input")
+    with open(folder + "/input/1.json", "w") as file:
+        file.write('{"n": 1}\\n{"n": 4}\\n')
+    rows = spark.readStream.schema("n long").json(folder + "/input")
+    options = {"schema": "n long", "parallelism": 2, "checkpoint_directory": folder + "/state"}
+    keyed_process(
+        rows, key=lambda row: row.n, function=Broken(), on_failure=RestartStrategies.no_restart(), **options
+    )
+    try:
+        keyed_process_queries()[-1].await_termination()
+    except errors.UserFunctionError as error:
+        print(str(error).splitlines()[0])
+    while any(query.isActive for query in spark.streams.active):
+        pass
+
 print("-- begins", file=sys.stderr)
+fails_in_a_stream()
+fails_in_a_frame()
 fails("in a slot", lambda n: n, 2)
 fails("before a slot", lambda n: n.real + "y", 1)
 """
@@ -136,14 +168,16 @@ def test_a_users_error_is_told_once_and_without_the_frames_of_the_jvm(tmp_path: 
     command = [sys.executable, str(tmp_path / "program.py")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=280)
     error = "TypeError: unsupported operand type(s) for +: 'int' and 'str'"
-    assert done.stdout.splitlines() == [error, error], done.stderr
+    assert done.stdout.splitlines() == [error] * 4, done.stderr
     told = done.stderr.partition("-- begins\n")[2]
     assert re.findall(r"^job '(.*)' \(.*: UserFunctionError: (.*)$", told, re.MULTILINE) == [
+        ("keyed_process", error),
+        ("keyed_process", error),
         ("in a slot", error),
         ("before a slot", error),
     ]
-    assert told.count("TypeError") == 2, told
-    for noise in ("Traceback", "\tat ", "cut off", "ERROR"):
+    assert told.count("TypeError") == 4, told
+    for noise in ("Traceback", "\tat ", "cut off", "ERROR", "WARN"):
         assert noise not in told
 
 

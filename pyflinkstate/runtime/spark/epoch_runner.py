@@ -29,7 +29,12 @@ from pyflinkstate.runtime.spark.epoch_rdds import (
     missing_slots,
     slots_rdd,
 )
-from pyflinkstate.runtime.spark.sessions import Application, has_pinned_threads, unavailable
+from pyflinkstate.runtime.spark.sessions import (
+    Application,
+    has_pinned_threads,
+    hush_killed_tasks,
+    unavailable,
+)
 from pyflinkstate.runtime.spark.worker_tasks import IS_AHEAD, OfThisVersion, WorkerTask
 from pyflinkstate.runtime.spark.workers import PythonFiles, problem_in, unsuitable
 from pyflinkstate.runtime.tasks import StartSlotsTask, TaskLink
@@ -203,6 +208,7 @@ class SparkRunner(EpochRunner):
         self._cancels_ahead.set()
         self._is_built.set()  # what is ahead waits for it, and the thread that sets it may have died
         with suppress(Exception):  # if Spark is gone there is nothing to cancel
+            hush_killed_tasks(self._context)
             self._context.cancelJobGroup(self._group)
 
     def _run_and_tell(

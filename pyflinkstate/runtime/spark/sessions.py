@@ -248,6 +248,32 @@ class Application:
                 thread.interrupt()
 
 
+#: What Spark warns of when the tasks of a job of this package are killed: jobs have groups of that name.
+_OF_KILLED_TASKS = (
+    r"(Lost task|Putting block rdd_\S+ failed) .*job group pyflinkstate .*"
+    r"|Block rdd_\S+ could not be removed as it was not found on disk or in memory"
+    r"|Failed to cancel job group .* Cannot find active jobs for it\."
+    r"|Incomplete task interrupted: Attempting to kill Python Worker.*"
+    r"|Attempt to delete using native Unix OS command failed .*/blockmgr-.*"  # they still write at the end
+)
+
+
+@cache
+def hush_killed_tasks(context: SparkContext) -> None:
+    """Keep the JVM from warning of tasks that are killed with their job, which tells its error itself."""
+    hush(context, _OF_KILLED_TASKS)
+
+
+def hush(context: SparkContext, messages: str) -> None:
+    """Keep the JVM from logging some messages, which a regular expression matches as a whole."""
+    with suppress(Exception):  # it logs with something else, or has ended
+        jvm: SparkObject = context._jvm
+        log4j = jvm.org.apache.logging.log4j
+        deny, neutral = map(getattr(log4j.core, "Filter$Result").valueOf, ("DENY", "NEUTRAL"))
+        rule = log4j.core.filter.RegexFilter.createFilter(messages, None, False, deny, neutral)
+        log4j.LogManager.getContext(False).getConfiguration().addFilter(rule)
+
+
 def has_pinned_threads() -> bool:
     """Return whether each thread of Python has one of the JVM; otherwise all share them."""
     return isinstance(SparkContext._gateway, ClientServer)

@@ -32,6 +32,7 @@ from contextlib import contextmanager, suppress
 from weakref import WeakSet
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import QueryStartedEvent, StreamingQueryListener
@@ -39,7 +40,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pyflinkstate.api import SparkObject
 from pyflinkstate.errors import SourceError
-from pyflinkstate.runtime.spark.sessions import has_pinned_threads
+from pyflinkstate.runtime.spark.sessions import has_pinned_threads, hush
 from pyflinkstate.runtime.wire import spark_cause, told_by_spark
 
 # --- queries that feed a job -----------------------------------------------------------------------
@@ -65,9 +66,17 @@ def batch_handler(
             is_stopped = error.context.get("is_stopped") or _INTERRUPT.search(str(error)) is not None
             if is_stopped and has_pinned_threads():
                 _await_interrupt(frame, error)
+            _hush_end(frame.sparkSession.sparkContext)
             raise
 
     return handle
+
+
+def _hush_end(context: SparkContext) -> None:
+    """Keep Spark from logging that the query of this thread fails: its job has told why."""
+    with suppress(*_SESSION_ENDED):
+        run_id = context.getLocalProperty("spark.jobGroup.id")
+        hush(context, rf"Query .*runId = {run_id}\] terminated with error")
 
 
 def _await_interrupt(frame: SparkObject, error: SourceError) -> None:
