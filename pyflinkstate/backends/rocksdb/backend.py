@@ -1,0 +1,138 @@
+"""The keyed state backend whose state may exceed memory: the heap's, with maps of which a part is on disk.
+
+States, time to live, snapshots and restores are those of the heap backend. They see the maps only
+through the interface of ``CopyOnWriteStateMap``. Timers stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from pyflinkstate.api import Stored, TypeInformation
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.state_table import StateTable
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.rocksdb.cold_entries import ColdEntries, EntrySizes
+from pyflinkstate.backends.rocksdb.cold_store import ColdStore
+from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap
+from pyflinkstate.backends.types import RegisteredStateMeta, unchanged, value_copier
+from pyflinkstate.backends.wall_clock import wall_clock_ms
+
+#: The memory of an entry besides its value: its key, and its place in the map.
+_ENTRY_BYTES = 200
+#: The share of the memory that objects get; RocksDB has the rest.
+_OBJECTS_SHARE = 0.75
+#: Each so many calls the size of one entry is looked at.
+_CALLS_A_SAMPLE = 8
+
+
+class TieredStateTable(StateTable):
+    """A table whose maps lie partly on disk."""
+
+    def __init__(self, meta: RegisteredStateMeta, key_group_range: KeyGroupRange, store: ColdStore) -> None:
+        self._store = store
+        super().__init__(meta, key_group_range)
+
+    def new_maps(self, meta: RegisteredStateMeta) -> list[CopyOnWriteStateMap]:
+        copy_value = value_copier(meta.stored_type)
+        state_id, sizes = self._store.new_state_id(), EntrySizes(meta.name)
+        return [
+            TieredStateMap(copy_value, ColdEntries(self._store, state_id, key_group, sizes))
+            for key_group in self.key_group_range
+        ]
+
+    def tiered_maps(self) -> list[TieredStateMap]:
+        """Return the maps as what they are."""
+        return self.maps  # type: ignore[return-value]
+
+    def entries_to_convert(self, state_map: CopyOnWriteStateMap) -> dict[Hashable, Stored]:
+        with state_map.snapshot() as snapshot:  # what is on disk stays there, and loading a map copies
+            return dict(snapshot.items())
+
+    def set_meta(
+        self,
+        meta: RegisteredStateMeta,
+        convert: Callable[[Stored], Stored] = unchanged,
+        changes_values: bool = True,
+    ) -> None:
+        before = self.tiered_maps()[:]
+        super().set_meta(meta, convert, changes_values)
+        for old, new in zip(before, self.maps, strict=True):
+            if old is not new:
+                old.drop_cold()
+
+    def bytes_in_memory(self) -> int:
+        """Return the approximate size of what is in memory."""
+        return sum(state_map.entries_in_memory for state_map in self.tiered_maps()) * self._entry_bytes()
+
+    def _entry_bytes(self) -> int:
+        return _entry_bytes(self.tiered_maps()[0]) if self.maps else 0
+
+
+def _entry_bytes(state_map: TieredStateMap) -> int:
+    """Return the approximate memory of an entry of a state."""
+    return _ENTRY_BYTES + state_map.average_value_bytes * 2
+
+
+class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
+    """Keeps hot state as objects, and the other state in RocksDB (Flink: ``RocksDBKeyedStateBackend``).
+
+    Args:
+        key_type: as for :class:`HeapKeyedStateBackend`, with the next three.
+        key_group_range: see there.
+        max_parallelism: see there.
+        clock: see there.
+        directory: a local directory for the scratch folder; None for the system's temporary directory.
+        memory_bytes: the approximate memory for state, of which RocksDB takes a quarter.
+
+    Raises:
+        ConfigurationError: rocksdict is not installed.
+        StateStorageError: the directory is not writable.
+    """
+
+    def __init__(
+        self,
+        key_type: TypeInformation,
+        key_group_range: KeyGroupRange,
+        max_parallelism: int,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        directory: str | None = None,
+        memory_bytes: int,
+    ) -> None:
+        super().__init__(key_type, key_group_range, max_parallelism, clock=clock)
+        self._store = ColdStore(directory, memory_bytes)
+        self._objects_bytes = int(memory_bytes * _OBJECTS_SHARE)
+        self._calls = 0
+        self._next_to_age = 0
+
+    def new_table(self, meta: RegisteredStateMeta) -> StateTable:
+        return TieredStateTable(meta, self.key_group_range, self._store)
+
+    def make_room(self) -> None:
+        maps = self._tiered_maps()
+        if not maps:
+            return
+        self._calls += 1
+        if self._calls % _CALLS_A_SAMPLE == 0:
+            maps[self._calls // _CALLS_A_SAMPLE % len(maps)].sample()
+        tables: list[TieredStateTable] = list(self.registered_kv_states.values())  # type: ignore[arg-type]
+        excess = sum(table.bytes_in_memory() for table in tables) - self._objects_bytes
+        # After two rounds nothing is left in memory.
+        for _ in range(2 * len(maps)):
+            if excess <= 0:
+                return
+            self._next_to_age = (self._next_to_age + 1) % len(maps)
+            aged = maps[self._next_to_age]
+            before = aged.entries_in_memory
+            aged.age()
+            excess -= (before - aged.entries_in_memory) * _entry_bytes(aged)
+
+    def _tiered_maps(self) -> list[TieredStateMap]:
+        tables = self.registered_kv_states.values()
+        return [state_map for table in tables for state_map in table.maps]  # type: ignore[misc]
+
+    def dispose(self) -> None:
+        super().dispose()
+        self._store.close()
