@@ -57,6 +57,7 @@ RUNTIME_ORDER = [
 ]
 #: The rooms of the backends, from the top down, with the files that lie beside them.
 BACKENDS_ORDER = [
+    "rocksdb",
     "hash_map_state_backend",
     "operator_state",
     "heap",

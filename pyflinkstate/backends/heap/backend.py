@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -562,6 +562,9 @@ class HeapKeyedStateBackend:
     def new_table(self, meta: RegisteredStateMeta) -> StateTable:
         """Return a table with the maps of this backend."""
         return StateTable(meta, self.key_group_range)
+
+    def before_frame(self, indexes: list[int], keys: Sequence[Hashable]) -> None:
+        """Prepare for records of these keys, whose maps have these indexes."""
 
     def make_room(self) -> None:
         """Let go of memory if the backend uses too much; only between frames, when no state is in use."""

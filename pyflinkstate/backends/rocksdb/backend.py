@@ -6,7 +6,7 @@ through the interface of ``CopyOnWriteStateMap``. Timers stay in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from pyflinkstate.api import Stored, TypeInformation
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
@@ -15,14 +15,14 @@ from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.rocksdb.cold_entries import ColdEntries, EntrySizes
 from pyflinkstate.backends.rocksdb.cold_store import ColdStore
-from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap
+from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap, fetch_all
 from pyflinkstate.backends.types import RegisteredStateMeta, unchanged, value_copier
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 
 #: The memory of an entry besides its value: its key, and its place in the map.
 _ENTRY_BYTES = 200
-#: The share of the memory that objects get; RocksDB has the rest.
-_OBJECTS_SHARE = 0.75
+#: A frame's keys are read at once if more than one in so many was not in memory.
+_FEW = 16
 #: Each so many calls the size of one entry is looked at.
 _CALLS_A_SAMPLE = 8
 
@@ -32,13 +32,15 @@ class TieredStateTable(StateTable):
 
     def __init__(self, meta: RegisteredStateMeta, key_group_range: KeyGroupRange, store: ColdStore) -> None:
         self._store = store
+        #: The number of keys of the last frame that were read before it.
+        self._fetched = 0
         super().__init__(meta, key_group_range)
 
     def new_maps(self, meta: RegisteredStateMeta) -> list[CopyOnWriteStateMap]:
         copy_value = value_copier(meta.stored_type)
-        state_id, sizes = self._store.new_state_id(), EntrySizes(meta.name)
+        state_id, self._sizes = self._store.new_state_id(), EntrySizes(meta.name)
         return [
-            TieredStateMap(copy_value, ColdEntries(self._store, state_id, key_group, sizes))
+            TieredStateMap(copy_value, ColdEntries(self._store, state_id, key_group, self._sizes))
             for key_group in self.key_group_range
         ]
 
@@ -62,6 +64,15 @@ class TieredStateTable(StateTable):
             if old is not new:
                 old.drop_cold()
 
+    def fetch(self, indexes: list[int], keys: Sequence[Hashable]) -> None:
+        """Read the keys of a frame at once, if many of those of the frames before it were not in memory."""
+        if self.meta.is_namespaced:
+            return
+        few = len(keys) // _FEW
+        if self._fetched > few or self._sizes.misses > few:
+            self._fetched = fetch_all(self.tiered_maps(), indexes, keys)
+        self._sizes.misses = 0
+
     def bytes_in_memory(self) -> int:
         """Return the approximate size of what is in memory."""
         return sum(state_map.entries_in_memory for state_map in self.tiered_maps()) * self._entry_bytes()
@@ -83,12 +94,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         key_group_range: see there.
         max_parallelism: see there.
         clock: see there.
-        directory: a local directory for the scratch folder; None for the system's temporary directory.
-        memory_bytes: the approximate memory for state, of which RocksDB takes a quarter.
-
-    Raises:
-        ConfigurationError: rocksdict is not installed.
-        StateStorageError: the directory is not writable.
+        store: the store for what is not in memory; it is closed with the backend.
+        objects_bytes: the approximate memory for the objects of state.
     """
 
     def __init__(
@@ -98,27 +105,30 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         max_parallelism: int,
         *,
         clock: Callable[[], int] = wall_clock_ms,
-        directory: str | None = None,
-        memory_bytes: int,
+        store: ColdStore,
+        objects_bytes: int,
     ) -> None:
         super().__init__(key_type, key_group_range, max_parallelism, clock=clock)
-        self._store = ColdStore(directory, memory_bytes)
-        self._objects_bytes = int(memory_bytes * _OBJECTS_SHARE)
+        self._store = store
+        self._objects_bytes = objects_bytes
         self._calls = 0
         self._next_to_age = 0
 
     def new_table(self, meta: RegisteredStateMeta) -> StateTable:
         return TieredStateTable(meta, self.key_group_range, self._store)
 
+    def before_frame(self, indexes: list[int], keys: Sequence[Hashable]) -> None:
+        for table in self._tables():
+            table.fetch(indexes, keys)
+
     def make_room(self) -> None:
-        maps = self._tiered_maps()
+        maps = [state_map for table in self._tables() for state_map in table.tiered_maps()]
         if not maps:
             return
         self._calls += 1
         if self._calls % _CALLS_A_SAMPLE == 0:
             maps[self._calls // _CALLS_A_SAMPLE % len(maps)].sample()
-        tables: list[TieredStateTable] = list(self.registered_kv_states.values())  # type: ignore[arg-type]
-        excess = sum(table.bytes_in_memory() for table in tables) - self._objects_bytes
+        excess = sum(table.bytes_in_memory() for table in self._tables()) - self._objects_bytes
         # After two rounds nothing is left in memory.
         for _ in range(2 * len(maps)):
             if excess <= 0:
@@ -129,9 +139,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             aged.age()
             excess -= (before - aged.entries_in_memory) * _entry_bytes(aged)
 
-    def _tiered_maps(self) -> list[TieredStateMap]:
-        tables = self.registered_kv_states.values()
-        return [state_map for table in tables for state_map in table.maps]  # type: ignore[misc]
+    def _tables(self) -> list[TieredStateTable]:
+        return list(self.registered_kv_states.values())  # type: ignore[arg-type]
 
     def dispose(self) -> None:
         super().dispose()

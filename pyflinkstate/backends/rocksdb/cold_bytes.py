@@ -3,10 +3,10 @@
 The store lives as long as its process, so nothing else reads these bytes, and they need no version. They
 follow the class of a value and not its declared type: each value comes back exactly as it was.
 
-*Keys.* Equal keys must have equal bytes, although ``1``, ``1.0`` and ``True`` are equal, and their pickles are
-not. The bytes of a key of a common class (:func:`exact_bytes`) are decoded to the same key. Any other key has
-the bytes of the common key that it equals, or its hash (:func:`canonical_bytes`). As these bytes do not
-tell the key, and keys of the same hash share them, the record then has the keys too: a *shared* record.
+*Keys.* Equal keys must have equal bytes: ``1``, ``1.0`` and ``True`` are equal, and their pickles are not.
+The bytes of a key of a common class (:func:`exact_bytes`) can be decoded to the same key. Any other key has
+the bytes of the common key that it equals, or its hash (:func:`canonical_bytes`). Such bytes do not tell the
+key, and several keys may have them. Their record has the keys too: it is *shared*.
 
 *Values.* A tag and the value, which is a pickle unless it is a number, a string, bytes, or a flat tuple.
 
@@ -127,9 +127,8 @@ def value_bytes(value: Stored) -> bytes:
 
 def decoded(data: bytes, at: int = 0) -> object:
     """Return the value whose bytes begin at ``at`` and end with ``data``."""
-    start: i64 = at
-    tag = data[start]
-    start += 1
+    start: i64 = at + 1
+    tag = data[at]
     if tag == _TEXT:
         return data[start:].decode("utf-8", "surrogatepass")
     if tag == _NUMBER:
@@ -138,6 +137,10 @@ def decoded(data: bytes, at: int = 0) -> object:
         return pickle.loads(memoryview(data)[start:])  # noqa: S301 - written by this process
     if tag == _TUPLE:
         return _decoded_tuple(data, start)
+    return _decoded_other(data, start, tag)
+
+
+def _decoded_other(data: bytes, start: i64, tag: int) -> object:
     if tag == _TIME_WINDOW:
         return TimeWindow(*_WINDOW.unpack_from(data, start))
     if tag == _FLOAT:

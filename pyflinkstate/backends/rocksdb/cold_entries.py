@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _PREFIX_SIZE: Final = 6
 #: RocksDB holds the interpreter lock while it writes a batch.
 MOST_ENTRIES_IN_A_BATCH: Final = 10_000
+MOST_BYTES_IN_A_BATCH: Final = 8 << 20
 #: How many entries the average size is over, about.
 _REMEMBERED: Final = 10_000
 
@@ -104,7 +105,7 @@ class ColdEntries:
     def get_records(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the records under many bytes at once."""
         try:
-            found: list[bytes | None] = self._db.get(keys)  # type: ignore[arg-type,assignment]
+            found: list[bytes | None] = self._db.get(keys)
             return found
         except Exception as error:
             raise self._store.failure(error) from error
@@ -132,7 +133,7 @@ class ColdEntries:
         """
         batch = self._store.new_batch()
         shared: dict[bytes, Pairs] = {}
-        written = 0
+        written = size_bytes = 0
         for key, value in entries.items():
             exact = exact_bytes(key)
             if not exact:
@@ -140,11 +141,13 @@ class ColdEntries:
             elif value is ABSENT:
                 batch.delete(self.prefix + exact)
             else:
-                batch.put(self.prefix + exact, self._record(key, value))
+                record = self._record(key, value)
+                batch.put(self.prefix + exact, record)
+                size_bytes += len(record)
             written += 1
-            if written == MOST_ENTRIES_IN_A_BATCH:
+            if written == MOST_ENTRIES_IN_A_BATCH or size_bytes > MOST_BYTES_IN_A_BATCH:
                 self._store.write(batch)
-                batch, written = self._store.new_batch(), 0
+                batch, written, size_bytes = self._store.new_batch(), 0, 0
         for place, pairs in shared.items():
             if pairs:
                 batch.put(place, shared_bytes(pairs))
@@ -189,6 +192,18 @@ class ColdEntries:
         after = int.from_bytes(self.prefix, "big") + 1
         self._store.delete_range(self.prefix, after.to_bytes(_PREFIX_SIZE, "big"))
 
+    def entries_from(self, place: bytes, most: int) -> tuple[Pairs, bytes]:
+        """Return the entries from a key of the store on, of about ``most`` keys, and where to go on.
+
+        That is empty at the end.
+        """
+        found: Pairs = []
+        for at, pairs in self.freeze().records(place):
+            if len(found) >= most:
+                return found, at
+            found += pairs
+        return found, b""
+
     def freeze(self) -> FrozenColdEntries:
         """Return the entries as they are now. O(1)."""
         return FrozenColdEntries(self, self._db.iter())
@@ -197,8 +212,8 @@ class ColdEntries:
 class FrozenColdEntries:
     """The entries of a state and key group at one moment, for one thread at a time.
 
-    They are an iterator of RocksDB, which reads what was there when it was made. Those of rocksdict's snapshots
-    do not: they read what is there now.
+    They are an iterator of RocksDB, which reads what was there when it was made. The iterators of rocksdict's
+    snapshots do not: they read what is there now.
     """
 
     def __init__(self, entries: ColdEntries, iterator: RdictIter) -> None:
@@ -214,17 +229,22 @@ class FrozenColdEntries:
 
     def entries(self, with_values: bool = True) -> Iterator[tuple[Hashable, Stored]]:
         """Iterate over keys and values; without values these are None."""
+        for _, pairs in self.records(self._entries.prefix, with_values):
+            yield from pairs
+
+    def records(self, begin: bytes, with_values: bool = True) -> Iterator[tuple[bytes, Pairs]]:
+        """Iterate over the keys of the store from ``begin`` on, and the entries under each."""
         prefix, iterator = self._entries.prefix, self._iterator
-        iterator.seek(prefix)
+        iterator.seek(begin)
         while self._is_valid():
             place: bytes = iterator.key()
             if not place.startswith(prefix):
                 return
             record: bytes = iterator.value()
             if record[0] == SHARED:
-                yield from shared_pairs(record)
+                yield place, shared_pairs(record)
             else:
-                yield decoded(place, _PREFIX_SIZE), decoded(record) if with_values else None
+                yield place, [(decoded(place, _PREFIX_SIZE), decoded(record) if with_values else None)]
             iterator.next()
 
     def _is_valid(self) -> bool:

@@ -51,12 +51,10 @@ class ScratchFolder:
         self._delete_abandoned()
 
     def delete(self) -> None:
-        """Delete the folder. Idempotent."""
+        """Delete the folder; it can be called once."""
         shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock >= 0:
-            self._lock_path.unlink(missing_ok=True)
-            os.close(self._lock)
-            self._lock = -1
+        self._lock_path.unlink(missing_ok=True)
+        os.close(self._lock)
 
     def _delete_abandoned(self) -> None:
         for lock_path in self.directory.glob(f"{_PREFIX}*.lock"):
@@ -115,6 +113,7 @@ class ColdStore:
             self._folder.delete()
             raise self.failure(error) from error
         self._states = 0
+        self._is_closed = False
 
     def new_state_id(self) -> int:
         """Return a number for the entries of a state."""
@@ -147,8 +146,10 @@ class ColdStore:
 
     def close(self) -> None:
         """Delete all of it. Idempotent."""
-        self.db.close()
-        self._folder.delete()
+        if not self._is_closed:
+            self._is_closed = True
+            self.db.close()
+            self._folder.delete()
 
 
 def check_installed() -> None:
@@ -157,8 +158,8 @@ def check_installed() -> None:
         import rocksdict  # noqa: F401 - RocksDB itself, in a wheel
     except ImportError as error:
         raise ConfigurationError(
-            "EmbeddedRocksDBStateBackend needs the package rocksdict: pip install 'pyflinkstate[rocksdb]', in "
-            "the environment of the driver and of the workers",
+            "EmbeddedRocksDBStateBackend needs the package rocksdict: pip install 'pyflinkstate[rocksdb]', "
+            "in the environment of the driver and of the workers",
             package="rocksdict",
         ) from error
 

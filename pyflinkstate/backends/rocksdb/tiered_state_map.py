@@ -3,32 +3,32 @@
 Theory of operation
 ===================
 
-Each entry lies on the highest of three tiers that has it:
+Each entry is on the highest of three tiers that has it:
 
-* *Young*: the copy-on-write map itself. All that is used gets there, so a hit costs what it costs on the heap.
+* *Young*: the copy-on-write map itself. Whatever is used gets there, so a hit costs as much as on the heap.
 * *Old*: the buckets that were young until the map last aged. Nothing changes them any more. An entry that is
   used again goes back up, and its place in the old bucket no longer counts.
-* *Cold*: RocksDB, in which values are bytes.
+* *Cold*: RocksDB, where values are bytes.
 
-A key that is *absent* has no entry whatever the lower tiers say: it was looked for in vain, or removed. A
-key is *dirty* if it changed since it was last written down, or if a value was handed out that the caller may
-change. It is the record of changes that incremental checkpoints use, so nothing is added to an access.
+An *absent* key has no entry, whatever the lower tiers have: it was looked for in vain, or was removed. A
+*dirty* key has changed since it was last written down, or its value was handed out in a form that the caller
+may change. The map records these keys anyway, for incremental checkpoints, so an access costs no more.
 
-*Ageing.* When there is too little memory, the backend lets one map after the other age, in rounds: what is dirty among
-the old entries and absent keys is written to the cold store, both are forgotten, and the young buckets become
-the old ones. So what is used at least once a round stays in memory. A map ages only between two frames, because
-a function may hold the live objects of its state while it processes a record.
+*Ageing.* When memory runs short, the backend lets one map after the other age, in rounds. What is dirty among
+the old entries and the absent keys is written to the cold store. Both are forgotten, and the young buckets
+become the old ones. So an entry that is used at least once a round stays in memory. A map ages only between
+two frames, because a function may hold objects of its state while it processes a record.
 
 *Snapshots.* A snapshot has the young buckets, which are copied before they change; the old buckets and the
-absent keys, which are replaced instead of changed; and an iterator of RocksDB. Taking one costs no more than on
-the heap, and whoever reads it merges the tiers.
+absent keys, which are replaced and not changed; and an iterator of RocksDB. Taking one costs about as much as
+on the heap. Whoever reads it merges the tiers.
 
 mypyc compiles this file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +45,7 @@ from pyflinkstate.backends.heap.copy_on_write_state_map import (
     Bucket,
     Columns,
     CopyOnWriteStateMap,
+    CopyOnWriteStateMapVisitor,
     StateCell,
     StateMapSnapshot,
     StateSnapshotTransformer,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 #: As many entries a part of a snapshot has that comes from below.
 _PART: Final = 2_000
+#: As many cold entries a visitor reads at a time.
+_VISITED: Final = 32
 #: As many buckets are searched for an entry whose size is looked at.
 _PLACES_TO_SAMPLE: Final = 8
 
@@ -196,6 +199,9 @@ class TieredStateMap(CopyOnWriteStateMap):
         finally:
             snapshot.release()
 
+    def incremental_visitor(self, max_positions: int) -> TieredStateMapVisitor:
+        return TieredStateMapVisitor(self, max_positions)
+
     # --- between the tiers ---------------------------------------------------------------------
 
     @property
@@ -214,16 +220,12 @@ class TieredStateMap(CopyOnWriteStateMap):
         """Delete the entries that are on disk; the map cannot be used any more."""
         self._cold.drop()
 
-    def is_known(self, key: Hashable) -> bool:
-        """Return whether no lower tier is needed to tell the value of ``key``."""
-        return key in self._bucket_of(key) or key in self._absent
-
-    def is_old(self, key: Hashable) -> bool:
-        """Return whether the value of ``key``, which is not young, is in the old buckets."""
-        return key in self._old_bucket_of(key)
+    def is_in_memory(self, key: Hashable) -> bool:
+        """Return whether the cold store is not needed to tell the value of ``key``."""
+        return key in self._bucket_of(key) or key in self._absent or key in self._old_bucket_of(key)
 
     def fill(self, key: Hashable, value: Stored) -> None:
-        """Take what the cold store has of ``key``, which is on no higher tier; :data:`ABSENT` if nothing."""
+        """Take what the cold store has of ``key``, which is not in memory; :data:`ABSENT` if nothing."""
         if value is ABSENT:
             self._own_absent().add(key)
             return
@@ -281,18 +283,10 @@ class TieredStateMap(CopyOnWriteStateMap):
         self._collect_changes()
         while self._rehash is not None:
             self._move_some_buckets()
-        dirty, absent = self._dirty, self._absent
-        leaving: dict[Hashable, Stored] = {}
-        for bucket in self._old:
-            for key, cell in bucket.items():
-                if key in dirty and key not in absent and key not in self._bucket_of(key):
-                    leaving[key] = cell.value if type(cell) is StateCell else cell
-        for key in absent:
-            if key in dirty:
-                leaving[key] = ABSENT
+        leaving = self._dirty_and_unused()
         if leaving:
             self._cold.write(leaving)
-            dirty.difference_update(leaving)
+            self._dirty.difference_update(leaving)
         self._absent = set()
         self._absent_is_shared = False
         self._old, self._old_mask, self._old_size = self._primary, self._primary_mask, self._size
@@ -302,6 +296,16 @@ class TieredStateMap(CopyOnWriteStateMap):
         self._make_table(capacity)
         self._size = 0
         self._mod_count += 1
+
+    def _dirty_and_unused(self) -> dict[Hashable, Stored]:
+        """Return the dirty entries that are only old, and :data:`ABSENT` for dirty absent keys."""
+        dirty, absent = self._dirty, self._absent
+        found: dict[Hashable, Stored] = {key: ABSENT for key in absent if key in dirty}
+        for bucket in self._old:
+            for key, cell in bucket.items():
+                if key in dirty and key not in absent and key not in self._bucket_of(key):
+                    found[key] = cell.value if type(cell) is StateCell else cell
+        return found
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -346,10 +350,63 @@ class TieredStateMap(CopyOnWriteStateMap):
         for bucket in self._old:
             for key in bucket:
                 assert self._old_bucket_of(key) is bucket
-                only_old += not self.is_known(key)
+                only_old += key not in self._bucket_of(key) and key not in self._absent
         assert self._old_size == only_old
         # Every entry is counted once.
         assert self._total == len(self.all_keys()) == len(set(self.all_keys()))
+
+
+class TieredStateMapVisitor(CopyOnWriteStateMapVisitor):
+    """Walks the cold entries, then the young ones, with relaxed consistency.
+
+    An entry that changes its tier meanwhile may be left out; the next walk finds it. So may old ones.
+    """
+
+    def __init__(self, state_map: TieredStateMap, max_positions: int) -> None:
+        super().__init__(state_map, max_positions)
+        self._tiered = state_map
+        #: Where the walk over the cold store goes on; empty at its end.
+        self._place = state_map._cold.prefix
+
+    def has_next(self) -> bool:
+        return bool(self._place) or super().has_next()
+
+    def next_columns(self) -> Columns:
+        if not self._place:
+            return super().next_columns()
+        state_map = self._tiered
+        entries, self._place = state_map._cold.entries_from(self._place, _VISITED)
+        keys: list[Hashable] = []
+        values: list[Stored] = []
+        for key, value in entries:
+            if not state_map.is_in_memory(key):
+                keys.append(key)
+                values.append(value)
+        return keys, values
+
+
+def fetch_all(maps: list[TieredStateMap], indexes: list[int], keys: Sequence[Hashable]) -> int:
+    """Bring the entries of many keys up from the cold store, in one read.
+
+    Args:
+        maps: the maps of a state.
+        indexes: the index of each key's map.
+        keys: the entry keys.
+
+    Returns:
+        The number of keys that were not in memory.
+    """
+    places: dict[bytes, tuple[TieredStateMap, Hashable]] = {}
+    for row in range(len(indexes)):
+        key, state_map = keys[row], maps[indexes[row]]
+        if not state_map.is_in_memory(key):
+            places[state_map._cold.key_bytes(key)] = (state_map, key)
+    if places:
+        cold = maps[0]._cold
+        records = cold.get_records(list(places))
+        for (state_map, key), record in zip(places.values(), records):  # noqa: B905 - mypyc knows no strict
+            state_map.fill(key, cold.value_of(key, record))
+    return len(places)
 
 
 class TieredStateMapSnapshot(StateMapSnapshot):

@@ -163,7 +163,7 @@ _CLUSTER_OPTIONS: Final = """
     table.optimizer. taskmanager. yarn. zookeeper.
 """
 _CLUSTER: Final = tuple(_CLUSTER_OPTIONS.split())
-#: How keys begin that are about state that is not kept in memory.
+#: How keys begin that tune RocksDB, and those of backends that are not here.
 _OTHER_BACKENDS: Final = ("state.backend.rocksdb.", "state.backend.forst.", "state.changelog.", "dstl.")
 #: The first words of settings of programs: what else begins so is a mistake.
 _FIRST_WORDS: Final = frozenset(
@@ -194,7 +194,9 @@ def why_without_effect(key: str, used: Collection[str]) -> str | None:
         return "this option is recognised but has no effect here"
     if key.startswith(_CLUSTER):
         return "it is about a cluster of Flink's"
-    return "state is kept in memory here" if key.startswith(_OTHER_BACKENDS) else _unknown(key, used)
+    if key.startswith(_OTHER_BACKENDS):
+        return "no state backend here has such an option"
+    return _unknown(key, used)
 
 
 def _unknown(key: str, used: Collection[str]) -> str | None:
