@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 from pyflinkstate.api import Stored, TypeInformation
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.state_table import StateTable
+from pyflinkstate.backends.heap import CopyOnWriteStateMap, HeapKeyedStateBackend, StateTable
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.rocksdb.cold_entries import ColdEntries, EntrySizes
 from pyflinkstate.backends.rocksdb.cold_store import ColdStore

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyflinkstate.api import Key, Stored
 from pyflinkstate.backends.heap.copy_on_write_state_map import (
@@ -128,13 +128,13 @@ class TieredStateMap(CopyOnWriteStateMap):
 
     # --- reading and writing -------------------------------------------------------------------
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Stored:
         value = super().get(key)
         if value is None and self._fetch(key):
             return super().get(key)
         return value
 
-    def peek(self, key: Hashable) -> Any:
+    def peek(self, key: Hashable) -> Stored:
         value = super().peek(key)
         if value is None and self._fetch(key):
             return super().peek(key)
@@ -474,7 +474,7 @@ class TieredStateMapSnapshot(StateMapSnapshot):
                 values[row] = cell.value if type(cell) is StateCell else cell
         return values
 
-    def _old_cell(self, key: Hashable) -> Any:
+    def _old_cell(self, key: Hashable) -> Stored:
         code: i64 = hash(key)
         code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
         code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
