@@ -245,6 +245,10 @@ class SlotMemoryError(RuntimeFailure, MemoryError):
     recoverable = False
 
 
+class StateStorageError(RuntimeFailure, OSError):
+    """The local disk with the state that is not in memory failed: it is full, or not writable."""
+
+
 class JobCancelledError(PyFlinkStateError, RuntimeError):
     """The job was cancelled."""
 

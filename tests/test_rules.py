@@ -57,6 +57,7 @@ RUNTIME_ORDER = [
 ]
 #: The rooms of the backends, from the top down, with the files that lie beside them.
 BACKENDS_ORDER = [
+    "rocksdb",
     "hash_map_state_backend",
     "operator_state",
     "heap",
@@ -98,6 +99,7 @@ LARGE_CLASSES = {
     "backends/heap/copy_on_write_state_map.py: CopyOnWriteStateMap": "one structure; a call costs a record",
     "backends/heap/map_state.py: HeapMapState": "PyFlink's map state is one object",
     "backends/heap/timer_queue.py: TimerQueue": "one structure; a call costs a record",
+    "backends/rocksdb/tiered_state_map.py: TieredStateMap": "one structure; a call costs a record",
     "backends/types/codec.py: Codec": "a row of the table of types",
     "runtime/engine.py: EpochGraph": "what an engine has to implement, and the graph",
     "runtime/operators/subtask.py: KeyedSubtask": "a call costs a record",

@@ -23,10 +23,14 @@ class PredefinedOptions(enum.Enum):
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
-    """Accepted with a warning: there is no RocksDB here yet, and state is kept in memory.
+    """Keeps the state that is used in memory, and the other state in RocksDB on a local disk.
 
-    All settings are kept and returned. Of these, only ``enable_incremental_checkpointing`` does
-    anything: the environment that the backend is given to takes incremental checkpoints, or takes none.
+    It needs the extra ``pyflinkstate[rocksdb]``. ``state.backend.rocksdb.memory.fixed-per-slot`` limits the
+    memory for state, and ``state.backend.rocksdb.localdir`` is the place of its files. Timers stay in memory.
+    A value is read and written as a whole; a list or a map of one key is one value. Checkpoints are those of
+    ``HashMapStateBackend``, as are savepoints, so a job can change from one to the other.
+
+    Options for RocksDB itself are kept and returned, and have no effect.
 
     Args:
         enable_incremental_checkpointing: None leaves it to ``CheckpointConfig``.
@@ -52,7 +56,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return bool(self.incremental)
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Store directories for files of RocksDB, which have no effect; without arguments, clear them."""
+        """Choose local directories, of which each slot takes one; without arguments, clear them."""
         self._paths = [str(path) for path in paths]
 
     def get_db_storage_paths(self) -> list[str]:

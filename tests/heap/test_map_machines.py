@@ -10,9 +10,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from state_map_support import entries_of, next_entries
+from tiered_support import HAS_ROCKSDB, tiered_map
 from tiers import runs_of
 
-from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.copy_on_write_state_map import ABSENT, CopyOnWriteStateMap
 
 MAX_OPEN_SNAPSHOTS = 4
 
@@ -231,6 +232,52 @@ class CopyOnWriteComparison(StateMapRules):
             assert entries_of(snapshot) == expected
 
 
+class TieredComparison(CopyOnWriteComparison):
+    """With entries that go to disk at any time."""
+
+    @initialize(
+        capacity=st.sampled_from([1, 2, 8]),
+        bucket_load=st.sampled_from([1, 2, 5, 32]),
+        min_transferred=st.sampled_from([1, 2, 4, 10**6]),
+        tracked=st.booleans(),
+    )
+    def make(self, capacity, bucket_load, min_transferred, tracked):
+        self.state_map = tiered_map(self.copier(), capacity, bucket_load, min_transferred)
+        if tracked:
+            self.state_map.track_changes()
+
+    @rule()
+    def age(self):
+        self.state_map.age()
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), wanted=st.lists(keys))
+    def look_up_in_a_snapshot(self, data, wanted):
+        snapshot, expected = data.draw(st.sampled_from(self.open))
+        assert snapshot.look_up(wanted) == [expected.get(key, ABSENT) for key in wanted]
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def parts_of_a_snapshot(self, data):
+        snapshot, expected = data.draw(st.sampled_from(self.open))
+        found = [entry for part in snapshot.parts() for entry in zip(*part, strict=True)]
+        assert len(found) == len(expected)
+        assert dict(found) == expected
+
+    @rule(max_positions=st.integers(1, 3))
+    def begin_visit(self, max_positions):
+        self.visitor, self.due = self.state_map.incremental_visitor(max_positions), set()
+
+
+class TieredImmutableComparison(TieredComparison):
+    """Without a copier, of values that cannot change."""
+
+    values = immutable_values
+
+    def copier(self):
+        return None
+
+
 class ImmutableComparison(CopyOnWriteComparison):
     """Without a copier, of values that cannot change."""
 
@@ -246,3 +293,10 @@ TestCopyOnWriteComparison, TestCopyOnWriteComparisonInDepth = runs_of(
 TestImmutableComparison, TestImmutableComparisonInDepth = runs_of(
     ImmutableComparison, quick=25, full=100, steps=40
 )
+if HAS_ROCKSDB:
+    TestTieredComparison, TestTieredComparisonInDepth = runs_of(
+        TieredComparison, quick=40, full=400, steps=50
+    )
+    TestTieredImmutableComparison, TestTieredImmutableComparisonInDepth = runs_of(
+        TieredImmutableComparison, quick=15, full=100, steps=40
+    )

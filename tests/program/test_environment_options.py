@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from pyflinkstate.api import Configuration, Duration, EmbeddedRocksDBStateBackend
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.rocksdb import RocksDBStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
 from pyflinkstate.runtime.master import WebPageSettings
 from pyflinkstate.runtime.plan import SourceNode, UnionNode
@@ -314,7 +317,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         ("python.executable", "Spark starts the Python workers"),
         ("pipeline.force-kryo", "this option is recognised but has no effect here"),
         ("taskmanager.numberOfTaskSlots", "it is about a cluster of Flink's"),
-        ("state.backend.rocksdb.memory.managed", "state is kept in memory here"),
+        ("state.backend.rocksdb.compaction.style", "no state backend here has such an option"),
         ("restart-strategy.fixed-delay.delay", "'restart-strategy.type' is not set, to 'fixed-delay'"),
         ("execution.checkpointing.write-buffer-size", "'execution.checkpointing.dir' is not set"),
     ],
@@ -475,16 +478,51 @@ def test_so_is_one_that_is_read_with_another(key: str, value: str, needed: str) 
         told({**others, key: value})
 
 
-def test_in_the_place_of_rocksdb_state_is_kept_in_memory_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("options", "paths", "slot_bytes", "directories", "memory_bytes"),
+    [
+        ({}, (), None, (), 256 * MIB),
+        ({"localdir": " /a, /b"}, (), None, ("/a", "/b"), 256 * MIB),
+        ({"localdir": "/a"}, ("/c",), None, ("/c",), 256 * MIB),
+        ({"memory.fixed-per-slot": "64 mb"}, (), 1000 * MIB, (), 64 * MIB),
+        ({}, (), 1000 * MIB, (), 500 * MIB),
+        ({"memory.managed": "false"}, (), 1000 * MIB, (), 256 * MIB),
+    ],
+)
+def test_rocksdb_gets_its_directories_and_memory(
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    paths: tuple[str, ...],
+    slot_bytes: int | None,
+    directories: tuple[str, ...],
+    memory_bytes: int,
 ) -> None:
-    settings = told({"state.backend.type": "rocksdb"})
-    settings.state_backend = EmbeddedRocksDBStateBackend(True)  # type: ignore[assignment]
-    assert isinstance(settings.state_backend, HashMapStateBackend)
+    monkeypatch.setitem(sys.modules, "rocksdict", ModuleType("rocksdict"))
+    backend = EmbeddedRocksDBStateBackend(True)
+    backend.set_db_storage_paths(*paths)
+    settings = told({f"state.backend.rocksdb.{key}": value for key, value in options.items()})
+    settings.state_backend = backend  # type: ignore[assignment]
+    settings.slot_memory_bytes = slot_bytes
+    chosen = settings.chosen_state_backend()
+    assert chosen == RocksDBStateBackend(directories=directories, memory_bytes=memory_bytes)
     assert settings.checkpoints.is_incremental()
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert "no RocksDB" in record.getMessage()
+
+
+def test_the_type_of_the_backend_chooses_rocksdb_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", ModuleType("rocksdict"))
+    settings = told({"state.backend.type": "rocksdb"})
+    assert settings.state_backend == RocksDBStateBackend()
+    apply_configuration(settings, Configuration.from_dict({"state.backend.type": "hashmap"}))
+    assert type(settings.state_backend) is HashMapStateBackend
+
+
+def test_without_rocksdict_it_is_said_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'pyflinkstate\[rocksdb\]'"):
+        told({"state.backend.type": "rocksdb"})
 
 
 def test_what_is_set_on_the_execution_config_is_set_for_the_environment() -> None:

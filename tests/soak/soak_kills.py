@@ -1,7 +1,7 @@
 """Kill rounds, many of them; see ``tests/support/kill_rounds.py``.
 
     python tests/soak/soak_kills.py [--rounds 200] [--first 1000] [--at-once 1] [--target kafka]
-        [--engine PIPELINED]
+        [--engine PIPELINED] [--backend rocksdb]
 
 Round ``n`` has seed ``--first + n``, so ``--rounds 1 --first SEED`` is one round again: the same troubles in
 the same order, at about the same moments. Every fifth seed runs on ``local-cluster``, with executors that are
@@ -63,13 +63,18 @@ class Summary:
 
 
 def run_one(
-    seed: int, archive: Path | None, target: str | None = None, engine: str = "STAGES"
+    seed: int,
+    archive: Path | None,
+    target: str | None = None,
+    engine: str = "STAGES",
+    backend: str = "hashmap",
 ) -> tuple[KillRound, Outcome, float]:
     """Run a round and say how it went."""
     is_cluster = seed % CLUSTER_EVERY == 0
     plan = Plan.drawn(seed, CLUSTER_KINDS if is_cluster else LOCAL_KINDS)
     if target is not None:
         plan = plan.into(target, seed)
+    plan = attrs.evolve(plan, backend=backend)
     if engine != "STAGES":
         plan = attrs.evolve(plan, engine=engine, is_dataframe=False)
     folder = Path(tempfile.mkdtemp(prefix=f"kill-round-{seed}-"))
@@ -101,12 +106,13 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--target", choices=TARGETS, help="write into a connector's target, and not files")
     parser.add_argument("--engine", choices=["STAGES", "PIPELINED"], default="STAGES")
+    parser.add_argument("--backend", choices=["hashmap", "rocksdb"], default="hashmap")
     args = parser.parse_args()
     summary, seeds = Summary(), range(args.first, args.first + args.rounds)
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(args.at_once) as pool:
         archive = Path(directory, "spark.jsa")
         make_archive(archive, Path(directory))
-        one = partial(run_one, archive=archive, target=args.target, engine=args.engine)
+        one = partial(run_one, archive=archive, target=args.target, engine=args.engine, backend=args.backend)
         for this, outcome, seconds in pool.map(one, seeds):
             summary.add(sorted(set(map(kind_of, this.troubles()))), outcome, seconds)
             if summary.rounds["all"] % TELL_EVERY == 0 or summary.rounds["all"] == args.rounds:

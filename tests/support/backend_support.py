@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 from slot_functions import Mean
+from tiered_support import ON_DISK, evicting_backend
 
 from pyflinkstate import (
     AggregatingStateDescriptor,
@@ -107,7 +108,9 @@ def make_backend(
     async_snapshots: bool = True,
     clock: Callable[[], int] = at_zero,
 ) -> HeapKeyedStateBackend:
-    """Return an empty backend."""
+    """Return an empty backend: on the heap, or the one whose state goes to disk all the time."""
+    if ON_DISK and async_snapshots:
+        return evicting_backend(key_type, own, max_parallelism, clock)
     return HeapKeyedStateBackend(key_type, own, max_parallelism, async_snapshots=async_snapshots, clock=clock)
 
 

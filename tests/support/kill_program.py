@@ -220,6 +220,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--files", action="store_true", help="keep state in files, however little it is")
     parser.add_argument("--dataframe", action="store_true", help="run keyed_process with initial_state")
     parser.add_argument("--engine", default="STAGES")
+    parser.add_argument("--backend", default="hashmap")
     parser.add_argument("--target", choices=killed_connectors.TARGETS)
     parser.add_argument("--server", default="", help="the address of the target's server")
     parser.add_argument("--kill-publishing", nargs=2, metavar=("before|after", "PASSAGES"))
@@ -242,7 +243,13 @@ def session_of(master: str, java_options: str) -> SparkSession:
 
 def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     env.set_parallelism(args.parallelism).set_max_parallelism(16)
-    env.configure(Configuration().set_string("pyflinkstate.engine", args.engine))
+    settings = {
+        "pyflinkstate.engine": args.engine,
+        "state.backend.type": args.backend,
+        "state.backend.rocksdb.localdir": f"{args.directory}/state",
+        "state.backend.rocksdb.memory.fixed-per-slot": "20 kb",
+    }
+    env.configure(Configuration.from_dict(settings))
     env.enable_checkpointing(0, f"{args.directory}/checkpoints", incremental=True, num_retained=2)
     if args.files:
         storage = FileSystemCheckpointStorage(f"{args.directory}/checkpoints", 0)

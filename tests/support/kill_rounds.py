@@ -72,6 +72,7 @@ class Plan:
             what is in a target is not taken back.
         kill_publishing: the first driver kills itself before or after its sink publishes for the n-th time.
         engine: how epochs are run. A streaming query runs in stages.
+        backend: ``"hashmap"``, or ``"rocksdb"`` with next to no memory.
     """
 
     troubles: tuple[str, ...] = ()
@@ -86,6 +87,7 @@ class Plan:
     target: str | None = None
     kill_publishing: tuple[str, int] | None = None
     engine: str = "STAGES"
+    backend: str = "hashmap"
 
     def into(self, target: str, seed: int) -> Plan:
         """Return the plan with output into a target, and perhaps a kill as it gets there."""
@@ -130,7 +132,7 @@ class Plan:
         if self.savepoint_after is not None:
             made += ["--savepoint-after", str(self.savepoint_after)]
         made += ["--dataframe"] * self.is_dataframe
-        made += ["--engine", self.engine]
+        made += ["--engine", self.engine, "--backend", self.backend]
         if self.target is not None:
             made += ["--target", self.target]
         if self.kill_publishing is not None:

@@ -118,3 +118,21 @@ def running_sums(records: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
 def rows_in(folder: Path) -> Counter[str]:
     """Return the rows that a job has committed to files of JSON lines."""
     return Counter(row for file in folder.glob("epoch=*/*.jsonl") for row in file.read_text().splitlines())
+
+
+class PaddedSum(KeyedProcessFunction):
+    """A running sum whose state is 1 KB for each key; it fails at a number."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.fails_at = fails_at
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        padded = Types.TUPLE([Types.LONG(), Types.STRING()])
+        self.sum = runtime_context.get_state(ValueStateDescriptor("sum", padded))
+
+    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
+        if value[1] == self.fails_at:
+            raise ValueError(f"at {self.fails_at}")
+        total = value[1] + (self.sum.value() or (0,))[0]
+        self.sum.update((total, "x" * 1000))
+        yield ctx.get_current_key(), total

@@ -3,6 +3,8 @@
 from copy import deepcopy
 from itertools import count, islice
 
+from tiered_support import HAS_ROCKSDB, tiered_map
+
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 
 
@@ -41,6 +43,9 @@ MAKERS = {
     "two entries a bucket": lambda: CopyOnWriteStateMap(deepcopy, 2, 2, 1),
     "all doubled at once": lambda: CopyOnWriteStateMap(deepcopy, 1, 1, 10**6),
 }
+if HAS_ROCKSDB:
+    MAKERS["tiered"] = lambda: tiered_map(deepcopy)
+    MAKERS["tiered, one entry a bucket"] = lambda: tiered_map(deepcopy, 1, 1, 1)
 
 
 def filled(state_map, keys):

@@ -8,6 +8,7 @@ from pyflinkstate.backends.heap.backend import (
 )
 from pyflinkstate.backends.heap.copy_on_write_state_map import (
     ABSENT as ABSENT,
+    CopyOnWriteStateMap as CopyOnWriteStateMap,
     StateMapSnapshot as StateMapSnapshot,
 )
 from pyflinkstate.backends.heap.record_loop import RecordLoop as RecordLoop

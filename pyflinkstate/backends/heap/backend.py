@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -339,11 +339,12 @@ class HeapRestoreOperation:
             table = self.backend.create_table(meta)
         convert = self._conversion(table, meta)
         for group in entries:
-            if group.removed is not None:
+            if group.removed is None:
+                values = group.values if convert is unchanged else list(map(convert, group.values))
+                table.map_of(group.key_group).load(group.entry_keys(), values)
+            else:
                 _apply(table.map_of(group.key_group), group, convert)
-                continue
-            values = group.values if convert is unchanged else list(map(convert, group.values))
-            table.map_of(group.key_group).load(group.entry_keys(), values)
+            self.backend.make_room()
 
     def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert:
         """Return the conversion if one subtask migrated the state before the checkpoint and another did not.
@@ -552,11 +553,21 @@ class HeapKeyedStateBackend:
 
     def create_table(self, meta: RegisteredStateMeta) -> StateTable:
         """Register a new, empty table."""
-        table = StateTable(meta, self.key_group_range)
+        table = self.new_table(meta)
         if self._tracks_changes:
             table.track_changes()
         self.registered_kv_states[meta.name] = table
         return table
+
+    def new_table(self, meta: RegisteredStateMeta) -> StateTable:
+        """Return a table with the maps of this backend."""
+        return StateTable(meta, self.key_group_range)
+
+    def before_frame(self, indexes: list[int], keys: Sequence[Hashable]) -> None:
+        """Prepare for records of these keys, whose maps have these indexes."""
+
+    def make_room(self) -> None:
+        """Let go of memory if the backend uses too much; only between frames, when no state is in use."""
 
     # --- timers ------------------------------------------------------------------------------------
 

@@ -89,8 +89,7 @@ class StateTable:
         changes_values: bool,
     ) -> CopyOnWriteStateMap:
         """Fill the map ``after`` with the converted entries of ``before``, and return it."""
-        # Iterating copies values that an open snapshot shares, which the new map would not know about.
-        entries = dict(before.items())
+        entries = self.entries_to_convert(before)
         values = _converted_values(self.meta, entries, convert)
         if self._tracks_changes and changes_values:
             after.track_changes()
@@ -98,6 +97,11 @@ class StateTable:
         if self._tracks_changes:
             after.track_changes()
         return after
+
+    def entries_to_convert(self, state_map: CopyOnWriteStateMap) -> dict[Hashable, Stored]:
+        """Return all entries of a map, whose values another map may own."""
+        # Iterating copies values that an open snapshot shares, which the new map would not know about.
+        return dict(state_map.items())
 
     def __len__(self) -> int:
         """The number of entries, over all key groups."""

@@ -159,7 +159,7 @@ class KeyedSubtask:
             self._process_in_windows(operator.fast_way, frame, frame.timestamps, output)
         else:
             self._process_one_by_one(frame, output)
-        self.backend.clear_current_key()
+        self._end_frame()
 
     def _process_in_loop(self, process: Process, context: Any, frame: InputFrame, output: Output) -> None:
         """Process records of the most frequent kinds in as few steps as possible."""
@@ -217,7 +217,13 @@ class KeyedSubtask:
             raise user_failure(
                 error, self._name, NoRecord("at the end of an epoch"), self.backend.key_context.key
             ) from error
+        self._end_frame()
+
+    def _end_frame(self) -> None:
+        """Let the backend drop state from memory: no function holds any of it now."""
         self.backend.clear_current_key()
+        with failures_of(self._name, "while writing state to disk"):
+            self.backend.make_room()
 
     def fire_timers(self, output: Output) -> None:
         """Fire the processing-time timers that are due.
@@ -242,7 +248,7 @@ class KeyedSubtask:
             self._fire_one_by_one(
                 operator.take_processing_time, until_ms, operator.on_processing_time, output
             )
-        self.backend.clear_current_key()
+        self._end_frame()
 
     def _fire_in_loop(
         self, operator: FunctionOperator, domain: TimeDomain, until_ms: int, output: Output
@@ -340,7 +346,9 @@ class KeyedSubtask:
                 f"operator {self._name!r}: a frame contains key groups {groups.min()} to {groups.max()}, "
                 f"and this subtask owns {owned}"
             )
-        return cast(list[int], (groups - owned.start).tolist())
+        indexes = cast(list[int], (groups - owned.start).tolist())
+        self.backend.before_frame(indexes, frame.keys)
+        return indexes
 
 
 def _no_key(key: Key, map_index: int) -> None:

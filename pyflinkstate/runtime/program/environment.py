@@ -243,9 +243,9 @@ class StreamExecutionEnvironment:
         return self._set(progress=shown)
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        """Choose how state is kept and snapshotted. Default: ``HashMapStateBackend()``.
+        """Choose where state is. Default: ``HashMapStateBackend()``, in memory.
 
-        ``EmbeddedRocksDBStateBackend`` is accepted with a warning, and state is still kept in memory.
+        With ``EmbeddedRocksDBStateBackend()`` only what is used is in memory, and all else on local disk.
         """
         return self._set(state_backend=state_backend)
 

@@ -25,6 +25,7 @@ from pyflinkstate.api import (
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
+from pyflinkstate.backends.rocksdb import DEFAULT_MEMORY_BYTES, RocksDBStateBackend
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.master import LOOPBACK, JobListener, WebPageSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
@@ -89,15 +90,19 @@ def _parallelism(settings: EnvironmentSettings, parallelism: int) -> int:
 
 
 def _state_backend(settings: EnvironmentSettings, state_backend: StateBackend) -> StateBackend:
-    """Replace RocksDB by the heap backend, with a warning."""
     if isinstance(state_backend, EmbeddedRocksDBStateBackend):
-        settings.warn_of_rocksdb()
         if state_backend.incremental is not None:
             settings.checkpoints.enable_incremental_checkpoints(state_backend.incremental)
-        state_backend = HashMapStateBackend()
+        state_backend = RocksDBStateBackend.of(state_backend)
     if not isinstance(state_backend, HashMapStateBackend):
-        raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
+        raise ConfigurationError(
+            f"a HashMapStateBackend or an EmbeddedRocksDBStateBackend is needed, not {state_backend!r}"
+        )
     return state_backend
+
+
+def _read_directories(reader: Reader) -> tuple[str, ...]:
+    return tuple(path.strip() for path in reader.text().split(",") if path.strip())
 
 
 def _restart_strategy(_: object, strategy: RestartStrategy) -> RestartStrategy | None:
@@ -204,6 +209,26 @@ class EnvironmentSettings(SettingsGroup):
         shown="`HashMapStateBackend()`",
         meaning="how state is kept and snapshotted",
         takes=_state_backend,
+    ).field()
+    rocksdb_directories: tuple[str, ...] = Setting(
+        key="state.backend.rocksdb.localdir",
+        read=_read_directories,
+        default=(),
+        shown="the temporary directory",
+        meaning="local directories, separated by commas, for the state that is not in memory",
+    ).field()
+    rocksdb_memory_bytes: int | None = Setting(
+        key="state.backend.rocksdb.memory.fixed-per-slot",
+        read=lambda reader: reader.size_bytes(reader.key, 0),
+        shown="256 MiB",
+        meaning="how much memory RocksDB and the state in memory take in a slot",
+        takes=lambda _, size: None if size is None else positive("the memory for state", size),
+    ).field()
+    manages_rocksdb_memory: bool = Setting(
+        key="state.backend.rocksdb.memory.managed",
+        read=Reader.switch,
+        default=True,
+        meaning="whether that is half of what a slot may use, if it has a limit and the size is not set",
     ).field()
     restart: RestartStrategy | None = Setting(
         key="restart-strategy.type",
@@ -337,7 +362,6 @@ class EnvironmentSettings(SettingsGroup):
     ).field()
     idle: IdleExecutionSettings = attrs.field(factory=IdleExecutionSettings)
     idle_streams: IdleStreamSettings = attrs.field(factory=IdleStreamSettings)
-    _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
 
     @property
     def keeps_journal(self) -> bool:
@@ -352,17 +376,8 @@ class EnvironmentSettings(SettingsGroup):
         """Return the default parallelism."""
         return self.default_parallelism or self.spark_parallelism()
 
-    def warn_of_rocksdb(self) -> None:
-        """Say once that state is kept in memory, where RocksDB was asked for."""
-        if not self._was_warned_of_rocksdb:
-            self._was_warned_of_rocksdb = True
-            _log.warning(
-                "there is no RocksDB here: state is kept in memory, as HashMapStateBackend does, and "
-                "must fit there; set_slot_memory_limit() bounds it"
-            )
-
     def chosen_state_backend(self) -> HashMapStateBackend:
-        """Return the state backend, with the compression that the execution config asks for.
+        """Return the state backend, with the compression, directories and memory that other settings say.
 
         Raises:
             ConfigurationError: it does not go together with incremental checkpoints.
@@ -371,12 +386,21 @@ class EnvironmentSettings(SettingsGroup):
             raise ConfigurationError(
                 "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
             )
+        chosen = self.state_backend
+        if isinstance(chosen, RocksDBStateBackend):
+            directories = chosen.directories or self.rocksdb_directories
+            chosen = attrs.evolve(chosen, directories=directories, memory_bytes=self._rocksdb_memory_bytes())
         if self.snapshot_compression is None:
-            return self.state_backend
-        compression = (
-            (self.state_backend.snapshot_compression or "zstd") if self.snapshot_compression else None
-        )
-        return attrs.evolve(self.state_backend, snapshot_compression=compression)
+            return chosen
+        compression = (chosen.snapshot_compression or "zstd") if self.snapshot_compression else None
+        return attrs.evolve(chosen, snapshot_compression=compression)
+
+    def _rocksdb_memory_bytes(self) -> int:
+        if self.rocksdb_memory_bytes is not None:
+            return self.rocksdb_memory_bytes
+        if self.manages_rocksdb_memory and self.slot_memory_bytes is not None:
+            return self.slot_memory_bytes // 2
+        return DEFAULT_MEMORY_BYTES
 
     def stopping(self) -> StopSettings:
         """Return how jobs end when the program gets ``SIGTERM``.
@@ -619,11 +643,13 @@ def _set_restore_path(settings: EnvironmentSettings, reader: Reader) -> None:
 
 def _check_backend(settings: EnvironmentSettings, reader: Reader) -> None:
     if reader.word() == "rocksdb":
-        settings.warn_of_rocksdb()
+        settings.state_backend = RocksDBStateBackend.of(EmbeddedRocksDBStateBackend())
     elif reader.word() not in ("hashmap", "jobmanager", "filesystem"):
         raise UnsupportedFeatureError(
-            f"setting {reader.key!r} is {reader.text()!r}: state is kept in memory here, choose hashmap"
+            f"setting {reader.key!r} is {reader.text()!r}: choose hashmap or rocksdb"
         )
+    elif isinstance(settings.state_backend, RocksDBStateBackend):
+        settings.state_backend = HashMapStateBackend()
 
 
 def _set_heartbeat(settings: EnvironmentSettings, reader: Reader) -> None:
@@ -674,7 +700,7 @@ _OTHERS = (
             older=("state.backend",),
             setter="set_state_backend",
             shown="`hashmap`",
-            meaning="how state is kept: always in memory",
+            meaning="where state is: `hashmap`: in memory; `rocksdb`: on disk, except what is used",
         ),
         _check_backend,
     ),

@@ -139,7 +139,9 @@ _FLINK_OPTIONS: Final = """
     state.backend.fs.checkpointdir state.backend.fs.memory-threshold state.backend.fs.write-buffer-size
     state.backend.incremental state.backend.latency-track.history-size
     state.backend.latency-track.keyed-state-enabled state.backend.latency-track.sample-interval
-    state.backend.latency-track.state-name-as-variable state.backend.local-recovery state.backend.type
+    state.backend.latency-track.state-name-as-variable state.backend.local-recovery
+    state.backend.rocksdb.localdir state.backend.rocksdb.memory.fixed-per-slot
+    state.backend.rocksdb.memory.managed state.backend.type
     state.checkpoint-storage state.checkpoint.cleaner.parallel-mode state.checkpoints.create-subdir
     state.checkpoints.dir state.checkpoints.num-retained state.latency-track.history-size
     state.latency-track.keyed-state-enabled state.latency-track.sample-interval
@@ -163,7 +165,7 @@ _CLUSTER_OPTIONS: Final = """
     table.optimizer. taskmanager. yarn. zookeeper.
 """
 _CLUSTER: Final = tuple(_CLUSTER_OPTIONS.split())
-#: How keys begin that are about state that is not kept in memory.
+#: How keys begin that tune RocksDB, and those of backends that are not here.
 _OTHER_BACKENDS: Final = ("state.backend.rocksdb.", "state.backend.forst.", "state.changelog.", "dstl.")
 #: The first words of settings of programs: what else begins so is a mistake.
 _FIRST_WORDS: Final = frozenset(
@@ -194,7 +196,9 @@ def why_without_effect(key: str, used: Collection[str]) -> str | None:
         return "this option is recognised but has no effect here"
     if key.startswith(_CLUSTER):
         return "it is about a cluster of Flink's"
-    return "state is kept in memory here" if key.startswith(_OTHER_BACKENDS) else _unknown(key, used)
+    if key.startswith(_OTHER_BACKENDS):
+        return "no state backend here has such an option"
+    return _unknown(key, used)
 
 
 def _unknown(key: str, used: Collection[str]) -> str | None:

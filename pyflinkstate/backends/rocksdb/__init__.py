@@ -1,0 +1,7 @@
+"""State that may exceed memory: hot entries as objects, the others in RocksDB on local disk."""
+
+from pyflinkstate.backends.rocksdb.backend import RocksDBKeyedStateBackend as RocksDBKeyedStateBackend
+from pyflinkstate.backends.rocksdb.state_backend import (
+    DEFAULT_MEMORY_BYTES as DEFAULT_MEMORY_BYTES,
+    RocksDBStateBackend as RocksDBStateBackend,
+)

@@ -1,0 +1,77 @@
+"""The scratch folder: whose it is, when it is deleted, and what is said if it cannot be used."""
+
+import os
+import subprocess
+import sys
+
+import attrs
+import pytest
+from tiered_support import tiered_map
+
+from pyflinkstate.backends.rocksdb.cold_store import ColdStore
+from pyflinkstate.errors import StateStorageError, StateValueError
+
+pytest.importorskip("rocksdict")
+
+DIES = """
+import os, sys
+from pyflinkstate.backends.rocksdb.cold_store import ColdStore
+store = ColdStore(sys.argv[1], 1 << 20)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_folder_is_deleted_with_its_store(tmp_path):
+    store = ColdStore(str(tmp_path / "new"), 1 << 20)
+    assert len(list((tmp_path / "new").iterdir())) == 2
+    store.close()
+    store.close()
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_the_folder_of_a_killed_process_is_deleted_by_the_next_and_that_of_a_living_one_is_not(tmp_path):
+    living = ColdStore(str(tmp_path), 1 << 20)
+    subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], check=False)
+    assert len(list(tmp_path.iterdir())) == 4
+    ColdStore(str(tmp_path), 1 << 20).close()
+    assert len(list(tmp_path.iterdir())) == 2
+    living.db[b"a"] = b"1"
+    living.close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StateStorageError, match=f"{tmp_path}/file.*state.backend.rocksdb.localdir"):
+        ColdStore(str(tmp_path / "file"), 1 << 20)
+
+
+def test_a_value_that_cannot_be_pickled_is_named():
+    state_map = tiered_map()
+    state_map.put("k", open(os.devnull))  # noqa: SIM115
+    state_map.age()
+    with pytest.raises(StateValueError, match="state 's', key 'k': a value of"):
+        state_map.age()
+    state_map.get("k").close()
+
+
+@attrs.frozen
+class Key:
+    """Keys of the same hash."""
+
+    name: str
+
+    def __hash__(self):
+        return 1
+
+
+def test_keys_of_the_same_hash_share_a_record():
+    state_map, keys = tiered_map(), [Key("a"), Key("b"), Key("c")]
+    for key in keys:
+        state_map.put(key, key.name)
+        state_map.age()
+    state_map.age()
+    state_map.remove(keys[1])
+    state_map.age()
+    state_map.age()
+    state_map._check()
+    assert [state_map.get(key) for key in keys] == ["a", None, "c"]

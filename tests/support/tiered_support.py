@@ -1,0 +1,59 @@
+"""What tests of the backend on disk share: one store for all, maps and backends whose state goes to disk.
+
+With the environment variable ``PYFLINKSTATE_TEST_BACKEND=rocksdb``, the tests of the heap backend use such a
+backend instead (``make full-on-disk``).
+"""
+
+import atexit
+import os
+from copy import deepcopy
+from functools import cache
+from importlib.util import find_spec
+
+HAS_ROCKSDB = find_spec("rocksdict") is not None
+ON_DISK = os.environ.get("PYFLINKSTATE_TEST_BACKEND") == "rocksdb"
+
+
+@cache
+def cold_store():
+    """The store of all maps of a test run, which gives each state its own range of keys."""
+    from pyflinkstate.backends.rocksdb.cold_store import ColdStore
+
+    store = ColdStore(None, 1 << 20)
+    atexit.register(store.close)
+    return store
+
+
+def tiered_map(copy_value=deepcopy, *table):
+    """Return an empty tiered map; ``table`` are the arguments for its buckets."""
+    from pyflinkstate.backends.rocksdb.cold_entries import ColdEntries, EntrySizes
+    from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap
+
+    store = cold_store()
+    return TieredStateMap(copy_value, ColdEntries(store, store.new_state_id(), 7, EntrySizes("s")), *table)
+
+
+@cache
+def _evicting():
+    from pyflinkstate.backends.heap import HeapKeyedStateBackend
+    from pyflinkstate.backends.rocksdb import RocksDBKeyedStateBackend
+
+    class EvictingBackend(RocksDBKeyedStateBackend):
+        """Treats each record as a frame, and leaves the store open."""
+
+        def set_current_key(self, key):
+            self.make_room()
+            super().set_current_key(key)
+            self.before_frame([self.key_context.map_index], [self.key_context.key])
+
+        def dispose(self):
+            HeapKeyedStateBackend.dispose(self)
+
+    return EvictingBackend
+
+
+def evicting_backend(key_type, own, max_parallelism, clock, objects_bytes=0):
+    """Return an empty backend that keeps next to nothing in memory."""
+    return _evicting()(
+        key_type, own, max_parallelism, clock=clock, store=cold_store(), objects_bytes=objects_bytes
+    )
