@@ -73,6 +73,14 @@ def no_slot_left() -> Iterator[None]:
 
 
 @pytest.fixture
+def path_as_before() -> Iterator[None]:
+    """What is brought along goes on the driver's path too; the next test does not need it."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
+@pytest.fixture
 def no_query_left(spark: Any) -> Iterator[None]:
     """Stop the streaming queries that a test left, and assert that there was none.
 

@@ -77,9 +77,8 @@ def test_a_job_that_fails_and_restarts_writes_each_result_once(
     env.enable_checkpointing(0, str(tmp_path / "checkpoints"))
     numbers = env.from_collection([*range(1000)], records_per_epoch=100)
     counted = numbers.key_by(lambda n: n % 7, Types.LONG()).process(Counted(555, tmp_path / "failed"))
-    counted.rebalance().map(lambda pair: pair).key_by(lambda pair: pair[0] % 3).process(Passed()).sink_to(
-        FileSink(str(tmp_path / "out"))
-    )
+    passed = counted.rebalance().map(lambda pair: pair).key_by(lambda pair: pair[0] % 3).process(Passed())
+    passed.set_parallelism(1).sink_to(FileSink(str(tmp_path / "out")))
     result = env.execute()
     assert (result.restarts, (tmp_path / "failed").exists()) == (1, True)
     counts: Counter[int] = Counter()

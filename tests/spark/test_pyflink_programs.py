@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,14 +127,6 @@ PATIENCE_S = 900
 QUICK = {"job_parameters", "unordered"}
 #: Those that run in Spark's tasks on the pipelined engine, too; ``tests/pipelined`` runs all, without Spark.
 PIPELINED = ["event_time", "files", "job_client", "keyed", "keyless"]
-
-
-@pytest.fixture
-def path_as_before() -> Iterator[None]:
-    """Programs put files on the path; the next test does not need them."""
-    before = list(sys.path)
-    yield
-    sys.path[:] = before
 
 
 def params() -> list[Any]:

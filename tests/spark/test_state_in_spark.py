@@ -199,11 +199,7 @@ class TestDataSource:
 
     @pytest.mark.parametrize(
         "condition",
-        [
-            pytest.param("key = 'k8'", marks=pytest.mark.quick),
-            "key in ('k8', 'none')",
-            "key = 'k8' and count = 8",
-        ],
+        ["key = 'k8'", "key in ('k8', 'none')", "key = 'k8' and count = 8"],
     )
     def test_a_filter_on_the_key_reads_its_key_group_only(
         self, reader: Any, tmp_path: Path, condition: str
