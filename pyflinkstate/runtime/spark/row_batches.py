@@ -264,7 +264,7 @@ def reader_of(kind: sql.DataType) -> _Read:
     return with_nulls
 
 
-def _rows(columns: list[list[Any]], number: int, make: MakeRow) -> list[Record]:
+def _rows(columns: list[list[object]], number: int, make: MakeRow) -> list[Record]:
     return list(map(make, zip(*columns, strict=True))) if columns else [make(()) for _ in range(number)]
 
 
