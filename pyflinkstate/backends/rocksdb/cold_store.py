@@ -165,18 +165,20 @@ def check_installed() -> None:
 
 
 def _options(memory_bytes: int) -> Options:
-    from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
+    from rocksdict import BlockBasedOptions, Cache, DataBlockIndexType, DBCompressionType, Options
 
     blocks = BlockBasedOptions()
     blocks.set_block_cache(Cache(max(memory_bytes // _CACHE_SHARE, _LEAST_CACHE_BYTES)))
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
     blocks.set_bloom_filter(_BLOOM_BITS, False)
+    blocks.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_size(min(max(memory_bytes // _BUFFERS_SHARE // 2, 1 << 16), _MOST_BUFFER_BYTES))
-    options.set_compression_type(DBCompressionType.lz4())
+    # Most blocks are read for one entry: to decompress them takes longer than the rest of it.
+    options.set_compression_type(DBCompressionType.none())
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(1)
     return options
