@@ -375,6 +375,7 @@ _PLAIN = (
     "state_access",
     "live_state",
     "sinks",
+    "disk_state",
 )
 #: How each part of the documents is drawn.
 PARTS: dict[str, Callable[[Results], list[str]]] = {
