@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operators import Failing, RunningSum, rows_in, running_sums
+from operators import Failing, RunningSum, await_output, rows_in, running_sums
 from processes import slot_pids
 from tiers import cases
 
@@ -127,10 +127,11 @@ def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: 
 
 
 class Hoards(RunningSum):
-    """Keeps a few bytes for most records, and many for some."""
+    """Keeps a few bytes for most records, and many for some, when there is a checkpoint to go back to."""
 
-    def __init__(self, sizes: dict[int, int]) -> None:
+    def __init__(self, sizes: dict[int, int], output: Path) -> None:
         self.sizes = sizes
+        self.output = output
 
     def open(self, runtime_context: Any) -> None:
         super().open(runtime_context)
@@ -139,6 +140,8 @@ class Hoards(RunningSum):
         )
 
     def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[1] in self.sizes:
+            await_output(self.output)
         self.kept.put(value[1], bytes([1]) * self.sizes.get(value[1], 1))
         yield from super().process_element(value, ctx)
 
@@ -153,13 +156,13 @@ def test_state_that_a_slot_cannot_hold_ends_the_job_and_a_run_without_the_limit_
 ) -> None:
     recorder = Recorder()
     with pytest.raises(errors.SlotMemoryError, match=r"^slot sums\[[01]\] uses .*, and its limit is 200 MiB"):
-        runs.run(function=Hoards(sizes), slot_memory_bytes=200 * MIB, listener=recorder)
+        runs.run(function=Hoards(sizes, runs.output), slot_memory_bytes=200 * MIB, listener=recorder)
     assert recorder.restarts == [], "each attempt would end the same way"
     metadata, _ = load_checkpoint(str(runs.only_checkpoint()))
     assert metadata.epoch is not None
     assert 0 < metadata.epoch < EPOCHS
     assert sum(runs.rows().values()) == metadata.epoch * 100, "committed is what the checkpoint covers"
-    runs.run(function=Hoards(sizes), restore="latest", parallelism=3)
+    runs.run(function=Hoards(sizes, runs.output), restore="latest", parallelism=3)
     assert runs.rows() == EXPECTED
 
 

@@ -62,11 +62,17 @@ class History(KeyedProcessFunction):
         yield ctx.get_current_key(), tuple(self.seen)
 
 
-def fail_at(number: int, output: Path | None) -> None:
-    """Raise; with ``output`` not before an epoch is committed there, so that a checkpoint is complete."""
+def await_output(output: Path) -> None:
+    """Wait until an epoch is committed, so that a checkpoint is complete."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while output is not None and not any(output.glob("epoch=*")) and time.monotonic() < deadline_s:
+    while not any(output.glob("epoch=*")) and time.monotonic() < deadline_s:
         threading.Event().wait(0.02)
+
+
+def fail_at(number: int, output: Path | None) -> None:
+    """Raise; with ``output`` not before an epoch is committed there."""
+    if output is not None:
+        await_output(output)
     raise LookupError(f"cannot stand {number}")
 
 
