@@ -169,8 +169,8 @@ def _options(memory_bytes: int) -> Options:
 
     blocks = BlockBasedOptions()
     blocks.set_block_cache(Cache(max(memory_bytes // _CACHE_SHARE, _LEAST_CACHE_BYTES)))
-    blocks.set_cache_index_and_filter_blocks(True)
-    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    # The index of a file is larger than a shard of the cache: in there, it would be read again for each get.
+    blocks.set_cache_index_and_filter_blocks(False)
     blocks.set_bloom_filter(_BLOOM_BITS, False)
     blocks.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
     options = Options(raw_mode=True)
