@@ -33,7 +33,7 @@ def join(crew: Crew, opened: ExitStack) -> list[Channel]:
     for subtask in range(2):
         tasks.append(opened.enter_context(connect(crew.task().engine, ENGINE, SECRET)))
         tasks[-1].send(JoinEngine(subtask, Peer(NOWHERE, ENGINE)))
-    while not crew.is_complete():
+    while crew.missing_tasks():
         crew.receive(PATIENCE_S)
     return tasks
 

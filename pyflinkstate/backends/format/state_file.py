@@ -38,6 +38,7 @@ from pyflinkstate.api import (
     Stored,
     T,
     TypeInformation,
+    Types,
 )
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
 from pyflinkstate.backends.format.framing import (
@@ -268,7 +269,7 @@ class StateCodec(_SectionCodec):
             columns.append(encode_column(self.meta.namespace_type, entries.namespaces))
         columns.append(encode_column(self.meta.stored_type, entries.values))
         if self.is_increment:
-            columns.append(pa.array(entries.removed, pa.bool_()))
+            columns.append(encode_column(Types.BOOLEAN(), entries.removed or []))
         return pa.record_batch(columns, schema=self.schema)
 
     def decode(

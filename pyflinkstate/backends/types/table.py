@@ -51,6 +51,7 @@ from pyflinkstate.backends.types.codec import (
     unchanged,
     walk,
 )
+from pyflinkstate.backends.types.columns import column_of
 from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, java_hash_of_tuple
 from pyflinkstate.backends.types.internal_types import (
     PICKLED,
@@ -698,7 +699,7 @@ def encode_column(type_info: TypeInformation, values: Sequence[TypedValue]) -> p
     to_arrow: ToArrow = walk(type_info, lambda of, parts: codec_of(of).to_arrow(of, parts))
     if to_arrow is not None:
         values = [None if value is None else to_arrow(value) for value in values]
-    return pa.array(values, type=arrow_type(type_info))
+    return column_of(values, arrow_type(type_info))
 
 
 def decode_column(type_info: TypeInformation, array: pa.Array) -> list[TypedValue]:

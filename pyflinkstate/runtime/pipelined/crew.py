@@ -120,21 +120,21 @@ class Crew:
         self.wake_up()
         wait_for(lambda timeout_s: self._over.wait(timeout_s) or None, lambda: None)
 
-    def is_complete(self) -> bool:
-        """Return whether all tasks are connected."""
+    def missing_tasks(self) -> int:
+        """Take those that have come; return how many tasks are not connected."""
         while not self._arrivals.empty():
             join, channel = self._arrivals.get_nowait()
             name = SlotId(SOURCES, join.subtask)
             if name not in self._channels:
                 self._add(name, channel, join.peer)
-        return len(self._channels) >= self.parallelism
+        return sum(SlotId(SOURCES, number) not in self._channels for number in range(self.parallelism))
 
     def too_few(self, seconds: float) -> ConfigurationError:
         """Return the error that not all tasks have started within some seconds."""
         return ConfigurationError(
-            f"{len(self._channels)} of {self.parallelism} source tasks have started within {seconds} s. Each "
-            f"keeps one of Spark's cores as long as the job runs: give Spark more cores, lower the "
-            f"parallelism, or choose the engine STAGES"
+            f"{self.parallelism - self.missing_tasks()} of {self.parallelism} source tasks have started "
+            f"within {seconds} s. Each keeps one of Spark's cores as long as the job runs: give Spark more "
+            f"cores, lower the parallelism, or choose the engine STAGES"
         )
 
     def drive(self, slot: SlotId, address: Address) -> None:

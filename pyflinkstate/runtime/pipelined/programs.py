@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import chain
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
-from pyflinkstate.runtime.engine import Task
 from pyflinkstate.runtime.pipelined.measures import Markers, Marking, idling
 from pyflinkstate.runtime.slots import (
     BARRIER,
@@ -52,6 +51,9 @@ from pyflinkstate.runtime.wire import (
     loads,
     wait_for,
 )
+
+if TYPE_CHECKING:  # a slot need not load the plan of the job, with all sources and sinks
+    from pyflinkstate.runtime.engine import Task
 
 #: How many items wait for a branch behind a fork.
 _FORKED_AHEAD = 4

@@ -206,15 +206,15 @@ class Attempt:
                 raise self._slots_started.error
         self._spark.start_tasks(crew.task(), crew.parallelism, request.description, self._end_of_tasks)
         until_s = self._now_s() + START_TIMEOUT_S
-        while not crew.is_complete():
+        for operator in request.plan.operators:  # they load what they need while Spark starts the tasks
+            for subtask in range(operator.parallelism):
+                slot = SlotId(operator.operator_id, subtask)
+                crew.drive(slot, request.link.driver.acquire_slot(slot))
+        while crew.missing_tasks():
             self._check()
             if self._now_s() >= until_s:
                 raise crew.too_few(START_TIMEOUT_S)
             yield
-        for operator in request.plan.operators:
-            for subtask in range(operator.parallelism):
-                slot = SlotId(operator.operator_id, subtask)
-                crew.drive(slot, request.link.driver.acquire_slot(slot))
 
     def _end_of_slots(self, ended: EpochEnded) -> None:
         self._slots_started = ended

@@ -24,7 +24,6 @@ from typing import TypeAlias
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -336,6 +335,8 @@ class TableFileWriter:
         if not self.partition_by:
             yield (), table
             return
+        import pyarrow.compute as pc  # each slot loads this module, and few partition files
+
         texts = [table.column(name).cast(pa.string()) for name in self.partition_by]
         rows = table if self.has_partition_columns else table.drop_columns(list(self.partition_by))
         for values in dict.fromkeys(zip(*[column.to_pylist() for column in texts], strict=True)):
