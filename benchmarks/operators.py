@@ -1,6 +1,7 @@
 """What each kind of operator costs: records/s, each as a ratio to a ``ValueState`` count in the same run.
 
     python benchmarks/operators.py [--json] [--records N] [--rounds N] [--only NAME ...]
+        [--engine pipelined]
 
 All operators read one number sequence, a record a millisecond of event time, over 10,000 keys of which half
 are active in each minute, 12 times. A rate is that of the difference between two sizes, so that the start of
@@ -43,6 +44,7 @@ from local_session import local_session, tell
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (
+    Configuration,
     DataStream,
     EventTimeSessionWindows,
     KeyedProcessFunction,
@@ -181,10 +183,11 @@ OPERATORS: dict[str, tuple[Callable[[DataStream], DataStream], type[CountingSink
 }
 
 
-def seconds_of(spark: SparkSession, name: str, records: int) -> float:
+def seconds_of(spark: SparkSession, engine: str, name: str, records: int) -> float:
     """Run one operator over ``records`` numbers and return how long it took."""
     program, sink_class, weight = OPERATORS[name]
     env = StreamExecutionEnvironment(spark).set_parallelism(PARTITIONS)
+    env.configure(Configuration().set_string("pyflinkstate.engine", engine.upper()))
     sink = sink_class()
     program(env.from_source(NumberSequenceSource(0, records - 1))).sink_to(sink)
     started = time.perf_counter()
@@ -212,6 +215,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--records", type=int, default=2_400_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engine", choices=["stages", "pipelined"], default="stages")
     parser.add_argument("--only", nargs="+", choices=sorted(set(OPERATORS) - {YARDSTICK}), metavar="NAME")
     args = parser.parse_args()
     names = [name for name in OPERATORS if name == YARDSTICK or not args.only or name in args.only]
@@ -221,11 +225,13 @@ def main() -> None:
     small = max(args.records // 6, MINUTE_MS)
     rates: dict[str, list[float]] = {name: [] for name in names}
     for name in names:
-        seconds_of(spark, name, small)
+        seconds_of(spark, args.engine, name, small)
     for number in range(args.rounds):
         for name in names:
-            start_up = seconds_of(spark, name, small)
-            rates[name].append(args.records / (seconds_of(spark, name, small + args.records) - start_up))
+            start_up = seconds_of(spark, args.engine, name, small)
+            rates[name].append(
+                args.records / (seconds_of(spark, args.engine, name, small + args.records) - start_up)
+            )
         if not args.json:
             print(f"round {number + 1}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}" for name in names))
     tell(figures_of(rates), args.json)

@@ -103,6 +103,12 @@ BENCHMARKS = {
         Benchmark(
             "operators", "operators", ("--records", "60000", "--rounds", "1", "--only", "ttl", "session")
         ),
+        Benchmark(
+            "operators_pipelined",
+            "operators",
+            ("--records", "60000", "--rounds", "1", "--only", "chain2"),
+            ("--engine", "pipelined"),
+        ),
         Benchmark("nexmark", "nexmark", ("--events", "6000", "--rounds", "1", "--query", "3", "7")),
         Benchmark("sinks", "sinks", ("--days", "3", "--rounds", "1")),
         Benchmark(
@@ -154,6 +160,7 @@ _MARKS: dict[str, dict[str, float]] = {
     "keyed_count_one_core": {"ratio_no_checkpoint": 1.0, "ratio_with_checkpoint": 0.85},
     "keyed_count_pipelined": {"ratio_no_checkpoint": 1.35, "ratio_with_checkpoint": 1.2},
     "dataframe": {"ratio_apply_in_pandas": 3, "ratio_tws": 20, "ratio_rdd_path": 0.6},
+    "operators_pipelined": {"ratio_chain2": 0.75, "ratio_session": 0.45},
     "operators": {
         "ratio_ttl": 0.7,
         "ratio_timers": 0.5,

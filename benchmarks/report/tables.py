@@ -191,6 +191,7 @@ def operators(results: Results) -> list[str]:
     return [
         *picture("operators", "Rates of operators, compared with a ValueState count"),
         *table(head, rows),
+        *also(results, "The pipelined engine, where frames go from slot to slot", "operators_pipelined"),
     ]
 
 
