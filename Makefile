@@ -141,6 +141,7 @@ soak: $(SETUP) $(VENV)/.has-full
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target parquet
 	$(BIN)/python tests/soak/soak_kills.py --rounds 100 --target joined
 	$(BIN)/python tests/soak/soak_two_hosts.py
+	$(BIN)/python tests/soak/soak_two_hosts.py --engine PIPELINED
 	$(BIN)/python tests/soak/soak_submit.py
 	$(BIN)/python tests/soak/soak_users.py
 

@@ -1,6 +1,6 @@
 """Kill rounds on a standalone cluster of two hosts, so that slots are reached over TCP.
 
-    python tests/soak/soak_two_hosts.py [--rounds 3] [--seed 2000]
+    python tests/soak/soak_two_hosts.py [--rounds 3] [--seed 2000] [--engine PIPELINED]
 
 A host is a network namespace with an address of its own on a bridge of this machine, and a mount namespace
 with a folder for sockets of its own. Needs root and ``ip``; without them the program says so and ends well.
@@ -206,6 +206,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=2000)
+    parser.add_argument("--engine", choices=["STAGES", "PIPELINED"], default="STAGES")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that hosts are taken down
     if not has_what_it_needs():
@@ -217,7 +218,7 @@ def main() -> None:
             folder.mkdir()
             started = time.monotonic()
             seed = args.seed + number
-            plan = Plan.drawn(seed, KINDS)
+            plan = attrs.evolve(Plan.drawn(seed, KINDS), engine=args.engine)
             this = KillRound(
                 seed, folder, spark.url, plan, launch=ending_with_this, crash_host=spark.crash_one
             )
