@@ -118,8 +118,8 @@ class Host:
     def start(self) -> None:
         """Start the worker, which ends when this program is killed."""
         address, sockets = HOSTS[self.name], self.folder / "sockets"
-        worker = f"{SPARK_CLASS} org.apache.spark.deploy.worker.Worker --host {address} --cores 1"
-        worker += f" --memory 1g --webui-port 0 --work-dir {self.own_folder} {self.url}"
+        worker = f"{SPARK_CLASS} org.apache.spark.deploy.worker.Worker --host {address} --cores 2"
+        worker += f" --memory 2g --webui-port 0 --work-dir {self.own_folder} {self.url}"
         own = f"mount --make-rprivate / && mount -t tmpfs tmpfs {sockets} && {self.user} {worker}"
         command = ["ip", "netns", "exec", self.name, "unshare", "--mount", "sh", "-c", own]
         env = {"TMPDIR": str(sockets), "SPARK_LOCAL_IP": address, "SPARK_LOCAL_DIRS": str(self.own_folder)}
@@ -175,7 +175,9 @@ def cluster(folder: Path, users: dict[str, str] | None = None, **env: str) -> It
         master = [SPARK_CLASS, "org.apache.spark.deploy.master.Master", "--host", DRIVER]
         master += ["--port", str(PORT), "--webui-port", "0"]
         log = folder / "master.log"
-        stack.callback(end, started(master, log, SPARK_LOCAL_IP=DRIVER))
+        # A driver that is frozen keeps its cores, and the second one needs others.
+        options = f"-Dspark.deploy.defaultCores={len(HOSTS)}"
+        stack.callback(end, started(master, log, SPARK_LOCAL_IP=DRIVER, SPARK_MASTER_OPTS=options))
         hosts = []
         for name in HOSTS:
             own = {key: value.format(host=name) for key, value in env.items()}
