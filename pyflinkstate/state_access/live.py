@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import ArrowObject, Key, Namespace, check_list
+from pyflinkstate.api import Key, Namespace, check_list
 from pyflinkstate.backends.types import sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
-from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion
+from pyflinkstate.runtime.queries import LiveEntries, StateAnswer, StateQueries, StateQuestion
 from pyflinkstate.state_access.keyed_state import KeySpace
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.views import View
@@ -108,7 +108,7 @@ def view_of(entries: LiveEntries, batches: Iterable[pa.RecordBatch]) -> View:
 
 
 @attrs.frozen(eq=False)
-class LiveTable:
+class LiveTable(StateAnswer):
     """The entries of a state of a running job, all as they are after the same epoch.
 
     Without keys it is streamed from the slots, in no particular order, and can be read once. The slots keep a
@@ -140,33 +140,9 @@ class LiveTable:
         """
         return self._table.to_batches()
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Return Arrow's reader of the same batches, which other libraries take."""
-        return self._table.to_reader()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the batches for ``pyarrow.table(t)``, ``polars.DataFrame(t)`` and others (PyCapsule)."""
-        return self._table.__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as an Arrow table."""
-        return self._table.to_arrow()
-
-    def to_pandas(self) -> ArrowObject:
-        """Return all rows as a pandas ``DataFrame``; whole numbers with gaps stay whole numbers."""
-        return self._table.to_pandas()
-
-    def to_duckdb(self, connection: object, name: str | None = None) -> ArrowObject:
-        """Return a DuckDB relation of all rows; see :meth:`StateTable.to_duckdb`."""
-        return self._table.to_duckdb(connection, name)
-
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values, as the program knows them."""
         return attrs.evolve(self._table, allow_pickle=True).rows()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the same rows as :meth:`rows`."""
-        return self.rows()
 
     @property
     def table(self) -> StateTable:
@@ -176,9 +152,3 @@ class LiveTable:
     def close(self) -> None:
         """Release the state that slots still keep for this answer. Idempotent."""
         self._close()
-
-    def __enter__(self) -> LiveTable:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
