@@ -121,16 +121,17 @@ class LiveTable(StateAnswer):
 
     Attributes:
         epoch: the epoch after which the state was frozen. It may not be committed yet.
+        table: the answer as a table whose rows keep pickles as bytes.
     """
 
     epoch: int
-    _table: StateTable = attrs.field(repr=False)
+    table: StateTable = attrs.field(repr=False)
     _close: Callable[[], None] = attrs.field(repr=False)
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        return self._table.schema
+        return self.table.schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches as they come.
@@ -138,16 +139,11 @@ class LiveTable(StateAnswer):
         Raises:
             StateQueryError: a slot died or cut the answer off, or it has been read already.
         """
-        return self._table.to_batches()
+        return self.table.to_batches()
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values, as the program knows them."""
-        return attrs.evolve(self._table, allow_pickle=True).rows()
-
-    @property
-    def table(self) -> StateTable:
-        """The answer as a table whose rows keep pickles as bytes."""
-        return self._table
+        return attrs.evolve(self.table, allow_pickle=True).rows()
 
     def close(self) -> None:
         """Release the state that slots still keep for this answer. Idempotent."""
