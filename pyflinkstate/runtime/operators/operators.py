@@ -514,11 +514,11 @@ class StatefulOperator(ABC):
 
     def take_event_time(self, watermark: int) -> Timer | None:
         """Remove and return the first event-time timer that is due at ``watermark``."""
-        return None if self.timers is None else self.timers.take_event_time(watermark)
+        return None if self.timers is None else self.timers.event.poll(watermark)
 
     def take_processing_time(self, now_ms: int) -> Timer | None:
         """Remove and return the first processing-time timer that is due at ``now_ms``."""
-        return None if self.timers is None else self.timers.take_processing_time(now_ms)
+        return None if self.timers is None else self.timers.processing.poll(now_ms)
 
     def next_processing_time_ms(self) -> int | None:
         """Return when the next processing-time timer is due, or None if there is none."""
