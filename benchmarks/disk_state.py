@@ -142,16 +142,12 @@ class Slot:
 
     def snapshot(self, changes: Any, cancelled: Any) -> tuple[float, int]:
         """Take and write a snapshot; return the milliseconds of the synchronous part, and the bytes."""
-        from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
+        from pyflinkstate.backends.heap.backend import HeapSnapshot
 
-        strategy, stream, began = (
-            HeapSnapshotStrategy(self.backend, "zstd", changes),
-            Numbers(),
-            time.perf_counter(),
-        )
-        resources = strategy.sync_prepare_resources()
+        stream, began = Numbers(), time.perf_counter()
+        taken = HeapSnapshot.of(self.backend, "zstd", changes)
         sync_ms = 1000 * (time.perf_counter() - began)
-        strategy.async_snapshot(resources, stream, cancelled)
+        taken.write(stream, cancelled)
         return sync_ms, stream.size
 
 

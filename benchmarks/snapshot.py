@@ -42,8 +42,8 @@ from pyflinkstate.backends.format.metadata import KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import (
     HeapKeyedStateBackend,
     HeapRestoreOperation,
-    HeapSnapshotStrategy,
-    snapshot_runner,
+    HeapSnapshot,
+    begin_snapshot,
 )
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
@@ -100,22 +100,21 @@ def filled(entries: int) -> tuple[HeapKeyedStateBackend, list[str]]:
 
 def sync_ms(backend: HeapKeyedStateBackend, owner: Owner, rounds: int) -> float:
     """Return the longest synchronous part of several snapshots that are all held open."""
-    strategy = HeapSnapshotStrategy(backend)
     held: list[Any] = []
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
-        held.append(strategy.sync_prepare_resources())
+        held.append(HeapSnapshot.of(backend))
         times.append((time.perf_counter() - started) * 1000)
         owner.change(CHANGES_BETWEEN)
-    for resources in held:
-        resources.release()
+    for snapshot in held:
+        snapshot.release()
     return round(max(times), 2)
 
 
 def write(backend: HeapKeyedStateBackend, folder: CheckpointFolder) -> tuple[KeyGroupsStateHandle, float]:
     """Write a snapshot with nothing beside; return the handle and the seconds."""
-    task = snapshot_runner(backend).snapshot(folder)
+    task = begin_snapshot(backend, folder)
     started = time.perf_counter()
     task.run()
     seconds = time.perf_counter() - started
@@ -129,7 +128,7 @@ def write_beside(backend: HeapKeyedStateBackend, owner: Owner, folder: Checkpoin
     always = threading.Event()
     always.set()
     alone, _ = owner.run_until(always, least_s=0.5)
-    task = snapshot_runner(backend).snapshot(folder)
+    task = begin_snapshot(backend, folder)
     done = threading.Event()
 
     def write_and_tell() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 
+from pyflinkstate.doors import on_first_use
+
 #: The public names by the module that has them. ``scripts/write_stub.py`` makes ``__init__.pyi`` of it.
 _ROOMS: dict[str, tuple[str, ...]] = {
     "api": (
@@ -214,16 +216,15 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = sorted(_ROOM_OF)  # noqa: PLE0605 - derived, so that a name has one place
 
 
+_of_a_room = on_first_use(__name__, _ROOM_OF)
+
+
 def __getattr__(name: str) -> object:
     if name == "compiled":
         return importlib.import_module(f"{__name__}.backends.compiled").is_compiled()
     if name == "__version__":
         return importlib.import_module(f"{__name__}.version").VERSION
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
-    globals()[name] = value
-    return value
+    return _of_a_room(name)
 
 
 def __dir__() -> list[str]:

@@ -35,6 +35,7 @@ ORDER = [
     "api",
     "notebook",
     "errors",
+    "doors",
     "version",
 ]
 #: The rooms of the runtime, from the top down: design, section 6.

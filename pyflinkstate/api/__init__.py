@@ -38,6 +38,7 @@ from pyflinkstate.api.checks import (
     as_int as as_int,
     at_least as at_least,
     check_dataframe as check_dataframe,
+    check_kind as check_kind,
     check_list as check_list,
     check_text as check_text,
     positive as positive,

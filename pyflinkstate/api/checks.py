@@ -75,6 +75,18 @@ def check_dataframe(what: str, given: object, hint: str = "") -> None:
     raise ConfigurationError(f"{what} takes a Spark DataFrame, not a {named}{hint and '; '}{hint}")
 
 
+def check_kind(takes: str, value: object, kind: type | tuple[type, ...]) -> None:
+    """Raise ``ConfigurationError`` unless ``value`` is an object of ``kind``.
+
+    Args:
+        takes: what is needed, such as "union() takes DataStreams".
+        value: what was given.
+        kind: its class, or one of several.
+    """
+    if not isinstance(value, kind):
+        raise ConfigurationError(f"{takes}, not {safe_repr(value)}")
+
+
 def check_list(name: str, value: object) -> None:
     """Raise ``ConfigurationError`` for a single value or a string instead of a list of values."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):

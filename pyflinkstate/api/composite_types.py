@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeAlias
 import attrs
 
 from pyflinkstate.api.basic_types import TypeInformation, check_bytes, misfit
-from pyflinkstate.api.checks import safe_repr
+from pyflinkstate.api.checks import check_kind, safe_repr
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.values import InternalValue, K, T, T_co, TypedValue, V
 from pyflinkstate.errors import ConfigurationError
@@ -23,11 +23,11 @@ def _rounded(type_info: TypeInformation, value: TypedValue) -> Any:
 
 def _made_by_types(type_info: Any, attribute: attrs.Attribute[Any], given: object) -> None:
     """Check a part of a type."""
-    if not isinstance(given, TypeInformation):
-        raise ConfigurationError(
-            f"Types.{type_info.maker}(): {attribute.name} must be made by Types, such as Types.LONG(), "
-            f"not {given!r}"
-        )
+    check_kind(
+        f"Types.{type_info.maker}(): {attribute.name} must be made by Types, such as Types.LONG()",
+        given,
+        TypeInformation,
+    )
 
 
 def _refuse_none(value: Iterable[TypedValue], name: str) -> None:

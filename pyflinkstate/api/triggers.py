@@ -7,7 +7,7 @@ import operator
 from abc import ABC, abstractmethod
 from typing import Any, Generic
 
-from pyflinkstate.api.checks import positive
+from pyflinkstate.api.checks import check_kind, positive
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import ReducingState, ReducingStateDescriptor, StateDescriptor
 from pyflinkstate.api.types import Types
@@ -245,8 +245,7 @@ class PurgingTrigger(Trigger[T, W]):
     """Drops a window's contents whenever another trigger makes it fire."""
 
     def __init__(self, nested_trigger: Trigger[T, W]) -> None:
-        if not isinstance(nested_trigger, Trigger):
-            raise ConfigurationError(f"PurgingTrigger: a trigger is needed, not {nested_trigger!r}")
+        check_kind("PurgingTrigger: a trigger is needed", nested_trigger, Trigger)
         self.nested_trigger = nested_trigger
 
     @staticmethod

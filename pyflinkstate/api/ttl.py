@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from pyflinkstate.api.checks import check_kind
 from pyflinkstate.api.time import Duration, LengthOfTime, Time, milliseconds_of
 from pyflinkstate.errors import ConfigurationError
 
@@ -206,10 +207,7 @@ def _as_length(ttl: LengthOfTime) -> Time | Duration:
 
 def _of_its_enum(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     expected: Any = type(attribute.default)
-    if not isinstance(value, expected):
-        raise ConfigurationError(
-            f"a {expected.__name__} is needed, such as {next(iter(expected))}, not {value!r}"
-        )
+    check_kind(f"a {expected.__name__} is needed, such as {next(iter(expected))}", value, expected)
 
 
 @attrs.define(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.api import StateBackend, TypeInformation
+from pyflinkstate.api import StateBackend, TypeInformation, check_kind
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
@@ -33,8 +33,7 @@ class HashMapStateBackend(StateBackend):
 
     @async_snapshots.validator
     def _check_async(self, _: object, value: bool) -> None:
-        if not isinstance(value, bool):
-            raise ConfigurationError(f"async_snapshots must be True or False, not {value!r}")
+        check_kind("async_snapshots must be True or False", value, bool)
 
     @snapshot_compression.validator
     def _check_compression(self, _: object, value: str | None) -> None:

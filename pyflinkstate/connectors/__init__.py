@@ -6,7 +6,7 @@ when a name is used first.
 
 from __future__ import annotations
 
-import importlib
+from pyflinkstate.doors import on_first_use
 
 #: The public names by the file that has them. ``scripts/write_stub.py`` makes ``__init__.pyi`` of it.
 _FILES: dict[str, tuple[str, ...]] = {
@@ -23,8 +23,4 @@ _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 
 __all__ = sorted(_FILE_OF)  # noqa: PLE0605 - derived, so that a name has one place
 
-
-def __getattr__(name: str) -> object:
-    if name not in _FILE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_FILE_OF[name]}"), name)
+__getattr__ = on_first_use(__name__, _FILE_OF)

@@ -13,6 +13,7 @@ from pyflinkstate.api import (
     OutputType,
     T,
     Time,
+    check_kind,
     milliseconds_of,
     positive,
 )
@@ -115,8 +116,7 @@ def _described(
     strategy: AsyncRetryStrategy,
     mode: AsyncFunctionDescriptor.OutputMode,
 ) -> AsyncFunctionDescriptor:
-    if not isinstance(function, AsyncFunction):
-        raise ConfigurationError(f"an AsyncFunction is needed, not {function!r}")
+    check_kind("an AsyncFunction is needed", function, AsyncFunction)
     if not awaits(function.async_invoke):
         raise ConfigurationError(
             f"async_invoke() of {type(function).__name__} must be declared 'async def': what it returns is "
@@ -128,9 +128,8 @@ def _described(
     return AsyncFunctionDescriptor(function, limit, records, strategy, mode)
 
 
-def _check_strategy(strategy: object, timeout: Time) -> None:
-    if not isinstance(strategy, AsyncRetryStrategy):
-        raise ConfigurationError(f"an AsyncRetryStrategy is needed, not {strategy!r}")
+def _check_strategy(strategy: AsyncRetryStrategy, timeout: Time) -> None:
+    check_kind("an AsyncRetryStrategy is needed", strategy, AsyncRetryStrategy)
     if strategy is not NO_RETRY_STRATEGY and timeout.to_milliseconds() <= 0:
         raise ConfigurationError(f"retries need a timeout, which limits all attempts together, not {timeout}")
     if not isinstance(strategy.get_retry_predicate(), AsyncRetryPredicate):

@@ -20,15 +20,16 @@ import select
 import threading
 import time
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import ArrowObject, Key, Namespace
-from pyflinkstate.backends.format import StateCodec
+from pyflinkstate.api import Key, Namespace, T
+from pyflinkstate.backends.format import ArrowRows, StateCodec
 from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import (
@@ -149,46 +150,33 @@ def close_all(channels: Sequence[Channel]) -> None:
 _READER = "pyflinkstate.state_access.live"
 
 
-class StateAnswer(Protocol):
-    """The interface of :class:`pyflinkstate.state_access.live.LiveTable`."""
+class StateAnswer(ArrowRows):
+    """What :class:`pyflinkstate.state_access.live.LiveTable` is for those who ask."""
+
+    __slots__ = ()
 
     @property
+    @abstractmethod
     def epoch(self) -> int:
         """The epoch after which the state was frozen."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the batches."""
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield record batches as they come."""
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Return Arrow's reader of the batches."""
-
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as an Arrow table."""
-
-    def to_pandas(self) -> ArrowObject:
-        """Return all rows as a pandas ``DataFrame``."""
-
-    def to_duckdb(self, connection: object, name: str | None = None) -> ArrowObject:
-        """Return a DuckDB relation of all rows."""
-
+    @abstractmethod
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield each row as a dict of Python values."""
+        """Yield each row as a dict of Python values, as the program knows them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the state that slots still keep for this answer. Idempotent."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield each row as a dict of Python values."""
+        """Yield the same rows as :meth:`rows`."""
+        return self.rows()
 
-    def close(self) -> None:
-        """Release the state that slots still keep for this answer."""
-
-    def __enter__(self) -> StateAnswer:
-        """Return the answer, which is closed at the end of the ``with`` block."""
+    def __enter__(self: T) -> T:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        self.close()
 
 
 def state_reader() -> ModuleType:

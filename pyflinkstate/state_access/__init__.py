@@ -5,9 +5,9 @@ The names that make savepoints are loaded on first use, because those who only r
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from pyflinkstate.doors import on_first_use
 from pyflinkstate.state_access.checkpoint import (
     Checkpoint,
     KeyHistory,
@@ -60,15 +60,8 @@ __all__ = [
     "write_flink_savepoint",
 ]
 
-_WRITING = "pyflinkstate.state_access.writing"
-_FLINK = "pyflinkstate.state_access.flink"
+_OF_FLINK = ("convert_savepoint", "edit_flink_savepoint", "write_flink_savepoint")
 
-_OF_FLINK = {"convert_savepoint", "edit_flink_savepoint", "write_flink_savepoint"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_FLINK if name in _OF_FLINK else _WRITING), name)
-    globals()[name] = value
-    return value
+__getattr__ = on_first_use(
+    __name__, {**dict.fromkeys(__all__, "writing"), **dict.fromkeys(_OF_FLINK, "flink")}
+)

@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api import ArrowObject, Key, Namespace, check_list
+from pyflinkstate.api import Key, Namespace, check_list
 from pyflinkstate.backends.types import sealed
 from pyflinkstate.errors import ConfigurationError, StateQueryError
-from pyflinkstate.runtime.queries import LiveEntries, StateQueries, StateQuestion
+from pyflinkstate.runtime.queries import LiveEntries, StateAnswer, StateQueries, StateQuestion
 from pyflinkstate.state_access.keyed_state import KeySpace
 from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.views import View
@@ -108,7 +108,7 @@ def view_of(entries: LiveEntries, batches: Iterable[pa.RecordBatch]) -> View:
 
 
 @attrs.frozen(eq=False)
-class LiveTable:
+class LiveTable(StateAnswer):
     """The entries of a state of a running job, all as they are after the same epoch.
 
     Without keys it is streamed from the slots, in no particular order, and can be read once. The slots keep a
@@ -121,16 +121,17 @@ class LiveTable:
 
     Attributes:
         epoch: the epoch after which the state was frozen. It may not be committed yet.
+        table: the answer as a table whose rows keep pickles as bytes.
     """
 
     epoch: int
-    _table: StateTable = attrs.field(repr=False)
+    table: StateTable = attrs.field(repr=False)
     _close: Callable[[], None] = attrs.field(repr=False)
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        return self._table.schema
+        return self.table.schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches as they come.
@@ -138,47 +139,12 @@ class LiveTable:
         Raises:
             StateQueryError: a slot died or cut the answer off, or it has been read already.
         """
-        return self._table.to_batches()
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Return Arrow's reader of the same batches, which other libraries take."""
-        return self._table.to_reader()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the batches for ``pyarrow.table(t)``, ``polars.DataFrame(t)`` and others (PyCapsule)."""
-        return self._table.__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as an Arrow table."""
-        return self._table.to_arrow()
-
-    def to_pandas(self) -> ArrowObject:
-        """Return all rows as a pandas ``DataFrame``; whole numbers with gaps stay whole numbers."""
-        return self._table.to_pandas()
-
-    def to_duckdb(self, connection: object, name: str | None = None) -> ArrowObject:
-        """Return a DuckDB relation of all rows; see :meth:`StateTable.to_duckdb`."""
-        return self._table.to_duckdb(connection, name)
+        return self.table.to_batches()
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values, as the program knows them."""
-        return attrs.evolve(self._table, allow_pickle=True).rows()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the same rows as :meth:`rows`."""
-        return self.rows()
-
-    @property
-    def table(self) -> StateTable:
-        """The answer as a table whose rows keep pickles as bytes."""
-        return self._table
+        return attrs.evolve(self.table, allow_pickle=True).rows()
 
     def close(self) -> None:
         """Release the state that slots still keep for this answer. Idempotent."""
         self._close()
-
-    def __enter__(self) -> LiveTable:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

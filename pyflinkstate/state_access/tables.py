@@ -35,6 +35,7 @@ from pyflinkstate.api import (
     short_repr,
 )
 from pyflinkstate.backends.format import (
+    ArrowRows,
     OperatorState,
     OperatorStateCodec,
     OperatorStateHandle,
@@ -441,7 +442,7 @@ def _names_and_types(columns: tuple[Column, ...]) -> str:
 
 
 @attrs.frozen
-class StateTable:
+class StateTable(ArrowRows):
     """A table of a checkpoint's state. Each call reads the checkpoint again; nothing is kept.
 
     Values of declared types are Arrow columns. Others are a column of pickles, as bytes, unless the
@@ -481,35 +482,6 @@ class StateTable:
             return self.read()
         schema = self._loaded_schema()
         return (_cast(self._loaded(batch), schema) for batch in self.read())
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Return Arrow's reader of the same batches, which other libraries take."""
-        schema = self.schema
-        return pa.RecordBatchReader.from_batches(schema, self.to_batches())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the batches for ``pyarrow.table(t)``, ``polars.DataFrame(t)`` and others (PyCapsule)."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as an Arrow table."""
-        return self.to_reader().read_all()
-
-    def to_pandas(self) -> ArrowObject:
-        """Return all rows as a pandas ``DataFrame``; whole numbers with gaps stay whole numbers."""
-        return self.to_arrow().to_pandas(integer_object_nulls=True)
-
-    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
-        """Return a DuckDB relation of all rows.
-
-        Args:
-            connection: a connection of ``duckdb.connect()``.
-            name: also register the rows under this name, for SQL.
-        """
-        table = self.to_arrow()
-        if name is not None:
-            connection.register(name, table)
-        return connection.from_arrow(table)
 
     def parts(self, number: int | None = None) -> list[StateTable]:
         """Return tables that have the rows of this one between them, to be read in several processes.

@@ -137,11 +137,11 @@ class StateRules(RuleBasedStateMachine):
         self.hold_snapshot()
 
     def hold_snapshot(self):
-        backend, resources, expected = self.backend, prepare(self.backend), deepcopy(self.model)
+        resources, expected = prepare(self.backend), deepcopy(self.model)
         if self.is_async:
-            self.open.append((lambda: write(backend, resources), expected))
+            self.open.append((lambda: write(resources), expected))
         else:
-            handle = write(backend, resources)
+            handle = write(resources)
             self.open.append((lambda: handle, expected))
 
     @precondition(lambda self: self.open)

@@ -35,7 +35,7 @@ from pyflinkstate import (
 )
 from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.format import MemoryCheckpoint
-from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
+from pyflinkstate.backends.heap.backend import HeapSnapshot
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows
@@ -152,8 +152,7 @@ steps = st.lists(
 class Held:
     """A snapshot that was taken, and is not yet written, with what was in state then."""
 
-    resources: object
-    strategy: HeapSnapshotStrategy
+    snapshot: HeapSnapshot
     entries: dict
     timers: dict
 
@@ -200,15 +199,14 @@ class Ways:
 
     def hold(self):
         self.write()
-        strategy = HeapSnapshotStrategy(self.fast.backend)
-        resources = strategy.sync_prepare_resources()
+        snapshot = HeapSnapshot.of(self.fast.backend)
         entries, timers = copy.deepcopy(self.fast.entries()), self.fast.timers()
-        self.held = Held(resources, strategy, entries, timers)
+        self.held = Held(snapshot, entries, timers)
 
     def write(self):
         if self.held is not None:
             held, self.held = self.held, None
-            handle = held.strategy.async_snapshot(held.resources, MemoryCheckpoint(), threading.Event())
+            handle = held.snapshot.write(MemoryCheckpoint(), threading.Event())
             restored = WindowHarness(self.operators[0], restore=[handle])
             assert restored.entries() == held.entries
             assert restored.timers() == held.timers

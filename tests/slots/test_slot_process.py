@@ -36,6 +36,7 @@ from pyflinkstate.runtime.wire import (
     Address,
     SlotId,
     SlotOutput,
+    dumps,
 )
 
 pytestmark = pytest.mark.timeout(60)
@@ -55,7 +56,7 @@ def test_a_slot_whose_driver_has_gone_says_so_in_one_line() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # not listening, and nobody else can take the port
         address = Address(*bound.getsockname())
-        bootstrap = SlotBootstrap(address, b"secret", 1, SlotId("count", 0)).encode()
+        bootstrap = dumps(SlotBootstrap(address, b"secret", 1, SlotId("count", 0)))
         command = [sys.executable, "-m", SLOT_MODULE]
         ended = subprocess.run(command, input=bootstrap, capture_output=True, timeout=300, check=False)
     (line,) = ended.stderr.decode().splitlines()
@@ -73,7 +74,7 @@ def test_a_slot_that_cannot_listen_says_so(driver: Driver) -> None:
         "slot.listen_near_and_far = listen_near_and_far\n"
         "slot.main()"
     )
-    bootstrap = SlotBootstrap(driver.control.address, driver.secret, 0, SLOT).encode()
+    bootstrap = dumps(SlotBootstrap(driver.control.address, driver.secret, 0, SLOT))
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, input=bootstrap, capture_output=True, timeout=300, check=False)
     last = ended.stderr.decode().splitlines()[-1]

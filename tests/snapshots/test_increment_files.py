@@ -5,20 +5,21 @@ import threading
 import pytest
 from backend_support import (
     MemoryStreams,
-    Snapshot,
     chained,
     contents,
     make_backend,
+    prepare,
     restore,
     rows_of,
     state_of,
     take_snapshot,
+    write,
 )
 from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.format.metadata import FileStateHandle, KeyGroupsStateHandle
-from pyflinkstate.backends.heap.backend import snapshot_runner
+from pyflinkstate.backends.heap.backend import begin_snapshot
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
@@ -45,7 +46,7 @@ class Tracked:
         self.last += 1
         changes = self.history.cut(self.last, base_id)
         assert (changes is None) is (base_id is None)
-        return Snapshot.of(self.backend, changes).write()
+        return take_snapshot(self.backend, changes)
 
 
 @pytest.fixture
@@ -109,8 +110,8 @@ class TestIncrementFiles:
         tracked.backend.create_timer_queue("t")
         tracked.take()
         streams = MemoryStreams()
-        snapshot = Snapshot.of(tracked.backend, tracked.history.cut(2, 1))
-        assert snapshot.write(streams) is None
+        snapshot = prepare(tracked.backend, tracked.history.cut(2, 1))
+        assert write(snapshot, streams) is None
         assert streams.created == []
         assert not any(held._snapshot_versions for held in tracked.backend.registered_kv_states["value"].maps)
 
@@ -120,18 +121,18 @@ class TestIncrementFiles:
         full = tracked.take()
         state_of(tracked.backend, LIST, "a").add(2)
         changes, streams, cancelled = tracked.history.cut(2, 1), MemoryStreams(), threading.Event()
-        snapshot = Snapshot.of(tracked.backend, changes)
+        snapshot = prepare(tracked.backend, changes)
         if end == "written":
-            assert rows_of(snapshot.write()) == {"list": {"a": False}}
+            assert rows_of(write(snapshot)) == {"list": {"a": False}}
         elif end == "refused":
             with pytest.raises(CheckpointStorageError):
-                snapshot.write(MemoryStreams(fail_at_close=True))
+                write(snapshot, MemoryStreams(fail_at_close=True))
         elif end == "cancelled":
             streams.on_write = cancelled.set
             with pytest.raises(SnapshotCancelledError):
-                snapshot.write(streams, cancelled)
+                write(snapshot, streams, cancelled)
         else:
-            snapshot.resources.release()
+            snapshot.release()
         assert not any(held._snapshot_versions for held in tracked.backend.registered_kv_states["list"].maps)
         state_of(tracked.backend, LIST, "b").add(3)
         tracked.last = 2
@@ -144,7 +145,7 @@ class TestIncrementFiles:
         tracked.take()
         state_of(tracked.backend, VALUE, "b").update(1)
         changes = tracked.history.cut(2, 1)
-        task = snapshot_runner(tracked.backend, None, changes).snapshot(MemoryStreams())
+        task = begin_snapshot(tracked.backend, MemoryStreams(), None, changes)
         state_of(tracked.backend, VALUE, "b").update(2)
         task.run()
         assert contents(restore([task.result()])) == {"value": {"b": 1}}

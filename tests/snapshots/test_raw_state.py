@@ -39,9 +39,7 @@ OWN = KeyGroupRange(4, 7)
 
 def write(snapshot: Any, streams: Any = None) -> Any:
     """Write a snapshot and return its handle."""
-    return finish(
-        SnapshotTask(lambda cancelled: snapshot.write(streams or MemoryCheckpoint(), cancelled), lambda: None)
-    )
+    return finish(SnapshotTask(snapshot, streams or MemoryCheckpoint()))
 
 
 def keyed(content: dict[int, bytes], own: KeyGroupRange = OWN) -> RawKeyedStateBuffer:

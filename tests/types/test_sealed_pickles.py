@@ -18,7 +18,7 @@ from pyflinkstate import (
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
-    OperatorStateSnapshotStrategy,
+    OperatorStateSnapshot,
 )
 from pyflinkstate.backends.types.internal_types import sealed
 from pyflinkstate.backends.types.table import type_from_json, type_to_json
@@ -182,10 +182,7 @@ class TestOperatorState:
     def restored(self, fill):
         backend = DefaultOperatorStateBackend()
         fill(backend)
-        strategy = OperatorStateSnapshotStrategy(backend)
-        handle = strategy.async_snapshot(
-            strategy.sync_prepare_resources(), MemoryStreams(), threading.Event()
-        )
+        handle = OperatorStateSnapshot.of(backend).write(MemoryStreams(), threading.Event())
         loaded.clear()  # copies are made by the same means
         made = DefaultOperatorStateBackend()
         OperatorStateRestoreOperation(made, MemoryReader()).restore([handle])

@@ -3,6 +3,7 @@
 These are pure codecs: they open no files and read no clock.
 """
 
+from pyflinkstate.backends.format.arrow_rows import ArrowRows as ArrowRows
 from pyflinkstate.backends.format.arrow_stream import (
     END_OF_STREAM as END_OF_STREAM,
     schema_message as schema_message,

@@ -3,7 +3,7 @@
 from pyflinkstate.backends.heap.backend import (
     HeapKeyedStateBackend as HeapKeyedStateBackend,
     HeapRestoreOperation as HeapRestoreOperation,
-    snapshot_runner as snapshot_runner,
+    begin_snapshot as begin_snapshot,
     to_batch as to_batch,
 )
 from pyflinkstate.backends.heap.copy_on_write_state_map import (

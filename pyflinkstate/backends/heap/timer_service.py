@@ -57,7 +57,12 @@ class KindOfTimers:
         return self._backend.create_timer_queue(self._name, self._namespace_type)
 
     def register(self, namespace: Hashable, timestamp: Timestamp) -> None:
-        """Add a timer of the current key if there is no such timer yet."""
+        """Add a timer of the current key if there is no such timer yet; it fires at ``timestamp`` or later.
+
+        Raises:
+            StateValueError: ``timestamp`` is not a 64-bit int, the only kind that a checkpoint can store.
+            NoCurrentKeyError: no key is set.
+        """
         context = self._key_context
         if context.map_index < 0 or type(timestamp) is not int or not _LEAST <= timestamp <= _GREATEST:
             timestamp = _accepted(context, timestamp)
@@ -138,40 +143,6 @@ class InternalTimerService:
         """Return the watermark; the least 64-bit int before the first one."""
         watermark: int = self._time.watermark
         return watermark
-
-    def register_processing_time_timer(self, namespace: Hashable, timestamp: Timestamp) -> None:
-        """Let a timer fire when the processing time is ``timestamp`` or later.
-
-        Raises:
-            StateValueError: ``timestamp`` is not a 64-bit int, the only kind that a checkpoint can store.
-            NoCurrentKeyError: no key is set.
-        """
-        self.processing.register(namespace, timestamp)
-
-    def delete_processing_time_timer(self, namespace: Hashable, timestamp: Timestamp) -> None:
-        """Delete a timer if it exists."""
-        self.processing.delete(namespace, timestamp)
-
-    def register_event_time_timer(self, namespace: Hashable, timestamp: Timestamp) -> None:
-        """Let a timer fire when the watermark is ``timestamp`` or later.
-
-        Raises:
-            StateValueError: ``timestamp`` is not a 64-bit int, the only kind that a checkpoint can store.
-            NoCurrentKeyError: no key is set.
-        """
-        self.event.register(namespace, timestamp)
-
-    def delete_event_time_timer(self, namespace: Hashable, timestamp: Timestamp) -> None:
-        """Delete a timer if it exists."""
-        self.event.delete(namespace, timestamp)
-
-    def take_processing_time(self, now_ms: Timestamp) -> Timer | None:
-        """Remove and return the first processing-time timer that is due at ``now_ms``."""
-        return self.processing.poll(now_ms)
-
-    def take_event_time(self, watermark: Timestamp) -> Timer | None:
-        """Remove and return the first event-time timer that is due at ``watermark``."""
-        return self.event.poll(watermark)
 
     def next_processing_time_ms(self) -> int | None:
         """Return when the next processing-time timer is due, or None if there is none."""

@@ -51,12 +51,12 @@ from pyflinkstate.backends.heap import (
     InternalTimerService,
     SubtaskTime,
     Timer,
-    snapshot_runner,
+    begin_snapshot,
 )
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
-    OperatorStateSnapshotStrategy,
+    OperatorStateSnapshot,
 )
 from pyflinkstate.backends.snapshots import (
     ChangeHistory,
@@ -64,7 +64,6 @@ from pyflinkstate.backends.snapshots import (
     OperatorSnapshotFutures,
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,
-    SnapshotStrategyRunner,
     SnapshotTask,
     read_raw_keyed_state,
     read_raw_operator_state,
@@ -268,10 +267,6 @@ class RawOutputs:
     operator: RawOperatorStateBuffer
 
 
-def _nothing() -> None:
-    """Do nothing: raw state is a copy."""
-
-
 @attrs.define
 class StreamOperatorState:
     """The backends of one subtask, and its restored raw state."""
@@ -315,26 +310,19 @@ class StreamOperatorState:
             keyed_streams: makes the streams for managed keyed state, if they differ.
             changes: the changes of managed keyed state to write; None writes all of it.
         """
-        raw_keyed, raw_operator = outputs.keyed.snapshot(), outputs.operator.snapshot()
-        operator = SnapshotStrategyRunner(
-            OperatorStateSnapshotStrategy(self.operator, self.compression),
-            self.operator.snapshots,
-            is_async=True,
-        )
+        raw_keyed = SnapshotTask(outputs.keyed.snapshot(), streams)
+        raw_operator = SnapshotTask(outputs.operator.snapshot(), streams)
         # Keyed state comes last: copying operator state may fail, and then nothing must stay frozen.
-        managed_operator = operator.snapshot(streams)
+        copied = OperatorStateSnapshot.of(self.operator, self.compression)
+        managed_operator = self.operator.snapshots.begin(copied, streams)
+        managed_keyed = begin_snapshot(self.keyed, keyed_streams or streams, self.compression, changes)
         return OperatorSnapshotFutures(
-            streams,
-            snapshot_runner(self.keyed, self.compression, changes).snapshot(keyed_streams or streams),
-            SnapshotTask(lambda cancelled: raw_keyed.write(streams, cancelled), _nothing),
-            managed_operator,
-            SnapshotTask(lambda cancelled: raw_operator.write(streams, cancelled), _nothing),
-            keyed_streams,
+            streams, managed_keyed, raw_keyed, managed_operator, raw_operator, keyed_streams
         )
 
     def full_snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[KeyGroupsStateHandle]:
         """Run the synchronous part of a snapshot of all managed keyed state, and of nothing else."""
-        return snapshot_runner(self.keyed, self.compression).snapshot(streams)
+        return begin_snapshot(self.keyed, streams, self.compression)
 
     def dispose(self) -> None:
         """Cancel the snapshots that are being written."""
@@ -526,11 +514,11 @@ class StatefulOperator(ABC):
 
     def take_event_time(self, watermark: int) -> Timer | None:
         """Remove and return the first event-time timer that is due at ``watermark``."""
-        return None if self.timers is None else self.timers.take_event_time(watermark)
+        return None if self.timers is None else self.timers.event.poll(watermark)
 
     def take_processing_time(self, now_ms: int) -> Timer | None:
         """Remove and return the first processing-time timer that is due at ``now_ms``."""
-        return None if self.timers is None else self.timers.take_processing_time(now_ms)
+        return None if self.timers is None else self.timers.processing.poll(now_ms)
 
     def next_processing_time_ms(self) -> int | None:
         """Return when the next processing-time timer is due, or None if there is none."""

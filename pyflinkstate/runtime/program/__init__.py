@@ -5,9 +5,9 @@ Modules that need PySpark are loaded on first use, as the harnesses use streams 
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from pyflinkstate.doors import on_first_use
 from pyflinkstate.runtime.program.connected_streams import (
     BroadcastConnectedStream as BroadcastConnectedStream,
     BroadcastStream as BroadcastStream,
@@ -49,20 +49,15 @@ if TYPE_CHECKING:
     )
 
 
-_ON_SPARK = {
-    "KeyState": "dataframes",
-    "KeyedProcessQuery": "dataframes",
-    "KeyedStep": "dataframes",
-    "StreamExecutionEnvironment": "environment",
-    "keyed_map": "dataframes",
-    "keyed_process": "dataframes",
-    "keyed_process_queries": "dataframes",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _ON_SPARK:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_ON_SPARK[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "KeyState": "dataframes",
+        "KeyedProcessQuery": "dataframes",
+        "KeyedStep": "dataframes",
+        "StreamExecutionEnvironment": "environment",
+        "keyed_map": "dataframes",
+        "keyed_process": "dataframes",
+        "keyed_process_queries": "dataframes",
+    },
+)

@@ -31,6 +31,7 @@ from pyflinkstate.api import (
     W,
     WatermarkStrategy,
     WindowAssigner,
+    check_kind,
     check_text,
     check_type,
     declared_type,
@@ -177,8 +178,7 @@ class DataStream(Generic[T_co]):
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T_co]:
         """Assign timestamps and watermarks, which operators that follow use as event time."""
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
+        check_kind("a WatermarkStrategy is needed", watermark_strategy, WatermarkStrategy)
         node = ChainNode(self._node, WATERMARKS, watermark_strategy, "timestamps and watermarks")
         node.assigner = new_assigner(self._env._jobs.next_assigner_number(), self._node)
         return DataStream(self._env, node)
@@ -190,8 +190,7 @@ class DataStream(Generic[T_co]):
             ConfigurationError: the streams have different types.
         """
         for stream in streams:
-            if not isinstance(stream, DataStream):
-                raise ConfigurationError(f"union() takes DataStreams, not {stream!r}")
+            check_kind("union() takes DataStreams", stream, DataStream)
         nodes = (self._node, *(stream._node for stream in streams))
         check_same_type(nodes)
         return DataStream(self._env, UnionNode(nodes))
@@ -208,8 +207,7 @@ class DataStream(Generic[T_co]):
         """Connect this stream with another or a broadcast stream, so that one operator reads both."""
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
-        if not isinstance(ds, DataStream):
-            raise ConfigurationError(f"connect() takes a DataStream or a BroadcastStream, not {ds!r}")
+        check_kind("connect() takes a DataStream or a BroadcastStream", ds, DataStream)
         return ConnectedStreams(self, ds)
 
     @overload
@@ -239,14 +237,12 @@ class DataStream(Generic[T_co]):
             return self._partitioned(Partitioning.BROADCAST)
         descriptors = (broadcast_state_descriptor, *other_broadcast_state_descriptors)
         for descriptor in descriptors:
-            if not isinstance(descriptor, MapStateDescriptor):
-                raise ConfigurationError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
+            check_kind("broadcast() takes MapStateDescriptors", descriptor, MapStateDescriptor)
         return BroadcastStream(self, descriptors)
 
     def get_side_output(self, output_tag: OutputTag[T]) -> DataStream[T]:
         """Return the stream of what the operator yields as ``(output_tag, value)`` or drops as late."""
-        if not isinstance(output_tag, OutputTag):
-            raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
+        check_kind("get_side_output() takes an OutputTag", output_tag, OutputTag)
         if not isinstance(self._node, StatefulNode) and getattr(self._node, "kind", "") != "process":
             raise ConfigurationError(
                 f"get_side_output(): {self._node.name!r} has no side outputs; only process(), windows and "
@@ -507,8 +503,7 @@ class DataStream(Generic[T_co]):
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
-        if not isinstance(sink, Sink):
-            raise ConfigurationError(f"sink_to() takes a sink, such as FileSink(directory), not {sink!r}")
+        check_kind("sink_to() takes a sink, such as FileSink(directory)", sink, Sink)
         node = SinkNode(
             self._as_text() if isinstance(sink, RowFormatFileSink) else self._node,
             sink,

@@ -19,10 +19,10 @@ from pyflinkstate.api import (
     TypeInformation,
     WatermarkStrategy,
     check_dataframe,
+    check_kind,
     check_text,
     check_type,
     positive,
-    safe_repr,
 )
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master import (
@@ -280,10 +280,7 @@ class StreamExecutionEnvironment:
         Raises:
             ConfigurationError: it is not a :class:`JobListener`.
         """
-        if not isinstance(listener, JobListener):
-            raise ConfigurationError(
-                f"add_listener() takes an object of a JobListener, not {safe_repr(listener)}"
-            )
+        check_kind("add_listener() takes an object of a JobListener", listener, JobListener)
         self._settings.listeners.append(listener)
         return self
 
@@ -350,8 +347,7 @@ class StreamExecutionEnvironment:
         Raises:
             ConfigurationError: it is not a reporter, or the interval is not positive.
         """
-        if not isinstance(reporter, MetricReporter):
-            raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
+        check_kind("add_metric_reporter() takes a MetricReporter", reporter, MetricReporter)
         interval_ms = positive("the interval of a reporter in ms", interval_ms)
         self._jobs.monitoring.add_reporter(reporter, interval_ms)
         return self
@@ -670,8 +666,7 @@ class StreamExecutionEnvironment:
             ConfigurationError: it is not a source, or the type is not type information. A record that does
                 not fit the type fails the job with ``BadRecordError``.
         """
-        if not isinstance(source, Source):
-            raise ConfigurationError(f"from_source takes a Source, not {source!r}")
+        check_kind("from_source takes a Source", source, Source)
         check_text("source_name", source_name, may_be_empty=True)
         check_type("type_info", type_info)
         # What a source says of its own records needs no check, for which each of them would pay.

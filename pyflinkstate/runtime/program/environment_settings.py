@@ -21,6 +21,7 @@ from pyflinkstate.api import (
     Setting as Value,
     StateBackend,
     as_text,
+    check_kind,
     positive,
 )
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
@@ -94,10 +95,11 @@ def _state_backend(settings: EnvironmentSettings, state_backend: StateBackend) -
         if state_backend.incremental is not None:
             settings.checkpoints.enable_incremental_checkpoints(state_backend.incremental)
         state_backend = RocksDBStateBackend.of(state_backend)
-    if not isinstance(state_backend, HashMapStateBackend):
-        raise ConfigurationError(
-            f"a HashMapStateBackend or an EmbeddedRocksDBStateBackend is needed, not {state_backend!r}"
-        )
+    check_kind(
+        "a HashMapStateBackend or an EmbeddedRocksDBStateBackend is needed",
+        state_backend,
+        HashMapStateBackend,
+    )
     return state_backend
 
 
@@ -106,10 +108,11 @@ def _read_directories(reader: Reader) -> tuple[str, ...]:
 
 
 def _restart_strategy(_: object, strategy: RestartStrategy) -> RestartStrategy | None:
-    if not isinstance(strategy, RestartStrategy):
-        raise ConfigurationError(
-            f"a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000), not {strategy!r}"
-        )
+    check_kind(
+        "a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000)",
+        strategy,
+        RestartStrategy,
+    )
     return None if isinstance(strategy, FallbackRestart) else strategy
 
 
@@ -765,8 +768,7 @@ def apply_configuration(settings: EnvironmentSettings, configuration: Configurat
     Raises:
         ConfigurationError: a setting that it knows has a value that makes no sense, or that is not there.
     """
-    if not isinstance(configuration, Configuration):
-        raise ConfigurationError(f"configure() takes a Configuration, not {configuration!r}")
+    check_kind("configure() takes a Configuration", configuration, Configuration)
     before = Configuration(settings.configuration)
     settings.configuration.add_all(configuration)
     changed: set[str] = set()

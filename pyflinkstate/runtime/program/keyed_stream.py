@@ -35,6 +35,7 @@ from pyflinkstate.api import (
     W,
     WindowAssigner,
     WindowFunction,
+    check_kind,
 )
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
@@ -69,8 +70,7 @@ class _Windows(Generic[T, K, W]):
     _is_non_parallel = False
 
     def __init__(self, keyed_stream: KeyedStream[K, T], window_assigner: WindowAssigner[T, W]) -> None:
-        if not isinstance(window_assigner, WindowAssigner):
-            raise ConfigurationError(f"window() takes a WindowAssigner, not {window_assigner!r}")
+        check_kind("window() takes a WindowAssigner", window_assigner, WindowAssigner)
         self._stream = keyed_stream
         self._assigner = window_assigner
         self._trigger: Trigger[T, W] | None = None

@@ -12,8 +12,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api import CheckpointStorage, Duration
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.api import CheckpointStorage, Duration, check_kind
 from pyflinkstate.runtime.settings.restart import JobStatus
 from pyflinkstate.runtime.settings.setting import (
     Milliseconds,
@@ -259,10 +258,11 @@ class ExternalizedCheckpointRetention(enum.Enum):
 def _take_storage(_: object, storage: AnyPath | CheckpointStorage) -> CheckpointStorage:
     if isinstance(storage, (str, os.PathLike)):
         return FileSystemCheckpointStorage(storage)
-    if not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
-        raise ConfigurationError(
-            f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
-        )
+    check_kind(
+        "checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage",
+        storage,
+        (FileSystemCheckpointStorage, JobManagerCheckpointStorage),
+    )
     return storage
 
 

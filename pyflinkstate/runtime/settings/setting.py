@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
-from pyflinkstate.api import Configuration, Setting as Value, at_least, parse_map_value
+from pyflinkstate.api import Configuration, Setting as Value, at_least, check_kind, parse_map_value
 from pyflinkstate.errors import ConfigurationError
 
 _UNITS_MS = {
@@ -217,8 +217,7 @@ def a_value_of(kind: type) -> Takes:
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
 
     def take(_: object, value: Value) -> Value:
-        if not isinstance(value, kind):
-            raise ConfigurationError(f"{article} {kind.__name__} is needed, not {value!r}")
+        check_kind(f"{article} {kind.__name__} is needed", value, kind)
         return value
 
     return take

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
@@ -34,7 +34,7 @@ from pyflinkstate.errors import (
     SinkStorageError,
 )
 from pyflinkstate.runtime.storage import RunHistory
-from pyflinkstate.runtime.wire import NoRecord, decode_values, frames_of, user_failure
+from pyflinkstate.runtime.wire import NoRecord, decode_values, errors_as, frames_of, user_failure
 
 
 class DeliveryGuarantee(enum.Enum):
@@ -130,22 +130,14 @@ class SinkCount:
 SinkTotals: TypeAlias = Mapping[str, Mapping[str, "int | None"]]
 
 
-@contextmanager
-def errors_of_sink(name: str, method: str) -> Iterator[None]:
+def errors_of_sink(name: str, method: str) -> AbstractContextManager[None]:
     """Convert an error of a sink's method to a ``SinkStorageError``, after which a job may restart.
 
     Args:
         name: the name of the sink in the plan.
         method: the method that is called.
     """
-    try:
-        yield
-    except PyFlinkStateError:
-        raise
-    except Exception as error:
-        raise SinkStorageError(
-            f"sink {name!r}: {method} raised {type(error).__name__}: {error}", sink=name
-        ) from error
+    return errors_as(SinkStorageError, f"sink {name!r}: {method} raised", sink=name)
 
 
 def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:

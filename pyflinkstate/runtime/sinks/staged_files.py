@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pyflinkstate.api import Record, Reported, check_list, positive
+from pyflinkstate.api import Record, Reported, check_kind, check_list, positive
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncoder, bad_record
 from pyflinkstate.runtime.sinks.row_changes import RowConverter
@@ -131,8 +131,7 @@ class StagedFilesSink(StagedSink):
         staging: AnyPath | None = None,
     ) -> None:
         super().__init__(name, staging)
-        if not isinstance(schema, pa.Schema):
-            raise ConfigurationError(f"sink {name!r}: schema must be a pyarrow.Schema, not {schema!r}")
+        check_kind(f"sink {name!r}: schema must be a pyarrow.Schema", schema, pa.Schema)
         self.schema = schema
         self.partition_by = self._some_columns("partition_by", partition_by, _NO_PARTITION)
         if len(self.partition_by) == len(schema.names):

@@ -32,7 +32,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.api import Encoder, Reported, positive
+from pyflinkstate.api import Encoder, Reported, check_kind, positive
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, base_name, maker_of
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
@@ -387,8 +387,7 @@ class RowFormatBuilder:
     """Makes a file sink for lines of text (PyFlink: ``FileSink.RowFormatBuilder``)."""
 
     def __init__(self, base_path: AnyPath, encoder: Encoder) -> None:
-        if not isinstance(encoder, Encoder):
-            raise ConfigurationError(f"for_row_format() takes an Encoder, not {encoder!r}")
+        check_kind("for_row_format() takes an Encoder", encoder, Encoder)
         self._base_path = base_path
         self._settings = RowFormatSettings(encoder)
 
@@ -409,8 +408,7 @@ class RowFormatBuilder:
         return self._with(OutputFileConfig, "file_config", output_file_config)
 
     def _with(self, expected: type, name: str, value: object) -> RowFormatBuilder:
-        if not isinstance(value, expected):
-            raise ConfigurationError(f"a {expected.__name__} is needed here, not {value!r}")
+        check_kind(f"a {expected.__name__} is needed here", value, expected)
         changes: dict[str, Any] = {name: value}
         self._settings = attrs.evolve(self._settings, **changes)
         return self

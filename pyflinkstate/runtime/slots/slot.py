@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import queue
 import sys
@@ -59,6 +58,7 @@ from pyflinkstate.runtime.wire import (
     SlotReady,
     connect,
     listen_near_and_far,
+    loads,
     next_of,
     wait_for,
 )
@@ -72,7 +72,7 @@ GC_THRESHOLDS = (50_000, 50, 100)
 
 @attrs.frozen
 class SlotBootstrap:
-    """The parameters that a new slot process reads from its standard input, as JSON."""
+    """The parameters that a new slot process reads from its standard input, as a pickle."""
 
     driver: Address
     secret: bytes = attrs.field(repr=False)
@@ -81,24 +81,6 @@ class SlotBootstrap:
     #: Descriptors of the executor's output and errors, which the slot takes when it has started. Until then
     #: the task that starts it reads what it prints.
     streams: tuple[int, ...] = ()
-
-    def encode(self) -> bytes:
-        """Return the JSON."""
-        content = attrs.asdict(self)
-        content["secret"] = self.secret.hex()
-        return json.dumps(content).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> SlotBootstrap:
-        """Return the bootstrap that ``encode`` was called on."""
-        content = json.loads(data)
-        return cls(
-            Address(**content["driver"]),
-            bytes.fromhex(content["secret"]),
-            content["attempt"],
-            SlotId(**content["slot"]),
-            tuple(content["streams"]),
-        )
 
 
 class StateSlot:
@@ -286,7 +268,7 @@ def _drain(task: Channel) -> None:
 
 def main() -> None:
     """Run a slot; the bootstrap comes on standard input, so that ``ps`` shows no secret."""
-    bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
+    bootstrap: SlotBootstrap = loads(sys.stdin.buffer.read())
     # A slot does not flush at its end, and prints of user code must not wait for a full buffer.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     put_on_path_of_slot()

@@ -10,18 +10,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 
 from pyflinkstate.api import JsonObject, Position, safe_repr
 from pyflinkstate.errors import (
     FunctionResultError,
     IncompatibleCheckpointError,
-    PyFlinkStateError,
     SourceError,
 )
 from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, RddEpoch, Source, SplitEpoch
-from pyflinkstate.runtime.wire import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire import errors_as
 
 #: Marks a uid that could be taken for a place.
 UID = "uid:"
@@ -309,12 +308,8 @@ class InitialRows(Source):
 
     def plan(self, start: Position, end: Position) -> SplitEpoch | RddEpoch:
         """See :class:`Source`; raise ``SourceError`` if the rows cannot be read."""
-        try:
+        with errors_as(SourceError, "initial_state cannot be read:"):
             return self._read()
-        except Exception as error:  # noqa: BLE001 - whatever Spark or the user's code raises
-            raise SourceError(
-                f"initial_state cannot be read: {type(error).__name__}: {told_by_spark(error)}"
-            ) from spark_cause(error)
 
 
 class SeededSource(Source):
@@ -477,16 +472,8 @@ class GuardedSource(Source):
             )
         return offset
 
-    @contextmanager
-    def _errors(self, method: str) -> Iterator[None]:
-        try:
-            yield
-        except PyFlinkStateError:
-            raise
-        except Exception as error:
-            raise SourceError(
-                f"source {self._name!r}: {method} raised {type(error).__name__}: {error}", source=self._name
-            ) from error
+    def _errors(self, method: str) -> AbstractContextManager[None]:
+        return errors_as(SourceError, f"source {self._name!r}: {method} raised", source=self._name)
 
 
 def part_that_is_no_json(offset: Position) -> str | None:

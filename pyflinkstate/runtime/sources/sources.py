@@ -39,6 +39,7 @@ from pyflinkstate.api import (
     TypeInformation,
     Types,
     as_int,
+    check_kind,
     positive,
     safe_repr,
 )
@@ -859,10 +860,7 @@ class FileSourceBuilder:
     """Makes a :class:`FileSource`."""
 
     def __init__(self, stream_format: TextLines, paths: tuple[AnyPath, ...]) -> None:
-        if not isinstance(stream_format, TextLines):
-            raise ConfigurationError(
-                f"StreamFormat.text_line_format() is the only format, not {stream_format!r}"
-            )
+        check_kind("StreamFormat.text_line_format() is the only format", stream_format, TextLines)
         if not paths:
             raise ConfigurationError("for_record_stream_format() takes at least one path")
         self._format = stream_format
@@ -883,11 +881,11 @@ class FileSourceBuilder:
         Raises:
             ConfigurationError: it is not a ``Duration`` of at least a millisecond.
         """
-        if not isinstance(discovery_interval, Duration):
-            raise ConfigurationError(
-                f"monitor_continuously() takes a Duration, such as Duration.of_seconds(1), not "
-                f"{discovery_interval!r}"
-            )
+        check_kind(
+            "monitor_continuously() takes a Duration, such as Duration.of_seconds(1)",
+            discovery_interval,
+            Duration,
+        )
         positive("the milliseconds of monitor_continuously()", discovery_interval.to_milliseconds())
         self._interval = discovery_interval
         return self

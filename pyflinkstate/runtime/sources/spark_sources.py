@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import attrs
@@ -31,7 +30,7 @@ from pyflinkstate.errors import (
     StreamingQueryError,
 )
 from pyflinkstate.runtime.sources.sources import Available, Epoch, RddEpoch, Source
-from pyflinkstate.runtime.wire import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire import errors_as, spark_cause, told_by_spark
 
 # --- batch readers -------------------------------------------------------------------------------
 
@@ -71,24 +70,13 @@ class BatchReaderSource(Source):
 
     def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""
-        with _reader_errors("find its newest offsets"):
+        with errors_as(SourceError, "the batch reader cannot find its newest offsets:"):
             return Available(self.latest(start))
 
     def plan(self, start: Position, end: Position) -> Epoch:
         """See :class:`Source`."""
-        with _reader_errors(f"read from {start} to {end}"):
+        with errors_as(SourceError, f"the batch reader cannot read from {start} to {end}:"):
             return self.epoch_of(self.load(as_option(start), as_option(end)))
-
-
-@contextmanager
-def _reader_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except PyFlinkStateError:
-        raise
-    except Exception as error:  # noqa: BLE001 - of the user's reader, or Spark's
-        why = f"{type(error).__name__}: {told_by_spark(error)}"
-        raise SourceError(f"the batch reader cannot {what}: {why}") from spark_cause(error)
 
 
 def as_option(offset: Position) -> str:

@@ -26,8 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.core.rdd import PipelinedRDD
 
-from pyflinkstate.api import Record, Reported, SparkObject, UserFunction
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.api import Record, Reported, SparkObject, UserFunction, check_kind
 from pyflinkstate.runtime.engine import EpochGraph, EpochRequest, Task
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
@@ -45,8 +44,7 @@ def rdd_source(
     read: ReadBatches | None = None,
 ) -> RddSource:
     """Return a source over the partitions of ``rdd``; ``is_fresh`` and ``read`` as for ``RddEpoch``."""
-    if not isinstance(rdd, RDD):
-        raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
+    check_kind("from_rdd takes an RDD", rdd, RDD)
     partitions = rdd.getNumPartitions()
     most = partitions_per_epoch or rdd.context.defaultParallelism
     return RddSource(rdd, partitions, most, is_fresh, read, is_cut=partitions_per_epoch is not None)

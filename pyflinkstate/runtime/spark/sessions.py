@@ -23,7 +23,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from pyflinkstate.api import SparkObject
+from pyflinkstate.api import SparkObject, check_kind
 from pyflinkstate.errors import (
     ConfigurationError,
     PyFlinkStateError,
@@ -107,8 +107,7 @@ def context_of(session: SparkSession) -> SparkContext:
             "a Spark Connect session has no RDDs, and state slots are fed by RDD tasks: pass a classic "
             "SparkSession (SparkSession.builder.master(...)), or run the program on the driver"
         )
-    if not isinstance(session, SparkSession):
-        raise ConfigurationError(f"a SparkSession is needed, not {session!r}")
+    check_kind("a SparkSession is needed", session, SparkSession)
     return session.sparkContext
 
 

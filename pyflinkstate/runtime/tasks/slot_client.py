@@ -34,6 +34,7 @@ from pyflinkstate.runtime.wire import (
     StartSlot,
     TaskReport,
     connect,
+    dumps,
 )
 
 #: The command that a slot's process runs.
@@ -123,7 +124,7 @@ class DriverLink:
         output = _StartOutput(process.stdout)
         # Who waits for the slot sees that it has ended, and tells with which exit code.
         with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
-            stdin.write(bootstrap.encode())
+            stdin.write(dumps(bootstrap))
         return process, output
 
 

@@ -5,6 +5,7 @@ from pyflinkstate.runtime.wire.channel import Channel as Channel
 from pyflinkstate.runtime.wire.failures import (
     TASK_ENDS as TASK_ENDS,
     NoRecord as NoRecord,
+    errors_as as errors_as,
     failures_of as failures_of,
     spark_cause as spark_cause,
     told_by_spark as told_by_spark,

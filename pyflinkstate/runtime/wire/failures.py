@@ -93,6 +93,24 @@ def failures_of(operator: str, doing: str, passed_on: tuple[type[BaseException],
         raise user_failure(error, operator, NoRecord(doing)) from error
 
 
+@contextmanager
+def errors_as(kind: type[PyFlinkStateError], told: str, **context: object) -> Iterator[None]:
+    """Raise an error of ``kind`` for an error of the block that is none of the family.
+
+    Args:
+        kind: the type of the error.
+        told: the beginning of its message; what the user's code, or Spark, has told follows.
+        **context: what the message is about.
+    """
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of the user's code, or Spark's
+        why = f"{type(error).__name__}: {told_by_spark(error)}"
+        raise kind(f"{told} {why}", **context) from spark_cause(error)
+
+
 def _text_of(error: BaseException) -> str:
     try:
         text = str(error)

@@ -27,6 +27,7 @@ from pyflinkstate.api import (
     StateDescriptor,
     StateValue,
     TypeInformation,
+    check_kind,
     check_list,
     check_text,
     check_type,
@@ -880,8 +881,7 @@ def _meta_of(
     Raises:
         ConfigurationError: it is not a descriptor.
     """
-    if not isinstance(descriptor, StateDescriptor):
-        raise ConfigurationError(f"a state descriptor is needed, not {descriptor!r}")
+    check_kind("a state descriptor is needed", descriptor, StateDescriptor)
     ttl_ms = None
     if descriptor.is_ttl_enabled:
         assert descriptor.ttl_config is not None

@@ -268,16 +268,16 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
         return self._timers.current_watermark()
 
     def register_processing_time_timer(self, time: int) -> None:
-        self._timers.register_processing_time_timer(self.window, time)
+        self._timers.processing.register(self.window, time)
 
     def register_event_time_timer(self, time: int) -> None:
-        self._timers.register_event_time_timer(self.window, time)
+        self._timers.event.register(self.window, time)
 
     def delete_processing_time_timer(self, time: int) -> None:
-        self._timers.delete_processing_time_timer(self.window, time)
+        self._timers.processing.delete(self.window, time)
 
     def delete_event_time_timer(self, time: int) -> None:
-        self._timers.delete_event_time_timer(self.window, time)
+        self._timers.event.delete(self.window, time)
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> AnyState:
         return self._states.get_in(state_descriptor, self.window)

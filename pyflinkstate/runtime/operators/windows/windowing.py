@@ -40,6 +40,7 @@ from pyflinkstate.api import (
     WindowFunction,
     alignment_of,
     at_least,
+    check_kind,
     purges_at_end,
     session_gap_of,
 )
@@ -377,11 +378,15 @@ def window_operator(
         ConfigurationError: an argument has the wrong kind, the lateness is negative, the windows merge and
             the trigger cannot, or there is neither a window function nor a reduce or aggregate function.
     """
-    _check_kind(assigner, WindowAssigner, "a window assigner")
-    _check_kind(assigner.get_window_serializer(), TypeInformation, f"a type of the windows of {assigner!r}")
+    check_kind("windows: a window assigner is needed", assigner, WindowAssigner)
+    check_kind(
+        f"windows: a type of the windows of {assigner!r} is needed",
+        assigner.get_window_serializer(),
+        TypeInformation,
+    )
     if trigger is None:
         trigger = assigner.get_default_trigger(None)
-    _check_kind(trigger, Trigger, "a trigger")
+    check_kind("windows: a trigger is needed", trigger, Trigger)
     if isinstance(assigner, MergingWindowAssigner) and not trigger.can_merge():
         raise ConfigurationError(
             f"the windows of {assigner!r} merge, and {type(trigger).__name__} does not support that: "
@@ -389,9 +394,11 @@ def window_operator(
         )
     allowed_lateness_ms = at_least("the allowed lateness in milliseconds", allowed_lateness_ms, 0)
     if late_tag is not None:
-        _check_kind(late_tag, OutputTag, "an OutputTag for late elements")
+        check_kind("windows: an OutputTag for late elements is needed", late_tag, OutputTag)
     if function is not None:
-        _check_kind(function, _WINDOW_FUNCTIONS, "a WindowFunction or ProcessWindowFunction")
+        check_kind(
+            "windows: a WindowFunction or ProcessWindowFunction is needed", function, _WINDOW_FUNCTIONS
+        )
     elif contents is list:
         raise ConfigurationError("a window needs a window function, or a reduce or aggregate function")
     return WindowOperator(
@@ -400,8 +407,3 @@ def window_operator(
 
 
 _WINDOW_FUNCTIONS = (WindowFunction, AllWindowFunction, ProcessWindowFunction, ProcessAllWindowFunction)
-
-
-def _check_kind(value: object, kind: type | tuple[type, ...], what: str) -> None:
-    if not isinstance(value, kind):
-        raise ConfigurationError(f"windows: {what} is needed, not {value!r}")

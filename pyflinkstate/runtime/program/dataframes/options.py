@@ -37,6 +37,7 @@ from pyflinkstate.api import (
     WindowFunction,
     as_int,
     check_dataframe,
+    check_kind,
     check_text,
     milliseconds_of,
     safe_repr,
@@ -107,10 +108,7 @@ def check_name(option: str, name: object) -> None:
     if _is_column(name):
         told = str(name).removeprefix("Column<'").removesuffix("'>")
         raise ConfigurationError(f"{option} is the name of a column, not a Column: {told!r}")
-    if not isinstance(name, str):
-        raise ConfigurationError(
-            f"{option} is the name of a column, or a function of the row, not {safe_repr(name)}"
-        )
+    check_kind(f"{option} is the name of a column, or a function of the row", name, str)
 
 
 def _is_column(name: object) -> bool:
