@@ -318,6 +318,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         ("pipeline.force-kryo", "this option is recognised but has no effect here"),
         ("taskmanager.numberOfTaskSlots", "it is about a cluster of Flink's"),
         ("state.backend.rocksdb.compaction.style", "no state backend here has such an option"),
+        ("state.backend.rocksdb.metrics.is-write-stopped", "the same metrics of RocksDB are always reported"),
         ("restart-strategy.fixed-delay.delay", "'restart-strategy.type' is not set, to 'fixed-delay'"),
         ("execution.checkpointing.write-buffer-size", "'execution.checkpointing.dir' is not set"),
     ],

@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import attrs
 import pytest
+from backend_support import PICKLED
 from tiered_support import tiered_map
 
-from pyflinkstate.backends.rocksdb.cold_store import ColdStore
+from pyflinkstate import ValueStateDescriptor
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.rocksdb import RocksDBKeyedStateBackend
+from pyflinkstate.backends.rocksdb.cold_store import PROPERTIES, ColdStore
 from pyflinkstate.errors import StateStorageError, StateValueError
 
 pytest.importorskip("rocksdict")
@@ -52,6 +57,39 @@ def test_a_value_that_cannot_be_pickled_is_named():
     with pytest.raises(StateValueError, match="state 's', key 'k': a value of"):
         state_map.age()
     state_map.get("k").close()
+
+
+def test_a_backend_tells_what_is_in_memory_and_how_many_keys_were(tmp_path):
+    own = key_group_range(8, 1, 0)
+    with closing(ColdStore(str(tmp_path), 1 << 20)) as store:
+        backend = RocksDBKeyedStateBackend(PICKLED, own, 8, store=store, objects_bytes=0)
+        state = backend.get_partitioned_state(ValueStateDescriptor("sums", PICKLED))
+        assert backend.disk_status().hit_rates == {"sums": None}
+
+        def index_of(key):
+            backend.set_current_key(key)
+            return backend.key_context.map_index
+
+        def frame(keys):
+            backend.before_frame([index_of(key) for key in keys], keys)
+            for key in keys:
+                backend.set_current_key(key)
+                state.update((state.value() or 0) + 1)
+
+        frame(["a", "b", "c", "d"])
+        in_memory = backend.disk_status().memory_bytes["sums"]
+        assert in_memory > 4 * 100
+        frame(["a", "a", "b", "b"])
+        backend.make_room()
+        # The four keys that were new are not in memory, and the other four are.
+        assert backend.disk_status().hit_rates == {"sums": 0.0}
+        status = backend.disk_status()
+        assert status.memory_bytes == {"sums": 0}
+        assert set(status.properties) == set(PROPERTIES)
+        assert status.properties["cur-size-all-mem-tables"] > 0
+        frame(["a", "b", "c", "d", "d", "d", "d", "d"])
+        frame(["a", "b", "c", "d"])
+        assert backend.disk_status().hit_rates == {"sums": 1 - 4 / 12}
 
 
 @attrs.frozen

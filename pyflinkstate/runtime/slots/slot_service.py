@@ -375,7 +375,8 @@ class SlotService:
     def _status(self) -> SubtaskStatus:
         self.shares.processed()
         limit, timers = self._deployment.memory_bytes, self._subtask.pending_timers()
-        return SubtaskStatus(*self.shares.take(), resident_bytes(), limit, timers)
+        disk = self._subtask.backend.disk_status()
+        return SubtaskStatus(*self.shares.take(), resident_bytes(), limit, timers, disk)
 
     def abandon(self) -> None:
         """Give up an epoch half-way; the slot cannot be used any more."""
