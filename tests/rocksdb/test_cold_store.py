@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import attrs
 import pytest
@@ -48,6 +49,51 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StateStorageError, match=f"{tmp_path}/file.*state.backend.rocksdb.localdir"):
         ColdStore(str(tmp_path / "file"), 1 << 20)
+
+
+def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "mkdir", lambda path, **_: None if path == tmp_path else os.mkdir(tmp_path))
+    with pytest.raises(StateStorageError):
+        ColdStore(str(tmp_path), 1 << 20)
+    assert list(tmp_path.iterdir()) == []
+
+
+def batch_of(store, numbers):
+    batch = store.new_batch()
+    for number in numbers:
+        batch.put(number.to_bytes(4, "big"), bytes(100))
+    return batch
+
+
+def test_writes_that_rocksdb_refuses_for_now_are_tried_again(tmp_path):
+    with closing(ColdStore(str(tmp_path), 1 << 10)) as store:
+        for begin in range(0, 20_000, 1_000):  # faster than such small buffers get into files
+            store.write(batch_of(store, range(begin, begin + 1_000)))
+        keys = [number.to_bytes(4, "big") for number in range(20_000)]
+        assert store.db.get(keys) == [bytes(100)] * 20_000
+
+
+class Refusing:
+    """A database that cannot write its files."""
+
+    def write(self, batch):
+        raise Exception("Result incomplete: Write stall")
+
+    def property_int_value(self, name):
+        return int(name == "rocksdb.background-errors")
+
+    def close(self):
+        raise Exception("No space left on device")
+
+
+def test_writes_are_not_tried_again_for_ever(tmp_path):
+    store = ColdStore(str(tmp_path), 1 << 20)
+    store.db.close()
+    store.db = Refusing()
+    with pytest.raises(StateStorageError, match=r"cannot write its files \(\d+ bytes are free\)"):
+        store.write(batch_of(store, range(1)))
+    store.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_value_that_cannot_be_pickled_is_named():

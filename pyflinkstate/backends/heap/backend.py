@@ -585,6 +585,9 @@ class HeapKeyedStateBackend:
     def make_room(self) -> None:
         """Let go of memory if the backend uses too much; only between frames, when no state is in use."""
 
+    def discard(self) -> None:
+        """Delete what is on disk, as the process ends: another thread may still use the backend."""
+
     def disk_status(self) -> DiskStatus | None:
         """Return what the backend measures of state on disk; None if it keeps none there."""
 

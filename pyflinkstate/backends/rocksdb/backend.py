@@ -157,6 +157,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
     def _tables(self) -> list[TieredStateTable]:
         return list(self.registered_kv_states.values())  # type: ignore[arg-type]
 
+    def discard(self) -> None:
+        self._store.close(is_in_use=True)
+
     def dispose(self) -> None:
         super().dispose()
         self._store.close()
