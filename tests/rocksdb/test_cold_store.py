@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
 
 import attrs
@@ -136,6 +137,21 @@ def test_a_backend_tells_what_is_in_memory_and_how_many_keys_were(tmp_path):
         frame(["a", "b", "c", "d", "d", "d", "d", "d"])
         frame(["a", "b", "c", "d"])
         assert backend.disk_status().hit_rates == {"sums": 1 - 4 / 12}
+
+
+def test_a_few_large_values_are_not_taken_for_small_ones(tmp_path):
+    own = key_group_range(128, 1, 0)
+    with closing(ColdStore(str(tmp_path), 1 << 20)) as store:
+        backend = RocksDBKeyedStateBackend(PICKLED, own, 128, store=store, objects_bytes=3 << 20)
+        state = backend.get_partitioned_state(ValueStateDescriptor("large", PICKLED))
+        most = 0
+        for key in range(8):
+            backend.set_current_key(key)
+            state.update(bytes(1 << 20))
+            backend.make_room()
+            maps = backend.registered_kv_states["large"].maps
+            most = max(most, sum(map(attrgetter("entries_in_memory"), maps)))
+        assert most <= 2
 
 
 @attrs.frozen

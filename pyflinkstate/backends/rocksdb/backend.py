@@ -21,7 +21,7 @@ from pyflinkstate.backends.wall_clock import wall_clock_ms
 _ENTRY_BYTES = 200
 #: A frame's keys are read at once if more than one in so many was not in memory.
 _FEW = 16
-#: Each so many calls the size of one entry is looked at.
+#: Each so many calls the size of one entry of a state is looked at.
 _CALLS_A_SAMPLE = 8
 
 
@@ -73,6 +73,17 @@ class TieredStateTable(StateTable):
         if (self._fetched > few or misses > few) and not self.meta.is_namespaced:
             self._fetched = fetch_all(self.tiered_maps(), indexes, keys)
             self._missed += self._fetched
+
+    @property
+    def knows_sizes(self) -> bool:
+        """Whether the size of any value is known."""
+        return self._sizes.average() > 0
+
+    def sample(self, number: int) -> None:
+        """Look at the size of an entry of one map, another one with the next number."""
+        filled = [state_map for state_map in self.tiered_maps() if state_map.entries_in_memory]
+        if filled:
+            filled[number % len(filled)].sample()
 
     def bytes_in_memory(self) -> int:
         """Return the approximate size of what is in memory."""
@@ -133,8 +144,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         if not maps:
             return
         self._calls += 1
-        if self._calls % _CALLS_A_SAMPLE == 0:
-            maps[self._calls // _CALLS_A_SAMPLE % len(maps)].sample()
+        for table in self._tables():
+            if self._calls % _CALLS_A_SAMPLE == 0 or not table.knows_sizes:
+                table.sample(self._calls // _CALLS_A_SAMPLE)
         excess = sum(table.bytes_in_memory() for table in self._tables()) - self._objects_bytes
         # After two rounds nothing is left in memory.
         for _ in range(2 * len(maps)):
