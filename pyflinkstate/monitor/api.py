@@ -95,6 +95,7 @@ def _operator(
         "memory_bytes": slots.get("memory_bytes", []),
         "memory_limit_bytes": slots.get("memory_limit_bytes"),
         "timers": slots.get("timers", []),
+        "disk": slots.get("disk", []),
         "latency_ms": measured.latencies_ms(vertex["id"]),
     }
 
@@ -217,6 +218,13 @@ _TIMES = {
 _SLOTS = {
     "memory_bytes": ("slot_memory_bytes", "The memory of the subtask's process."),
     "timers": ("timers", "The timers of the subtask that are pending."),
+}
+_STATES = {
+    "memory_bytes": ("state_memory_bytes", "The approximate memory of a state of which a part is on disk."),
+    "hit_rates": (
+        "state_hit_rate",
+        "The share of the records of the last epoch whose entry of the state was in memory, of 1.",
+    ),
 }
 #: By the value of Prometheus's label.
 _QUANTILES = {"0.5": "p50", "0.99": "p99", "1": "max"}
@@ -362,6 +370,19 @@ def _of_subtasks(operator: dict[str, Any], where: _Labels) -> Iterator[Sample]:
             for number, value in enumerate(operator[field]):
                 if value is not None:
                     yield Sample(f"{prefix}{name}", value, (*where, ("subtask_index", str(number))), about)
+    for number, disk in enumerate(operator["disk"]):
+        if disk is not None:
+            yield from _of_disk(disk, (*where, ("subtask_index", str(number))))
+
+
+def _of_disk(disk: dict[str, dict[str, float | None]], where: _Labels) -> Iterator[Sample]:
+    for name, value in disk["properties"].items():
+        about = f"RocksDB's property {name} of the subtask's store."
+        yield Sample(f"{_OPERATOR}rocksdb_{_ODD.sub('_', name)}", value or 0, where, about)
+    for field, (name, about) in _STATES.items():
+        for state, value in disk[field].items():
+            if value is not None:
+                yield Sample(f"{_OWN}{name}", value, (*where, ("state", state)), about)
 
 
 #: By the field of the totals of a sink.

@@ -122,11 +122,13 @@ def _columns(statuses: dict[int, SubtaskStatus]) -> JsonObject:
         name: [None if row is None else getattr(row, name) for row in rows]
         for name in ("memory_bytes", "timers")
     }
+    disks = [None if row is None or row.disk is None else attrs.asdict(row.disk) for row in rows]
     limit = max((row.memory_limit_bytes or 0 for row in statuses.values()), default=0)
     return {
         **{f"{name}_ms": each for name, each in times.items()},
         **rest,
         "memory_limit_bytes": limit or None,
+        "disk": disks if any(disks) else [],
     }
 
 

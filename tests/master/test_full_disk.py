@@ -1,4 +1,4 @@
-"""The checkpoint directory fills up while a job runs, and is given room again: the job goes on by itself.
+"""A disk fills up while a job runs, that of checkpoints or that of state: the job goes on once there is room.
 
 On a real file system of a megabyte; a file that takes the rest of it stands for whatever fills a disk.
 """
@@ -20,7 +20,13 @@ from support_job import JobRun, numbers
 from support_runtime import PICKLED
 
 from pyflinkstate import CheckpointStats, JobListener
-from pyflinkstate.errors import CheckpointFailuresExceededError, CheckpointStorageError, PyFlinkStateError
+from pyflinkstate.backends.rocksdb import RocksDBStateBackend
+from pyflinkstate.errors import (
+    CheckpointFailuresExceededError,
+    CheckpointStorageError,
+    PyFlinkStateError,
+    StateStorageError,
+)
 from pyflinkstate.runtime.engine import EpochRequest
 from pyflinkstate.runtime.plan import ChainNode, StatefulNode
 from pyflinkstate.runtime.settings import CheckpointSettings
@@ -132,6 +138,34 @@ def test_the_job_goes_on_once_there_is_room(
     history = json.loads((small / "checkpoints" / job.job_id / "checkpoints.json").read_text())
     assert history[0]["checkpoint_id"] == completed
     assert storage.load_latest("orders")[0].epoch == job.result().epochs
+
+
+def test_a_disk_that_is_full_of_state_fails_attempts_until_there_is_room(
+    small: Path, tmp_path: Path, out: list[Any]
+) -> None:
+    pytest.importorskip("rocksdict")
+    run = JobRun(counting(20_000), out=out, storage=CheckpointFolders(str(tmp_path / "checkpoints")))
+    run.state_backend = RocksDBStateBackend(directories=(str(small / "new"),), memory_bytes=1)
+    run.checkpoints = CheckpointSettings(interval_ms=0)
+    run.restart = FixedDelayRestart(50, 1)
+
+    def before(request: EpochRequest) -> None:
+        if len(run.heard.restarts) > 2:
+            make_room(small)
+        elif request.link.epoch >= 4:
+            fill(small)
+
+    run.runner.before = before
+    run.run()
+    assert sorted(out) == EXPECTED
+    assert len(run.heard.restarts) > 2
+    for _, error in run.heard.restarts:
+        assert isinstance(error, StateStorageError)
+        assert "No space left on device" in str(error)
+        assert f"{small}/new" in str(error)
+        assert "'state.backend.rocksdb.localdir'" in str(error)
+    assert list((small / "new").iterdir()) == [], "those of failed attempts are deleted as well"
+    assert left_behind(tmp_path) == []
 
 
 def test_an_epoch_is_not_run_before_its_end_is_noted(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

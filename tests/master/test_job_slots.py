@@ -88,6 +88,13 @@ def test_a_slot_is_told_what_to_run(storage: CheckpointFolders) -> None:
     assert [first.key_group_range, second.key_group_range] == [KeyGroupRange(0, 63), KeyGroupRange(64, 127)]
 
 
+def test_an_operator_may_have_a_state_backend_of_its_own(storage: CheckpointFolders) -> None:
+    own = HashMapStateBackend(snapshot_compression=None)
+    run = acted(storage, own_state_backends={"process-1": own, "other": HashMapStateBackend()})
+    run.run()
+    assert {slot.state_backend for slot in run.runner.deployed()} == {own}
+
+
 def test_a_restored_slot_gets_the_handles_that_hold_its_key_groups(storage: CheckpointFolders) -> None:
     thirds = (handle(0, 42), handle(43, 85), handle(86, 127))
     made = metadata(

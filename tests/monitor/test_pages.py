@@ -108,6 +108,13 @@ def test_a_story_that_is_empty_has_every_view() -> None:
         json.dumps(view(JobStory(), False))
 
 
+DISK = {
+    "flink_taskmanager_job_task_operator_rocksdb_total_sst_files_size",
+    "pyflinkstate_state_memory_bytes",
+    "pyflinkstate_state_hit_rate",
+}
+
+
 def test_metrics_have_the_form_and_flinks_names(browser: Browser) -> None:
     answer = browser.ask("/metrics")
     assert answer.headers["content-type"] == PROMETHEUS_TYPE
@@ -141,6 +148,17 @@ def test_metrics_have_the_form_and_flinks_names(browser: Browser) -> None:
     } <= names
     types = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
+
+
+def test_state_on_disk_is_told_by_subtask_and_by_state() -> None:
+    of_disk = [one for one in samples(story(), 0) if one.name in DISK]
+    found = {(one.name, dict(one.labels).get("state")): one for one in of_disk}
+    told = {key: (one.value, dict(one.labels)["subtask_index"]) for key, one in found.items()}
+    assert told == {
+        ("flink_taskmanager_job_task_operator_rocksdb_total_sst_files_size", None): (7 << 20, "0"),
+        ("pyflinkstate_state_memory_bytes", EVIL): (3 << 20, "0"),
+        ("pyflinkstate_state_hit_rate", EVIL): (0.75, "0"),
+    }
 
 
 def test_a_metric_of_a_function_says_where_it_is_from() -> None:

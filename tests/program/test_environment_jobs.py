@@ -94,6 +94,11 @@ def write_all(program: Program) -> None:
     program.env.get_checkpoint_config().enable_incremental_checkpoints(False)
 
 
+def override_backend(program: Program, uid: str) -> None:
+    settings = Configuration().set_string("pyflinkstate.state-backend-overrides", f"{uid}:hashmap")
+    program.env.configure(settings)
+
+
 #: What spoils a program, what mends it, and the error in between.
 SPOILT: dict[str, tuple[Callable[[Program], Any], Callable[[Program], Any], type[PyFlinkStateError], str]] = {
     "a plan that cannot be made": (
@@ -107,6 +112,12 @@ SPOILT: dict[str, tuple[Callable[[Program], Any], Callable[[Program], Any], type
         write_all,
         ConfigurationError,
         "incremental checkpoints need asynchronous snapshots",
+    ),
+    "a state backend for an operator that is not there": (
+        lambda program: override_backend(program, "totals"),
+        lambda program: override_backend(program, "sums"),
+        ConfigurationError,
+        "names 'totals', and no operator with keyed state has this uid: they have 'sums'",
     ),
     "no checkpoints to restore with": (
         lambda program: program.env.restore_from("/nowhere/chk-1"),

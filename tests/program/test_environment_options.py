@@ -318,6 +318,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         ("pipeline.force-kryo", "this option is recognised but has no effect here"),
         ("taskmanager.numberOfTaskSlots", "it is about a cluster of Flink's"),
         ("state.backend.rocksdb.compaction.style", "no state backend here has such an option"),
+        (
+            "state.backend.rocksdb.metrics.num-running-flushes",
+            "the same metrics of RocksDB are always reported",
+        ),
         ("restart-strategy.fixed-delay.delay", "'restart-strategy.type' is not set, to 'fixed-delay'"),
         ("execution.checkpointing.write-buffer-size", "'execution.checkpointing.dir' is not set"),
     ],
@@ -517,6 +521,24 @@ def test_the_type_of_the_backend_chooses_rocksdb_and_back(monkeypatch: pytest.Mo
     assert settings.state_backend == RocksDBStateBackend()
     apply_configuration(settings, Configuration.from_dict({"state.backend.type": "hashmap"}))
     assert type(settings.state_backend) is HashMapStateBackend
+
+
+def test_single_operators_have_other_backends_with_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", ModuleType("rocksdict"))
+    options = {"pyflinkstate.state-backend-overrides": "sums: rocksdb, names: hashmap"}
+    options |= {
+        "state.backend.rocksdb.localdir": "/a",
+        "execution.checkpointing.snapshot-compression": "false",
+    }
+    plain = HashMapStateBackend(snapshot_compression=None)
+    on_disk = RocksDBStateBackend(directories=("/a",), snapshot_compression=None)
+    settings = told(options)
+    assert settings.own_state_backends() == {"sums": on_disk, "names": plain}
+    assert settings.chosen_state_backend() == plain
+    settings = told({**options, "state.backend.type": "rocksdb"})
+    assert settings.own_state_backends() == {"sums": on_disk, "names": plain}
+    with pytest.raises(ConfigurationError, match="has 'forst' for 'sums': choose hashmap or rocksdb"):
+        told({"pyflinkstate.state-backend-overrides": "sums:forst"})
 
 
 def test_without_rocksdict_it_is_said_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from operators import PaddedSum, rows_in, running_sums
-from processes import slot_pids
+from processes import slot_pids, slots_left
 from test_recovery import Recorder, kill_one
 
 from pyflinkstate import (
@@ -66,6 +66,8 @@ def test_kills_restores_and_changes_of_the_backend(spark: Any, tmp_path: Path) -
     with pytest.raises(errors.JobFailedError):
         run(spark, tmp_path, on_disk, PaddedSum(fails_at=11_111), 2, after)
     assert files, "not all state is in memory"
+    assert slots_left() == []
+    assert list(scratch.iterdir()) == [], "a slot deletes its folder, however the job ends"
     with pytest.raises(errors.JobFailedError):
         run(spark, tmp_path, HashMapStateBackend(), PaddedSum(fails_at=15_555), 3, {})
     recorder = run(spark, tmp_path, on_disk, PaddedSum(), 2, {9: kill_one(slot_pids)})

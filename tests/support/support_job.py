@@ -282,6 +282,7 @@ class JobRun:
     checkpoints: CheckpointSettings = EVERY_EPOCH
     restart: RestartStrategy = NO_RESTART
     state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
+    own_state_backends: dict[str, HashMapStateBackend] = attrs.Factory(dict)
     retention: ExternalizedCheckpointRetention | None = None
     allow_non_restored_state: bool = False
     fall_back: bool = False
@@ -323,6 +324,7 @@ class JobRun:
             restart=self.restart,
             listeners=(self.heard, *self.listeners),
             state_backend=self.state_backend,
+            own_state_backends=self.own_state_backends,
             retention=self.retention,
             allow_non_restored_state=self.allow_non_restored_state,
             fall_back=self.fall_back,

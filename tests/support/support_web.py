@@ -191,6 +191,14 @@ def events(job_id: str = JOB_ID, name: str = EVIL) -> list[dict[str, Any]]:
                     "memory_bytes": [80 << 20, 90 << 20],
                     "memory_limit_bytes": 100 << 20,
                     "timers": [3, 0],
+                    "disk": [
+                        {
+                            "properties": {"total-sst-files-size": 7 << 20},
+                            "memory_bytes": {EVIL: 3 << 20},
+                            "hit_rates": {EVIL: 0.75, "sums": None},
+                        },
+                        None,
+                    ],
                 },
                 "in-0": {
                     "busy_ms": [100.0],

@@ -1,6 +1,7 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
 from pyflinkstate.backends.heap.backend import (
+    DiskStatus as DiskStatus,
     HeapKeyedStateBackend as HeapKeyedStateBackend,
     HeapRestoreOperation as HeapRestoreOperation,
     begin_snapshot as begin_snapshot,

@@ -381,6 +381,22 @@ def _apply(state_map: CopyOnWriteStateMap, group: KeyGroupEntries, convert: Conv
 _log = logging.getLogger("pyflinkstate.state")
 
 
+@attrs.frozen
+class DiskStatus:
+    """What a backend that keeps a part of its state on disk measures of itself.
+
+    Attributes:
+        properties: properties of RocksDB, by their names.
+        memory_bytes: by state, the approximate size of what is in memory.
+        hit_rates: by state, the share of the keys since the last report whose entries were in memory; None if
+            there were no keys.
+    """
+
+    properties: dict[str, int]
+    memory_bytes: dict[str, int]
+    hit_rates: dict[str, float | None]
+
+
 class HeapKeyedStateBackend:
     """Keeps keyed state on the heap of one process (Flink: ``HeapKeyedStateBackend``).
 
@@ -549,6 +565,12 @@ class HeapKeyedStateBackend:
 
     def make_room(self) -> None:
         """Let go of memory if the backend uses too much; only between frames, when no state is in use."""
+
+    def discard(self) -> None:
+        """Delete what is on disk, as the process ends: another thread may still use the backend."""
+
+    def disk_status(self) -> DiskStatus | None:
+        """Return what the backend measures of state on disk; None if it keeps none there."""
 
     # --- timers ------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 from pyflinkstate.api import Stored, TypeInformation
-from pyflinkstate.backends.heap import CopyOnWriteStateMap, HeapKeyedStateBackend, StateTable
+from pyflinkstate.backends.heap import CopyOnWriteStateMap, DiskStatus, HeapKeyedStateBackend, StateTable
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.rocksdb.cold_entries import ColdEntries, EntrySizes
 from pyflinkstate.backends.rocksdb.cold_store import ColdStore
@@ -21,7 +21,7 @@ from pyflinkstate.backends.wall_clock import wall_clock_ms
 _ENTRY_BYTES = 200
 #: A frame's keys are read at once if more than one in so many was not in memory.
 _FEW = 16
-#: Each so many calls the size of one entry is looked at.
+#: Each so many calls the size of one entry of a state is looked at.
 _CALLS_A_SAMPLE = 8
 
 
@@ -32,6 +32,8 @@ class TieredStateTable(StateTable):
         self._store = store
         #: The number of keys of the last frame that were read before it.
         self._fetched = 0
+        #: How many keys the frames since the last report had, and how many of them were not in memory.
+        self._keys = self._missed = 0
         super().__init__(meta, key_group_range)
 
     def new_maps(self, meta: RegisteredStateMeta) -> list[CopyOnWriteStateMap]:
@@ -64,16 +66,34 @@ class TieredStateTable(StateTable):
 
     def fetch(self, indexes: list[int], keys: Sequence[Hashable]) -> None:
         """Read the keys of a frame at once, if many of those of the frames before it were not in memory."""
-        if self.meta.is_namespaced:
-            return
-        few = len(keys) // _FEW
-        if self._fetched > few or self._sizes.misses > few:
-            self._fetched = fetch_all(self.tiered_maps(), indexes, keys)
+        few, misses = len(keys) // _FEW, self._sizes.misses
+        self._keys += len(keys)
+        self._missed += misses
         self._sizes.misses = 0
+        if (self._fetched > few or misses > few) and not self.meta.is_namespaced:
+            self._fetched = fetch_all(self.tiered_maps(), indexes, keys)
+            self._missed += self._fetched
+
+    @property
+    def knows_sizes(self) -> bool:
+        """Whether the size of any value is known."""
+        return self._sizes.average() > 0
+
+    def sample(self, number: int) -> None:
+        """Look at the size of an entry of one map, another one with the next number."""
+        filled = [state_map for state_map in self.tiered_maps() if state_map.entries_in_memory]
+        if filled:
+            filled[number % len(filled)].sample()
 
     def bytes_in_memory(self) -> int:
         """Return the approximate size of what is in memory."""
         return sum(state_map.entries_in_memory for state_map in self.tiered_maps()) * self._entry_bytes()
+
+    def take_hit_rate(self) -> float | None:
+        """Return the share of the keys since the last call that were in memory; None if there were none."""
+        keys, missed = self._keys, self._missed
+        self._keys = self._missed = 0
+        return max(0.0, 1 - missed / keys) if keys else None
 
     def _entry_bytes(self) -> int:
         return _entry_bytes(self.tiered_maps()[0]) if self.maps else 0
@@ -124,8 +144,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         if not maps:
             return
         self._calls += 1
-        if self._calls % _CALLS_A_SAMPLE == 0:
-            maps[self._calls // _CALLS_A_SAMPLE % len(maps)].sample()
+        for table in self._tables():
+            if self._calls % _CALLS_A_SAMPLE == 0 or not table.knows_sizes:
+                table.sample(self._calls // _CALLS_A_SAMPLE)
         excess = sum(table.bytes_in_memory() for table in self._tables()) - self._objects_bytes
         # After two rounds nothing is left in memory.
         for _ in range(2 * len(maps)):
@@ -137,8 +158,19 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             aged.age()
             excess -= (before - aged.entries_in_memory) * _entry_bytes(aged)
 
+    def disk_status(self) -> DiskStatus:
+        tables = self.registered_kv_states.keys(), self._tables()
+        return DiskStatus(
+            self._store.properties(),
+            {name: table.bytes_in_memory() for name, table in zip(*tables, strict=True)},
+            {name: table.take_hit_rate() for name, table in zip(*tables, strict=True)},
+        )
+
     def _tables(self) -> list[TieredStateTable]:
         return list(self.registered_kv_states.values())  # type: ignore[arg-type]
+
+    def discard(self) -> None:
+        self._store.close(is_in_use=True)
 
     def dispose(self) -> None:
         super().dispose()

@@ -12,7 +12,9 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,21 @@ _PREFIX = "pyflinkstate-rocksdb-"
 _CACHE_SHARE, _BUFFERS_SHARE = 8, 8
 _LEAST_CACHE_BYTES, _MOST_BUFFER_BYTES = 1 << 20, 64 << 20
 _BLOOM_BITS = 10
+#: Writes wait while so many files are not compacted, and are never slowed down.
+_MOST_FILES = 24
+#: The error for a write that has to wait, and the time after which it is tried again.
+_STALL, _STALL_S = "Write stall", 0.005
+#: What is reported of RocksDB, as Flink names it in ``state.backend.rocksdb.metrics.*``. Each takes 0.3 us.
+PROPERTIES = (
+    "total-sst-files-size",
+    "cur-size-all-mem-tables",
+    "block-cache-usage",
+    "estimate-pending-compaction-bytes",
+    "num-running-compactions",
+    "num-running-flushes",
+    "is-write-stopped",
+    "background-errors",
+)
 
 
 class ScratchFolder:
@@ -44,16 +61,28 @@ class ScratchFolder:
         self._lock_path = self.path.with_suffix(".lock")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self._lock_path, os.O_CREAT | os.O_EXCL)
+            self._delete_abandoned()
+            self._lock = self._new_lock()
             self.path.mkdir()
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._lock_path.unlink()
             raise storage_error(self.path, error) from error
-        self._delete_abandoned()
+
+    def _new_lock(self) -> int:
+        """Create and lock the file, again if another owner deleted it before it was locked."""
+        while True:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock).st_nlink:
+                return lock
+            os.close(lock)
 
     def delete(self) -> None:
-        """Delete the folder; it can be called once."""
+        """Delete the folder, once. If files are being added to it, that is left to the next owner."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._lock_path.unlink(missing_ok=True)
+        if not self.path.exists():
+            self._lock_path.unlink(missing_ok=True)
         os.close(self._lock)
 
     def _delete_abandoned(self) -> None:
@@ -65,13 +94,11 @@ class ScratchFolder:
                 os.close(lock)
 
 
-def _locked(path: Path, flags: int = 0) -> int:
+def _locked(path: Path) -> int:
     """Open and lock a file; raise ``OSError`` if another process has locked it."""
-    lock = os.open(path, os.O_RDWR | flags, 0o600)
+    lock = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(lock).st_nlink == 0:
-            raise FileNotFoundError(f"{path} was deleted before it was locked")
     except OSError:
         os.close(lock)
         raise
@@ -80,11 +107,37 @@ def _locked(path: Path, flags: int = 0) -> int:
 
 def storage_error(folder: Path, error: Exception) -> StateStorageError:
     """Return the error for a failure of RocksDB or of its folder."""
+    with contextlib.suppress(OSError):
+        error = OSError(f"{error} ({shutil.disk_usage(folder.parent).free} bytes are free)")
     return StateStorageError(
         f"the state that is not in memory cannot be read or written in {folder}: {error}; give it a writable "
         f"local directory with more space, with 'state.backend.rocksdb.localdir'",
         folder=str(folder),
     )
+
+
+class Batch(list[tuple[bytes, bytes | None]]):
+    """Writes for one step, which can be tried again: one of RocksDB's batches is used up if it is refused."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of a key."""
+        self.append((key, value))
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key."""
+        self.append((key, None))
+
+    def of_rocksdb(self) -> WriteBatch:
+        """Return a batch of RocksDB with the same writes."""
+        from rocksdict import WriteBatch
+
+        batch = WriteBatch(raw_mode=True)
+        for key, value in self:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        return batch
 
 
 class ColdStore:
@@ -106,6 +159,8 @@ class ColdStore:
         self._folder = ScratchFolder(directory)
         writing = WriteOptions()
         writing.disable_wal = True
+        # RocksDB would wait with the interpreter lock, and for ever if its disk is full.
+        writing.no_slowdown = True
         try:
             self.db: Rdict = Rdict(str(self._folder.path), _options(memory_bytes))
             self.db.set_write_options(writing)
@@ -122,33 +177,43 @@ class ColdStore:
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
         """Delete the entries from the key ``begin`` to before the key ``end``."""
-        try:
-            self.db.delete_range(begin, end)
-        except Exception as error:
-            raise self.failure(error) from error
+        self._change(lambda: self.db.delete_range(begin, end))
 
-    def new_batch(self) -> WriteBatch:
+    def new_batch(self) -> Batch:
         """Return an empty batch of writes."""
-        from rocksdict import WriteBatch
+        return Batch()
 
-        return WriteBatch(raw_mode=True)
-
-    def write(self, batch: WriteBatch) -> None:
+    def write(self, batch: Batch) -> None:
         """Write a batch, in one step."""
-        try:
-            self.db.write(batch)
-        except Exception as error:
-            raise self.failure(error) from error
+        self._change(lambda: self.db.write(batch.of_rocksdb()))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Call ``change``, again and again while RocksDB refuses it because it is behind with its files."""
+        while True:
+            try:
+                return change()
+            except Exception as error:
+                if _STALL not in str(error):
+                    raise self.failure(error) from error
+            if self.properties()["background-errors"]:
+                raise self.failure(OSError("RocksDB cannot write its files"))
+            time.sleep(_STALL_S)
+
+    def properties(self) -> dict[str, int]:
+        """Return the present values of :data:`PROPERTIES`."""
+        return {name: int(self.db.property_int_value(f"rocksdb.{name}") or 0) for name in PROPERTIES}
 
     def failure(self, error: Exception) -> StateStorageError:
         """Return the error for a failure of RocksDB, which has no classes of its own for errors."""
         return storage_error(self._folder.path, error)
 
-    def close(self) -> None:
-        """Delete all of it. Idempotent."""
+    def close(self, is_in_use: bool = False) -> None:
+        """Delete all of it; only its files if it is in use by another thread. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
-            self.db.close()
+            if not is_in_use:
+                with contextlib.suppress(Exception):  # it writes its entries, for which there may be no room
+                    self.db.close()
             self._folder.delete()
 
 
@@ -180,5 +245,7 @@ def _options(memory_bytes: int) -> Options:
     # Most blocks are read for one entry: to decompress them takes longer than the rest of it.
     options.set_compression_type(DBCompressionType.none())
     options.set_max_background_jobs(2)
+    options.set_level_zero_slowdown_writes_trigger(_MOST_FILES)
+    options.set_level_zero_stop_writes_trigger(_MOST_FILES)
     options.set_keep_log_file_num(1)
     return options

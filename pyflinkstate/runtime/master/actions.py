@@ -331,6 +331,7 @@ class Actions:
             settings.checkpoints.incremental,
             settings.slot_memory_bytes,
             settings.job_parameters,
+            settings.own_state_backends,
         )
         self.slots = JobSlots(
             parts.control, deployments, clock, settings.job_parameters, settings.is_encrypted

@@ -59,6 +59,8 @@ class JobSettings:
     restart: RestartStrategy
     listeners: tuple[JobListener, ...] = ()
     state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
+    #: By their ids: operators with another state backend.
+    own_state_backends: dict[str, HashMapStateBackend] = attrs.Factory(dict)
     retention: ExternalizedCheckpointRetention | None = None
     allow_non_restored_state: bool = False
     fall_back: bool = False
@@ -97,6 +99,7 @@ class Deployments:
         incremental: bool,
         memory_bytes: int | None,
         job_parameters: dict[str, str] | None = None,
+        own_state_backends: dict[str, HashMapStateBackend] | None = None,
     ) -> None:
         self._plan = plan
         self._state_backend = state_backend
@@ -104,6 +107,7 @@ class Deployments:
         self._incremental = incremental
         self._memory_bytes = memory_bytes
         self._job_parameters = job_parameters or {}
+        self._own_state_backends = own_state_backends or {}
         self._functions = {op.operator_id: pickled(op.name, op.node.function) for op in plan.operators}
         self._slots: dict[SlotId, DeploySlot] = {}
 
@@ -144,7 +148,7 @@ class Deployments:
                 attempt=attempt,
                 epoch=epoch,
                 storage=self._storage,
-                state_backend=self._state_backend,
+                state_backend=self._own_state_backends.get(operator.operator_id, self._state_backend),
                 restored_checkpoint_id=None
                 if restore is None or state is None
                 else restore.metadata.checkpoint_id,

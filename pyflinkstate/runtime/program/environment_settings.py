@@ -103,6 +103,24 @@ def _state_backend(settings: EnvironmentSettings, state_backend: StateBackend) -
     return state_backend
 
 
+_OVERRIDES = "pyflinkstate.state-backend-overrides"
+
+
+def _overrides(_: object, kinds: Mapping[str, str]) -> dict[str, str]:
+    for uid, kind in kinds.items():
+        if kind not in ("hashmap", "rocksdb"):
+            raise ConfigurationError(f"{_OVERRIDES!r} has {kind!r} for {uid!r}: choose hashmap or rocksdb")
+    return dict(kinds)
+
+
+def _of_kind(backend: HashMapStateBackend, kind: str) -> HashMapStateBackend:
+    """Return a backend if it is of a kind, otherwise a new one."""
+    if isinstance(backend, RocksDBStateBackend) == (kind == "rocksdb"):
+        return backend
+    chosen = EmbeddedRocksDBStateBackend()
+    return RocksDBStateBackend.of(chosen) if kind == "rocksdb" else HashMapStateBackend()
+
+
 def _read_directories(reader: Reader) -> tuple[str, ...]:
     return tuple(path.strip() for path in reader.text().split(",") if path.strip())
 
@@ -212,6 +230,14 @@ class EnvironmentSettings(SettingsGroup):
         shown="`HashMapStateBackend()`",
         meaning="how state is kept and snapshotted",
         takes=_state_backend,
+    ).field()
+    state_backend_overrides: dict[str, str] = Setting(
+        key=_OVERRIDES,
+        read=Reader.entries,
+        default=attrs.Factory(dict),
+        shown="none",
+        meaning="the backends of single operators by uid, such as `sums:rocksdb,names:hashmap`",
+        takes=_overrides,
     ).field()
     rocksdb_directories: tuple[str, ...] = Setting(
         key="state.backend.rocksdb.localdir",
@@ -385,11 +411,24 @@ class EnvironmentSettings(SettingsGroup):
         Raises:
             ConfigurationError: it does not go together with incremental checkpoints.
         """
-        if self.checkpoints.is_incremental() and not self.state_backend.async_snapshots:
+        return self._settled(self.state_backend)
+
+    def own_state_backends(self) -> dict[str, HashMapStateBackend]:
+        """Return the state backends of the operators that have one of their own, by uid, settled as well.
+
+        Raises:
+            ConfigurationError: as for :meth:`chosen_state_backend`, or rocksdict is not installed.
+        """
+        return {
+            uid: self._settled(_of_kind(self.state_backend, kind))
+            for uid, kind in self.state_backend_overrides.items()
+        }
+
+    def _settled(self, chosen: HashMapStateBackend) -> HashMapStateBackend:
+        if self.checkpoints.is_incremental() and not chosen.async_snapshots:
             raise ConfigurationError(
                 "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
             )
-        chosen = self.state_backend
         if isinstance(chosen, RocksDBStateBackend):
             directories = chosen.directories or self.rocksdb_directories
             chosen = attrs.evolve(chosen, directories=directories, memory_bytes=self._rocksdb_memory_bytes())
@@ -645,14 +684,11 @@ def _set_restore_path(settings: EnvironmentSettings, reader: Reader) -> None:
 
 
 def _check_backend(settings: EnvironmentSettings, reader: Reader) -> None:
-    if reader.word() == "rocksdb":
-        settings.state_backend = RocksDBStateBackend.of(EmbeddedRocksDBStateBackend())
-    elif reader.word() not in ("hashmap", "jobmanager", "filesystem"):
+    if reader.word() not in ("rocksdb", "hashmap", "jobmanager", "filesystem"):
         raise UnsupportedFeatureError(
             f"setting {reader.key!r} is {reader.text()!r}: choose hashmap or rocksdb"
         )
-    elif isinstance(settings.state_backend, RocksDBStateBackend):
-        settings.state_backend = HashMapStateBackend()
+    settings.state_backend = _of_kind(settings.state_backend, reader.word())
 
 
 def _set_heartbeat(settings: EnvironmentSettings, reader: Reader) -> None:

@@ -492,6 +492,7 @@ class Jobs:
             restart=self._settings.restart or default,
             listeners=tuple(listeners),
             state_backend=state_backend,
+            own_state_backends=self._settings.own_state_backends(),
             retention=self._settings.checkpoints.get_externalized_checkpoint_retention(),
             allow_non_restored_state=self._settings.allows_non_restored_state,
             fall_back=self._settings.checkpoints.is_fall_back_enabled(),
@@ -514,4 +515,11 @@ class Jobs:
                 f"operator {missing[0]!r} has state and no uid(), and disable_auto_generated_uids() asks for "
                 f"one: call uid() on it",
                 operator=missing[0],
+            )
+        uids = {operator.operator_id for operator in plan.operators}
+        unknown = sorted(self._settings.state_backend_overrides.keys() - uids)
+        if unknown:
+            raise ConfigurationError(
+                f"'pyflinkstate.state-backend-overrides' names {unknown[0]!r}, and no operator "
+                f"with keyed state has this uid: they have {', '.join(map(repr, sorted(uids))) or 'none'}"
             )

@@ -196,6 +196,8 @@ def why_without_effect(key: str, used: Collection[str]) -> str | None:
         return "this option is recognised but has no effect here"
     if key.startswith(_CLUSTER):
         return "it is about a cluster of Flink's"
+    if key.startswith("state.backend.rocksdb.metrics."):
+        return "the same metrics of RocksDB are always reported"
     if key.startswith(_OTHER_BACKENDS):
         return "no state backend here has such an option"
     return _unknown(key, used)

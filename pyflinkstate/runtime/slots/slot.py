@@ -209,6 +209,8 @@ class StateSlot:
         if self._unix_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._unix_path)
+        with contextlib.suppress(OSError):
+            self._service.discard()
         os._exit(code)
 
     # --- tasks -----------------------------------------------------------------------------------

@@ -127,6 +127,8 @@ class SlotService:
         #: Whether all channels of the epoch are open.
         self._is_open = False
         self._merger = WatermarkMerger()
+        #: Deletes what the state backend has on disk.
+        self.discard: Callable[[], None] = lambda: None
         self._snapshots: dict[int, SubtaskSnapshot] = {}
         self._notices: deque[NotifyCheckpointComplete | AbortCheckpoint] = deque()
         #: Those that wait for the end of the epoch.
@@ -154,6 +156,7 @@ class SlotService:
         keyed = backend.create_keyed_state_backend(
             deployment.key_type, deployment.key_group_range, deployment.max_parallelism, self._host.now_ms
         )
+        self.discard = keyed.discard
         state = StreamOperatorState(
             keyed,
             backend.create_operator_state_backend(),
@@ -375,7 +378,8 @@ class SlotService:
     def _status(self) -> SubtaskStatus:
         self.shares.processed()
         limit, timers = self._deployment.memory_bytes, self._subtask.pending_timers()
-        return SubtaskStatus(*self.shares.take(), resident_bytes(), limit, timers)
+        disk = self._subtask.backend.disk_status()
+        return SubtaskStatus(*self.shares.take(), resident_bytes(), limit, timers, disk)
 
     def abandon(self) -> None:
         """Give up an epoch half-way; the slot cannot be used any more."""

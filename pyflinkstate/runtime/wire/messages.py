@@ -14,6 +14,7 @@ from pyflinkstate.api import NO_WATERMARK, Key, Namespace, Position, Record, Typ
 from pyflinkstate.backends.compiled import is_compiled
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.heap import DiskStatus
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
@@ -89,6 +90,7 @@ class SubtaskStatus:
         memory_bytes: the memory of its process; 0 if the system does not tell.
         memory_limit_bytes: how much it may have; None if only its host limits it.
         timers: how many timers are pending.
+        disk: what its backend measures of state on disk; None if it keeps none there.
     """
 
     busy_ns: int
@@ -97,6 +99,7 @@ class SubtaskStatus:
     memory_bytes: int
     memory_limit_bytes: int | None
     timers: int
+    disk: DiskStatus | None = None
 
 
 @attrs.frozen

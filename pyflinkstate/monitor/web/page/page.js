@@ -117,6 +117,7 @@ function node(operator, found) {
     maySteer(job) ? threads(operator) : null,
     latencyTable(job, [operator]), sideTable([operator]),
     metricTable(metrics.metrics.filter((one) => one.task.startsWith(`${operator.id}[`) || one.name.startsWith(`${operator.name}.`))),
+    diskTables([operator]),
     own ? [sizeTable(state.checkpoint_id, { [operator.id]: own }), element("div", { class: "largest" }, largestOf(operator.id))] : null,
     operator.kind === "exchange" ? null : sampled([operator], samples, job));
 }
@@ -324,10 +325,30 @@ const sizeTable = (id, operators) => table(`Bytes of each state in checkpoint ${
   ["Size", ([, , size]) => bytes(size), "number", ([, , size]) => size],
 ], Object.keys(operators).sort().flatMap((name) => Object.entries(operators[name].bytes).map(([of, size]) => [name, of, size])));
 
-function drawState({ state: { checkpoint_id: id, operators }, checkpoints }) {
-  const names = Object.keys(operators).sort();
-  if (!names.length) { show("state", nothing("The sizes of state are known after the first checkpoint.")); return; }
+// What backends that keep state on disk measure, by subtask and by state; nothing if there are none.
+function diskTables(operators) {
+  const rows = operators.flatMap((operator) => operator.disk.flatMap((disk, n) => (disk ? [{ operator, n, disk }] : [])));
+  if (!rows.length) return null;
+  const of = (title, name, show) => [title, ({ disk }) => show(disk.properties[name]), "number", ({ disk }) => disk.properties[name]];
+  const states = rows.flatMap(({ operator, n, disk }) => Object.entries(disk.memory_bytes).map(
+    ([state, size]) => ({ operator, n, state, size, hits: disk.hit_rates[state] })));
+  const who = [["Operator", ({ operator }) => operator.name, "name"], ["Subtask", ({ n }) => number(n), "number", ({ n }) => n]];
+  return [
+    table("State on disk", [...who, of("Files", "total-sst-files-size", bytes),
+      of("Not in files yet", "cur-size-all-mem-tables", bytes), of("Block cache", "block-cache-usage", bytes),
+      of("To compact", "estimate-pending-compaction-bytes", bytes), of("Compactions", "num-running-compactions", number),
+      of("Flushes", "num-running-flushes", number), of("Errors", "background-errors", number)], rows),
+    table("State in memory, of which a part is on disk", [...who, ["State", ({ state }) => state, "name"],
+      ["In memory", ({ size }) => bytes(size), "number", ({ size }) => size],
+      ["Hit rate", ({ hits }) => share(hits === null ? null : hits * 1000), "number", ({ hits }) => hits]], states),
+  ];
+}
+
+function drawState({ job, state: { checkpoint_id: id, operators }, checkpoints }) {
+  const names = Object.keys(operators).sort(), disk = diskTables(job.operators);
+  if (!names.length) { show("state", nothing("The sizes of state are known after the first checkpoint."), disk); return; }
   show("state",
+    disk,
     growth(checkpoints),
     sizeTable(id, operators),
     table("How state is spread", [
