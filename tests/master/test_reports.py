@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import queue
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -550,12 +551,30 @@ class TestLife:
             "the executor is gone\n  as was said"
         )
 
+    def test_a_job_beside_the_program_whose_end_is_awaited_leaves_it_to_the_error(
+        self, run: JobRun, logged: Logged
+    ) -> None:
+        clients: queue.SimpleQueue[JobClient] = queue.SimpleQueue()
+
+        def fail_when_awaited(request: Any) -> None:
+            client: Any = clients.get(timeout=PATIENCE_S)
+            while not client.get_job_execution_result().is_awaited:
+                pass
+            raise SparkJobError("the executor is gone")
+
+        run.runner.before = fail_when_awaited
+        client = JobClient(run.job(), None)
+        clients.put(client)
+        with pytest.raises(SparkJobError, match="the executor is gone"):
+            client.get_job_execution_result().result()
+        assert logged("job")[-1][0] == "INFO"
+
     @pytest.mark.parametrize(
         ("error", "level", "end"),
         [
             (
                 UserFunctionError("KeyError: 'x'\n  in operator 'sum'"),
-                "ERROR",
+                "INFO",
                 "FAILED after epoch 1: UserFunctionError: KeyError: 'x'",
             ),
             (KeyboardInterrupt(), "WARNING", "CANCELED after epoch 1, by KeyboardInterrupt"),

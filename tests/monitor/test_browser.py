@@ -222,7 +222,7 @@ def test_logs_are_read_when_they_are_opened_and_can_be_searched(
 
 
 @pytest.mark.full
-def test_a_stream_is_looked_at_when_it_is_switched_on(
+def test_a_stream_and_the_threads_of_a_slot_are_looked_at_when_somebody_asks(
     chromium: Any, run: JobRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -247,6 +247,11 @@ def test_a_stream_is_looked_at_when_it_is_switched_on(
     button.send_keys("\ue007")
     wait(chromium, "document.querySelector('[data-stream=counts]').getAttribute('aria-pressed') === 'true'")
     assert told.get(timeout=PATIENCE_S) == "counts"
+    go_to(chromium, "graph/counts")
+    wait(chromium, "document.querySelector('[data-threads=counts][data-subtask=\"1\"]').click() || true")
+    wait(chromium, "document.querySelector('#logs tbody').textContent.includes('MainThread')")
+    assert chromium.find_element("id", "logs-slot").get_attribute("value") == "counts[1]"
+    go_to(chromium, "data")
     for _ in range(3):
         steps.put(None)
     wait(chromium, "document.querySelectorAll('#data tbody tr').length")

@@ -30,7 +30,7 @@ class Endless:
         self.mail.put("cancelled by " + by)
     def stop(self, by=""):
         self.mail.put("stopped by " + by)
-    def run(self, is_heard=True):
+    def run(self, is_heard=None):
         say("runs")
         say(self.mail.get(timeout=60))
         raise JobCancelledError("it was cancelled")
@@ -122,12 +122,12 @@ STARTS_ANOTHER = """
 class First(Endless):
     def stop(self, by=""):
         pass
-    def run(self, is_heard=True):
+    def run(self, is_heard=None):
         has_handler.wait(60)
         return super().run(is_heard)
 
 class Second(Endless):
-    def run(self, is_heard=True):
+    def run(self, is_heard=None):
         first.mail.put("stopped")
         return super().run(is_heard)
 
@@ -207,7 +207,7 @@ def test_when_no_job_runs_the_handlers_are_those_of_before() -> None:
 
 FORKED = """
 class Forks(Endless):
-    def run(self, is_heard=True):
+    def run(self, is_heard=None):
         reads, writes = os.pipe()
         child = os.fork()
         if not child:
@@ -231,7 +231,7 @@ def test_a_process_that_the_program_has_forked_ends_at_once() -> None:
 #: of the main thread is not interrupted.
 NOT_INTERRUPTED = """
 class Unheard(Endless):
-    def run(self, is_heard=True):
+    def run(self, is_heard=None):
         frames, main = sys._current_frames, threading.main_thread().ident
         while frames()[main].f_code.co_name != "wait":
             os.stat("/")
@@ -258,7 +258,7 @@ signals.GRACE_S = 0.5
 
 class Prints(Endless):
     stop_timeout_ms = 500
-    def run(self, is_heard=True):
+    def run(self, is_heard=None):
         say("runs")
         while True:
             say("." * 1000)

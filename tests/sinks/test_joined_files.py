@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support_job import JobRun, numbers
+from support_job import GrowingSource, JobRun, numbers
 from support_sinks import JOB, history, write
 
 from pyflinkstate import FileCompactStrategy, FileSink
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.master.epochs import SavepointRequest
+from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.sinks.joined_files import EPOCHS_NOTE
 from pyflinkstate.runtime.storage import CheckpointFolders
 
@@ -142,6 +143,26 @@ class TestJoining:
         assert folders(tmp_path) == {"epoch=3": 1, "epoch=4": 1}
         assert not (tmp_path / "epoch=4" / EPOCHS_NOTE).exists(), "one file is published as it is"
 
+    @pytest.mark.parametrize("only_due", [True, False])
+    def test_the_time_counts_as_well(self, tmp_path: Path, only_due: bool) -> None:
+        now_ms = [5_000]
+        compact = FileCompactStrategy.builder().set_delay(1_000).build()
+        sink = opened(FileSink(str(tmp_path), compact=compact, now_ms=lambda: now_ms[0]), (1, 0))
+        sink.release(only_due=True)
+        run(sink, 1)
+        now_ms[0] += 999
+        run(sink, 2)
+        sink.release(only_due=True)
+        assert folders(tmp_path) == {}
+        now_ms[0] += 1
+        if only_due:
+            sink.release(only_due=True)
+        run(sink, 3)
+        assert folders(tmp_path) == ({"epoch=2": 1} if only_due else {"epoch=3": 1})
+        now_ms[0] += 999
+        run(sink, 4)
+        assert len(folders(tmp_path)) == 1, "the time begins with the first commit after that"
+
     def test_files_with_other_columns_stay_apart(self, tmp_path: Path) -> None:
         sink = opened(FileSink(str(tmp_path), "parquet", compact=every(3)), (1, 0))
         for epoch, row in enumerate([{"a": 1}, {"a": "x"}, {"a": 2}], 1):
@@ -167,6 +188,22 @@ class TestJobs:
         JobRun(numbers(), FileSink(str(tmp_path / "out"), "text", compact=every(100))).run()
         assert sorted(folders(tmp_path / "out").values()) == [1]
 
+    def test_a_source_that_has_nothing_for_long_enough_shows_what_there_is(
+        self, tmp_path: Path, storage: CheckpointFolders
+    ) -> None:
+        now_ms, seen = [0], list[int]()
+
+        def later(source: GrowingSource) -> None:
+            now_ms[0] += 400
+            seen.append(len(folders(tmp_path / "out")))
+            source.is_over = seen[-1] > 0 or len(seen) > 20
+
+        compact = FileCompactStrategy.builder().set_delay(1_000).build()
+        sink = FileSink(str(tmp_path / "out"), "text", compact=compact, now_ms=lambda: now_ms[0])
+        JobRun(SourceNode(GrowingSource(6, later), "numbers"), sink, storage).run()
+        assert seen[-1] == 1
+        assert seen.count(0) > 1
+
     def test_so_does_a_savepoint(self, tmp_path: Path, storage: CheckpointFolders) -> None:
         run = JobRun(numbers(), FileSink(str(tmp_path / "out"), "text", compact=every(100)), storage)
         request = SavepointRequest(str(tmp_path / "savepoints"), stops_job=False)
@@ -182,6 +219,7 @@ class TestJobs:
     [
         (lambda: FileCompactStrategy.builder().build(), "set enable_compaction_on_checkpoint"),
         (lambda: every(0), "FileCompactStrategy: a number"),
+        (lambda: FileCompactStrategy.builder().set_delay(0), "FileCompactStrategy: a number"),
         (lambda: FileCompactStrategy.builder().set_size_threshold(-1), "a number"),
         (lambda: FileCompactStrategy.builder().set_num_compact_threads(0), "a number"),
         (lambda: FileSink("/x", compact=60), "compact takes a FileCompactStrategy, not 60"),  # type: ignore[arg-type]

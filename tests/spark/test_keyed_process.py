@@ -160,7 +160,7 @@ def downstream(spark: Any, tmp_path: Path) -> Downstream:
 class TestStreaming:
     def test_a_query_downstream_reads_exactly_what_was_committed(self, downstream: Downstream) -> None:
         downstream.input.add(2)
-        sums = downstream.start()
+        sums = downstream.start(compact="100 milliseconds")
         assert sums.isStreaming
         assert sums.schema.simpleString() == "struct<key:string,total:bigint>"
         assert downstream.read(sums) == downstream.expected()

@@ -169,16 +169,7 @@ def test_a_users_error_is_told_once_and_without_the_frames_of_the_jvm(tmp_path: 
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=280)
     error = "TypeError: unsupported operand type(s) for +: 'int' and 'str'"
     assert done.stdout.splitlines() == [error] * 4, done.stderr
-    told = done.stderr.partition("-- begins\n")[2]
-    assert re.findall(r"^job '(.*)' \(.*: UserFunctionError: (.*)$", told, re.MULTILINE) == [
-        ("keyed_process", error),
-        ("keyed_process", error),
-        ("in a slot", error),
-        ("before a slot", error),
-    ]
-    assert told.count("TypeError") == 4, told
-    for noise in ("Traceback", "\tat ", "cut off", "ERROR", "WARN"):
-        assert noise not in told
+    assert done.stderr.partition("-- begins\n")[2] == "", "it is raised, and that is all"
 
 
 @pytest.fixture

@@ -58,12 +58,16 @@ WATCHED_S = 10.0
 _LEVELS = {
     name: int(getattr(logging, name)) for name in ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
-_SCRIPTS = ("page.js", "elements.js", "units.js", "tables.js", "charts.js", "graph.js")
-#: The files of the page, which lie in ``page/`` beside this file.
+_PAGE = files("pyflinkstate.monitor.web") / "page"
+#: The files of the page, by address: name and type.
 _FILES = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    **{f"/{name}": (name, "text/javascript") for name in _SCRIPTS},
+    **{
+        f"/{file.name}": (file.name, "text/javascript")
+        for file in _PAGE.iterdir()
+        if file.name.endswith(".js")
+    },
 }
 _JOB = "/api/jobs/{job_id}"
 
@@ -258,7 +262,7 @@ def _summary(shown: MonitoredJob) -> JsonObject:
 
 
 def _file(name: str, kind: str) -> Response:
-    return Response((files("pyflinkstate.monitor.web") / "page" / name).read_bytes(), media_type=kind)
+    return Response((_PAGE / name).read_bytes(), media_type=kind)
 
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"

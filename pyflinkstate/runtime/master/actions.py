@@ -171,13 +171,14 @@ class JobSinks:
             for node in self._sinks
         }
 
-    def release(self) -> None:
-        """Make visible what sinks have committed and hold back."""
+    def release(self, only_due: bool = False) -> None:
+        """Make visible what sinks have committed and hold back, or only what it is time for."""
         for sink in self._sinks:
             if sink in self._opened and isinstance(sink.sink, HoldingSink):
-                self._check_run()
+                if not only_due:
+                    self._check_run()
                 with errors_of_sink(sink.name, "release"):
-                    sink.sink.release()
+                    sink.sink.release(only_due)
 
 
 def _go_back(sink: SinkNode, epoch: int) -> None:
@@ -460,6 +461,7 @@ class Actions:
         if step is not None:
             return Found(step)
         self.reporter.progress.made()
+        self.sinks.release(only_due=True)
         is_due = self.checkpoints is not None and self.checkpoints.coordinator.is_due(
             self._clock.monotonic_ms()
         )

@@ -120,7 +120,7 @@ class JobLog:
             status: how.
             epoch: the last one that has run.
             error: why, unless well.
-            is_heard: the error is raised where somebody waits for it; otherwise all of it is said here.
+            is_heard: whether the error is raised where somebody waits for it. Otherwise this log has it.
             restore: the checkpoint from which it goes on, if it is started again.
         """
         late = sum(sum(slots.values()) for slots in self._late.values())
@@ -132,8 +132,10 @@ class JobLog:
             _log.warning("%s, by %s%s", ran, by, goes_on)
         elif status is not JobStatus.FAILED or error is None:
             _log.info("%s", ran)
+        elif is_heard:
+            _log.info("%s: %s", ran, _whole(error).splitlines()[0])
         else:
-            _log.error("%s: %s", ran, _whole(error).splitlines()[0] if is_heard else _whole(error))
+            _log.error("%s: %s", ran, _whole(error))
 
 
 def told_to_end_by(error: BaseException | None) -> str:

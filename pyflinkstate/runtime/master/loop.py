@@ -192,6 +192,10 @@ class Inbox:
             self._found.append(PhaseOver())
 
 
+def _is_called() -> bool:
+    return True
+
+
 class Job:
     """One run of a plan.
 
@@ -203,7 +207,7 @@ class Job:
         self.job_id = parts.job_id
         self._settings = parts.settings
         #: What makes it fail is raised where somebody waits for it.
-        self._is_heard = True
+        self._is_heard = _is_called
         self._is_over = False
         self._mailbox = parts.mailbox
         actions = self._actions = Actions(parts)
@@ -312,12 +316,12 @@ class Job:
 
     # --- the loop ----------------------------------------------------------------------------------
 
-    def run(self, is_heard: bool = True) -> Iterator[int]:
+    def run(self, is_heard: Callable[[], bool] = _is_called) -> Iterator[int]:
         """Run to the end of the input, and yield the number of each epoch when it is committed.
 
         Args:
-            is_heard: whether the caller waits for the job and hears of a failure. If not, the log has the
-                whole error.
+            is_heard: returns at the end whether somebody waits to whom a failure is raised. If not, the log
+                has the whole error. Default: the caller does.
 
         Raises:
             JobCancelledError: the job was cancelled.
@@ -384,7 +388,8 @@ class Job:
         if error is not None and cause is None:  # all is well but for that
             status, cause = JobStatus.FAILED, error
             self._machine.break_off(status)
-        self._reporter.log.ended(status, self._machine.epoch, cause, self._is_heard, self._actions.restore)
+        log, is_heard = self._reporter.log, self._is_heard()
+        log.ended(status, self._machine.epoch, cause, is_heard, self._actions.restore)
         try:  # a streaming query cannot be stopped once Spark is gone
             self._end_checkpoints(status, began, JobStatus.FAILED if told_to_end_by(cause) else status)
         finally:

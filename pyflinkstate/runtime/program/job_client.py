@@ -103,14 +103,14 @@ class JobClient:
     def __init__(self, job: Job, savepoint_directory: str | None) -> None:
         self._job = job
         self._savepoint_directory = savepoint_directory
-        self._result: CompletableFuture[JobExecutionResult] = _uncancellable()
+        self._result: _Outcome[JobExecutionResult] = _uncancellable()
         self._thread = threading.Thread(target=self._run, name=f"job {job.job_id}", daemon=True)
         watch(job)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            deque(self._job.run(is_heard=False), maxlen=0)
+            deque(self._job.run(is_heard=lambda: self._result.is_awaited), maxlen=0)
             result = self._job.result()
         except BaseException as error:  # noqa: BLE001 - the error is the result
             self._result.set_exception(without_inner_frames(error))
@@ -311,7 +311,12 @@ class _Outcome(CompletableFuture[T]):
 
     Python calls the handler of a signal in the main thread, as soon as that has something to do. A signal
     that comes just before the main thread waits does not interrupt the wait.
+
+    Attributes:
+        is_awaited: whether a wait without a limit goes on, which raises the error.
     """
+
+    is_awaited = False
 
     def result(self, timeout: float | None = None) -> T:
         self._await(timeout)
@@ -323,11 +328,15 @@ class _Outcome(CompletableFuture[T]):
 
     def _await(self, timeout: float | None) -> None:
         if timeout is None:
-            wait_for(lambda timeout_s: bool(futures.wait([self], timeout_s).done) or None, lambda: None)
+            self.is_awaited = True
+            try:
+                wait_for(lambda timeout_s: bool(futures.wait([self], timeout_s).done) or None, lambda: None)
+            finally:
+                self.is_awaited = False
             await_end()
 
 
-def _uncancellable() -> CompletableFuture[T]:
+def _uncancellable() -> _Outcome[T]:
     """Return a future that cannot be cancelled, as by ``asyncio.wait_for``: the job goes on anyway."""
     future = _Outcome[T]()
     future.set_running_or_notify_cancel()

@@ -40,17 +40,24 @@ class EpochFoldersSink(TwoPhaseFileSink):
         directory: a path or URI that driver and executors can reach.
         file_system: the file system of ``directory``, if that is not a URI.
         compact: when epochs are joined; None to publish each by itself.
+        now_ms: returns the time in ms since 1970.
     """
 
     def __init__(
-        self, directory: AnyPath, file_system: fs.FileSystem | None, compact: FileCompactStrategy | None
+        self,
+        directory: AnyPath,
+        file_system: fs.FileSystem | None,
+        compact: FileCompactStrategy | None,
+        now_ms: Callable[[], int],
     ) -> None:
         super().__init__(directory, file_system)
         self._compact = compact
+        self._now_ms = now_ms
         #: The last epoch that was committed.
         self._last = 0
-        #: How often something was committed since the last epoch was published, and how large all of it is.
-        self._commits = self._held_bytes = 0
+        #: How often something was committed since the last epoch was published, how large all of it is, and
+        #: when the first of it was committed.
+        self._commits = self._held_bytes = self._held_since_ms = 0
         self.prepared_bytes = 0
 
     @property
@@ -79,22 +86,26 @@ class EpochFoldersSink(TwoPhaseFileSink):
 
     def commit(self, epoch: int) -> None:
         """Make visible what is prepared, or hold it back to be joined with later epochs."""
-        self._last, self._commits = epoch, self._commits + 1
         if self._compact is None:
             super().commit(epoch)
         else:
+            self._held_since_ms = self._held_since_ms if self._commits else self._now_ms()
+            self._last, self._commits = epoch, self._commits + 1
+            self.release(only_due=True)
             with self._area.guarded(f"commit epoch {epoch}"):
-                if self._compact.is_due(self._commits, self._held_bytes):
-                    self._publish_joined(self._compact, epoch.__ge__)
                 self._committed(epoch)
 
-    def release(self) -> None:
-        """Make visible what is committed and was held back."""
-        if self._compact is not None:
+    def release(self, only_due: bool = False) -> None:
+        """Make visible what is committed and was held back, or only if the strategy says that it is time."""
+        if self._compact is not None and (not only_due or self._is_due(self._compact)):
             with self._area.guarded(f"show what was held back up to epoch {self._last}"):
                 self._publish_joined(self._compact, self._last.__ge__)
 
     # --- joining -------------------------------------------------------------------------------------
+
+    def _is_due(self, compact: FileCompactStrategy) -> bool:
+        held_ms = self._now_ms() - self._held_since_ms
+        return self._commits > 0 and compact.is_due(self._commits, self._held_bytes, held_ms)
 
     def _publish_joined(self, compact: FileCompactStrategy, is_held: Callable[[int], bool]) -> None:
         """Publish the prepared epochs that are held back, small ones that follow each other as one."""

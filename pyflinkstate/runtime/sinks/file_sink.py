@@ -367,9 +367,8 @@ class FileSink(EpochFoldersSink):
         retention_ms: for how long an epoch stays after it was written, in ms: a commit deletes earlier epochs
             that are older. Readers must have read them by then. Default: for ever.
         compact: joins the files of small epochs into larger ones before readers see them, as
-            ``FileCompactStrategy.builder().enable_compaction_on_checkpoint(60).build()``. They are then seen
-            later; the end of the job and a savepoint show everything. Default: each epoch is seen when it
-            is committed.
+            ``FileCompactStrategy.builder().set_delay(120_000).build()``. They are then seen later; the end of
+            the job and a savepoint show everything. Default: each epoch is seen when it is committed.
         now_ms: returns the time in ms since 1970.
 
     Raises:
@@ -392,14 +391,13 @@ class FileSink(EpochFoldersSink):
     ) -> None:
         with _errors_of_arguments():
             self._retention_ms = None if retention_ms is None else positive("retention_ms", retention_ms)
-        self._now_ms = now_ms
         self._next_look_ms = 0
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self._format = format
         self._columns = _checked_columns(format, columns)
         _check_strategy(format, columns, compact)
-        super().__init__(directory, file_system, compact)
+        super().__init__(directory, file_system, compact, now_ms)
 
     @staticmethod
     def for_row_format(base_path: AnyPath, encoder: Encoder) -> _RowFormatBuilder:

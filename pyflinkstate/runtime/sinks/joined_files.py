@@ -43,11 +43,13 @@ class FileCompactStrategy:
         size_threshold: the number of bytes after which it is; an epoch of this size is shown as it is. None
             for 128 MiB.
         num_compact_threads: accepted for compatibility; the driver joins files in one thread.
+        delay_ms: for how long output is held back, in ms; None if only size and number count.
     """
 
     num_checkpoints: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
     size_threshold: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
     num_compact_threads: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
+    delay_ms: int | None = attrs.field(default=None, converter=attrs.converters.optional(_number))
 
     @staticmethod
     def builder() -> FileCompactStrategy:
@@ -62,6 +64,13 @@ class FileCompactStrategy:
         """Join output as soon as it has this number of bytes. Default: 128 MiB."""
         return attrs.evolve(self, size_threshold=size_threshold)
 
+    def set_delay(self, delay_ms: int) -> FileCompactStrategy:
+        """Join output when the first of it has been held back for this time, in ms.
+
+        It is checked at each commit, and while the source has nothing.
+        """
+        return attrs.evolve(self, delay_ms=delay_ms)
+
     def set_num_compact_threads(self, num_compact_threads: int) -> FileCompactStrategy:
         """Set the number of threads, which has no effect here."""
         return attrs.evolve(self, num_compact_threads=num_compact_threads)
@@ -70,11 +79,12 @@ class FileCompactStrategy:
         """Return the strategy.
 
         Raises:
-            ConfigurationError: neither a size nor a number of checkpoints was set.
+            ConfigurationError: neither a size, a number of checkpoints nor a delay was set.
         """
-        if self.num_checkpoints is None and self.size_threshold is None:
+        if self.num_checkpoints is self.size_threshold is self.delay_ms is None:
             raise ConfigurationError(
-                "FileCompactStrategy: set enable_compaction_on_checkpoint(), set_size_threshold() or both"
+                "FileCompactStrategy: set enable_compaction_on_checkpoint(), set_size_threshold() or "
+                "set_delay()"
             )
         return self
 
@@ -82,9 +92,10 @@ class FileCompactStrategy:
         """Return whether this is the size of a file that needs no joining."""
         return size_bytes >= (self.size_threshold or MOST_JOINED_BYTES)
 
-    def is_due(self, commits: int, size_bytes: int) -> bool:
-        """Return whether output that has been held back for a number of commits is joined now."""
-        return commits >= (self.num_checkpoints or math.inf) or self.is_large(size_bytes)
+    def is_due(self, commits: int, size_bytes: int, held_ms: int) -> bool:
+        """Return whether output of some commits, the first of which was ``held_ms`` ago, is joined now."""
+        is_late = commits >= (self.num_checkpoints or math.inf) or held_ms >= (self.delay_ms or math.inf)
+        return is_late or self.is_large(size_bytes)
 
 
 @attrs.frozen

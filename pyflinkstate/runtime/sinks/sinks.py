@@ -105,8 +105,12 @@ class RunAwareSink(Sink, Protocol):
 class HoldingSink(Sink, Protocol):
     """A sink whose commit may hold output back, to join it with later output."""
 
-    def release(self) -> None:
-        """Make visible what is committed. Called after a savepoint's commit, and at the end of the job."""
+    def release(self, only_due: bool = False) -> None:
+        """Make visible what is committed. Called after a savepoint's commit, and at the end of the job.
+
+        Args:
+            only_due: only output that has been held back for long enough; asked while the source has nothing.
+        """
 
 
 @runtime_checkable

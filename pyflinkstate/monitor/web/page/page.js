@@ -3,8 +3,10 @@
 
 import { charts, forgetCharts, listenToCharts } from "./charts.js";
 import { bars, byId, element, facts, fill, nothing, show } from "./elements.js";
-import { graph, slowOf } from "./graph.js";
-import { clicked, onTableChange, table } from "./tables.js";
+import { graph } from "./graph.js";
+import { isRunning, lagOf, noticeOf, sparkOf, statusOf, untilMs } from "./jobs.js";
+import { latencyTable, metricTable, operatorTable, sideTable, subtaskTable } from "./operators.js";
+import { clicked, numeric, onTableChange, table } from "./tables.js";
 import { bytes, decimal, duration, most, number, rate, share, short, spread, time } from "./units.js";
 
 const PHASES = ["planning", "reading", "slots", "finishing", "preparing"];
@@ -12,8 +14,6 @@ const AGAIN_MS = 5000;
 const UNREAD = "The data could not be read";
 const ASK_AGAIN_MS = 1000;
 const SAMPLE_AGAIN_MS = 20000;
-// A job of another program that has told nothing for so long has probably died.
-const SILENT_MS = 60000;
 const QUESTIONS = {
   savepoint: "Take a savepoint at the next barrier? The job goes on.",
   stop: "Stop the job with a savepoint? It can be started again from there.",
@@ -27,26 +27,6 @@ let jobs = [];
 let isLost = false;
 // The last answer, which tabs are drawn of.
 let last = null;
-
-// --- what a job is like -------------------------------------------------------------------------------
-
-const isRunning = (job) => !job.ended_ms && (job.is_live || Date.now() - job.heard_ms < SILENT_MS);
-const untilMs = (job) => job.ended_ms ?? (isRunning(job) ? Date.now() : job.heard_ms);
-const ago = (ms) => `${duration(Math.max(0, Date.now() - ms))} ago`;
-
-function statusOf(job) {
-  if (job.ended_ms || job.is_live) return job.status;
-  return isRunning(job) ? job.status : "NO END KNOWN";
-}
-
-// What to know first of a job that does not run: that, since when, and where it can go on.
-function noticeOf(job) {
-  if (isRunning(job)) return job.is_live ? "" : "This job runs in another program; the page reads its journal.";
-  const saved = job.last_checkpoint;
-  const from = saved ? ` Its last checkpoint is ${saved.checkpoint_id}, after epoch ${saved.epoch}.` : "";
-  return job.ended_ms ? `This job has ended (${job.status}) at ${time(job.ended_ms)}, ${ago(job.ended_ms)}.` + (job.status === "FINISHED" ? "" : from)
-    : `This job does not run: nothing has been heard of it since ${time(job.heard_ms)}, ${ago(job.heard_ms)}, and no end is known.` + from;
-}
 
 const where = (failure) =>
   (failure.operator ? `, operator ${failure.operator}` : "") + (failure.key ? `, key ${failure.key}` : "") +
@@ -122,96 +102,6 @@ function node(operator, found) {
     operator.kind === "exchange" ? null : sampled([operator], samples, job));
 }
 
-const lagOf = (operator, job) =>
-  (operator.watermark_ms === null ? "–" : duration(Math.max(0, untilMs(job) - operator.watermark_ms)));
-
-function busy(operator) {
-  const shares = operator.busy_ms_per_s, busiest = most(shares);
-  if (busiest < 0) return "–";
-  const about = `${share(shares[busiest])} in subtask ${busiest}`;
-  return [shares.length > 1 ? bars(shares, about, slowOf(operator), 1000) : null, element("span", null, about)];
-}
-
-function operatorTable(job) {
-  const skews = job.operators.map((operator) => operator.skew ?? 0), running = isRunning(job);
-  const worst = Math.max(...skews) >= 1.5 ? Math.max(...skews) : Infinity;
-  const link = (o) => element("a", { href: `#/graph/${encodeURIComponent(o.id)}`, title: o.id }, o.name);
-  return table("Operators", [
-    ["Name", link, "name", (o) => o.name],
-    ["Kind", (o) => o.kind],
-    ["Parallelism", (o) => number(o.parallelism), "number", (o) => o.parallelism],
-    ["Records in", (o) => number(o.records_in), "number", (o) => o.records_in],
-    ["Records out", (o) => number(o.records_out), "number", (o) => o.records_out],
-    ...(running ? [
-      ["In/s", (o) => number(o.records_in_per_s), "number", (o) => o.records_in_per_s],
-      ["Out/s", (o) => number(o.records_out_per_s), "number", (o) => o.records_out_per_s]] : []),
-    ["Watermark lag", (o) => lagOf(o, job), "number", (o) => -(o.watermark_ms ?? 0)],
-    ...(running ? [
-      ["Busy by subtask", busy, "busy", (o) => o.busy_ms_per_s[most(o.busy_ms_per_s)] ?? -1],
-      ["Backpressure", (o) => share(o.back_pressured_ms_per_s[most(o.back_pressured_ms_per_s)]), "number",
-        (o) => o.back_pressured_ms_per_s[most(o.back_pressured_ms_per_s)] ?? -1]] : []),
-    ["Records by subtask", (o) => (o.subtask_records.length > 1 ? bars(o.subtask_records, spread(o.subtask_records, number)) : "–")],
-    ["Skew", (o) => (o.skew === null ? "–" : decimal(o.skew) + (o.skew >= worst ? " (most)" : "")), "number", (o) => o.skew],
-  ], job.operators, (o) => ((o.skew ?? 0) >= worst ? "slowest" : null));
-}
-
-function subtaskTable(job, operators) {
-  const running = isRunning(job);
-  const rows = operators.flatMap((operator) => {
-    const slow = slowOf(operator);
-    return operator.busy_ms_per_s.map((_, n) => ({ operator, n, isSlow: running && n === slow }));
-  });
-  if (!rows.length) return null;
-  const memory = ({ operator, n }) => {
-    const used = operator.memory_bytes[n], limit = operator.memory_limit_bytes;
-    if (!used) return "–";
-    if (!limit) return bytes(used);
-    return [element("meter", { min: 0, max: limit, value: used, high: limit * 0.9, "aria-label": "of its limit" }),
-      ` ${bytes(used)} of ${bytes(limit)}`];
-  };
-  const shareOf = (title, name) => [title, ({ operator, n }) => share(operator[name][n]), "number", ({ operator, n }) => operator[name][n]];
-  return table(running ? "Subtasks in the last seconds" : "Subtasks", [
-    ["Operator", ({ operator }) => operator.name, "name"],
-    ["Subtask", ({ n, isSlow }) => number(n) + (isSlow ? " (slow)" : ""), "number", ({ n }) => n],
-    ...(running ? [shareOf("Busy", "busy_ms_per_s"), shareOf("Idle", "idle_ms_per_s"),
-      shareOf("Backpressured", "back_pressured_ms_per_s")] : []),
-    ["Records in", ({ operator, n }) => number(operator.subtask_records[n]), "number", ({ operator, n }) => operator.subtask_records[n]],
-    ["Memory", memory, "number", ({ operator, n }) => operator.memory_bytes[n]],
-    ["Pending timers", ({ operator, n }) => number(operator.timers[n]), "number", ({ operator, n }) => operator.timers[n]],
-  ], rows, (row) => (row.isSlow ? "slow" : null));
-}
-
-function sideTable(operators) {
-  const rows = operators.flatMap((operator) => [
-    ...Object.entries(operator.side_outputs).map(([tag, count]) => [operator.name, `side output ${tag}`, count]),
-    ...(operator.records_late ? [[operator.name, "late, dropped", operator.records_late]] : []),
-  ]);
-  return rows.length ? table("Side outputs and late records", [
-    ["Operator", ([name]) => name, "name"], ["Where to", ([, to]) => to, "name"],
-    ["Records", ([, , count]) => number(count), "number", ([, , count]) => count]], rows) : null;
-}
-
-function latencyTable(job, operators) {
-  const names = new Map(job.operators.map((operator) => [operator.id, operator.name]));
-  const rows = operators.flatMap((operator) => Object.entries(operator.latency_ms).map(
-    ([source, found]) => ({ operator, source, found })));
-  const quantile = (title, name) => [title, ({ found }) => duration(found[name]), "number", ({ found }) => found[name]];
-  return rows.length && isRunning(job) ? table("Latency from sources", [
-    ["Operator", ({ operator }) => operator.name, "name"], ["From", ({ source }) => names.get(source) ?? source, "name"],
-    quantile("Median", "p50"), quantile("99 %", "p99"), quantile("Longest", "max")], rows) : null;
-}
-
-function metricTable(found) {
-  if (!found.length) return null;
-  const value = (m) => (m.kind === "counter" ? number(m.count ?? 0) : m.kind === "gauge" ? decimal(m.total ?? 0)
-    : m.kind === "meter" ? `${decimal(m.rate ?? 0)}/s, ${number(m.count ?? 0)} in all`
-    : `${number(m.count ?? 0)} values, ${decimal(m.minimum ?? 0)} to ${decimal(m.maximum ?? 0)}`);
-  return table("Metrics of functions", [
-    ["Name", (m) => m.name, "name"], ["Task", (m) => m.task, "name"], ["Kind", (m) => m.kind],
-    ["Value", value, "number", (m) => m.count ?? m.total ?? 0],
-  ], found);
-}
-
 // --- epochs -------------------------------------------------------------------------------------------
 
 function drawEpochs({ epochs: { epochs: found } }) {
@@ -228,12 +118,12 @@ function drawEpochs({ epochs: { epochs: found } }) {
       element("div", { class: "timeline", role: "img", "aria-label":
         `Time of the last ${found.length} epochs, at most ${duration(longest)}; the table below has the same.` }, columns)),
     table("Epochs, the newest first", [
-      ["Epoch", (e) => number(e.epoch), "number", (e) => e.epoch],
+      numeric("Epoch", (e) => e.epoch),
       ["Ended", (e) => time(e.at), "", (e) => e.at],
-      ["Records", (e) => number(e.records), "number", (e) => e.records],
-      ["Restarts", (e) => number(e.attempt), "number", (e) => e.attempt],
-      ...PHASES.map((phase) => [phase, (e) => duration(e.phases_ms[phase]), "number", (e) => e.phases_ms[phase]]),
-      ["Commit", (e) => duration(e.commit_ms), "number", (e) => e.commit_ms],
+      numeric("Records", (e) => e.records),
+      numeric("Restarts", (e) => e.attempt),
+      ...PHASES.map((phase) => numeric(phase, (e) => e.phases_ms[phase], duration)),
+      numeric("Commit", (e) => e.commit_ms, duration),
     ], [...found].reverse()));
 }
 
@@ -249,25 +139,25 @@ function drawCheckpoints({ checkpoints: { checkpoints: found } }) {
   const kind = (c) => (c.is_savepoint ? "savepoint" : c.is_incremental ? "incremental" : "full");
   show("checkpoints",
     table("Checkpoints, the newest first", [
-      ["Id", (c) => number(c.checkpoint_id), "number", (c) => c.checkpoint_id],
+      numeric("Id", (c) => c.checkpoint_id),
       ["Kind", kind],
       ["Result", (c) => (c.failure === null ? "completed" : element("span", { class: "bad-text" }, "failed")), "",
         (c) => (c.failure === null ? "completed" : "failed")],
       ["Triggered", (c) => time(c.triggered_ms), "", (c) => c.triggered_ms],
-      ["Duration", (c) => duration(c.duration_ms), "number", (c) => c.duration_ms],
-      ["Pause", (c) => duration(c.sync_ms), "number", (c) => c.sync_ms],
-      ["Asynchronous", (c) => duration(c.async_ms), "number", (c) => c.async_ms],
-      ["Written", (c) => bytes(c.checkpointed_bytes), "number", (c) => c.checkpointed_bytes],
-      ["A restore reads", (c) => bytes(c.size_bytes), "number", (c) => c.size_bytes],
+      numeric("Duration", (c) => c.duration_ms, duration),
+      numeric("Pause", (c) => c.sync_ms, duration),
+      numeric("Asynchronous", (c) => c.async_ms, duration),
+      numeric("Written", (c) => c.checkpointed_bytes, bytes),
+      numeric("A restore reads", (c) => c.size_bytes, bytes),
       ["Folder, or why it failed", (c) => element("span", { title: c.failure ?? c.uri }, folder(c)), "name", folder],
     ], newest),
     told ? table(`Subtasks in checkpoint ${told.checkpoint_id}`, [
       ["Operator", ([operator]) => operator, "name"],
-      ["Subtask", ([, n]) => number(n), "number", ([, n]) => n],
-      ["Pause", ([, , ms]) => duration(ms), "number", ([, , ms]) => ms],
-      ["Asynchronous", ([, , , ms]) => duration(ms), "number", ([, , , ms]) => ms],
-      ["Written", ([, , , , , size]) => bytes(size), "number", ([, , , , , size]) => size],
-      ["A restore reads", ([, , , , size]) => bytes(size), "number", ([, , , , size]) => size],
+      numeric("Subtask", ([, n]) => n),
+      numeric("Pause", ([, , sync_ms]) => sync_ms, duration),
+      numeric("Asynchronous", ([, , , async_ms]) => async_ms, duration),
+      numeric("Written", ([, , , , , written]) => written, bytes),
+      numeric("A restore reads", ([, , , , full]) => full, bytes),
     ], told.subtasks) : null);
 }
 
@@ -314,15 +204,15 @@ function largestOf(name) {
     table(`Largest keys of ${state} in checkpoint ${answer.checkpoint_id}: ${number(found.entries)} entries, ` +
       `${bytes(found.bytes)} as columns` + (found.is_whole ? "" : "; the search ended before it had seen all"), [
       ["Key", (k) => k.key, "name"],
-      ["Entries", (k) => number(k.entries), "number", (k) => k.entries],
-      ["Size", (k) => bytes(k.bytes), "number", (k) => k.bytes],
+      numeric("Entries", (k) => k.entries),
+      numeric("Size", (k) => k.bytes, bytes),
     ], found.keys))];
 }
 
 const sizeTable = (id, operators) => table(`Bytes of each state in checkpoint ${id}, compressed`, [
   ["Operator", ([name]) => name, "name"],
   ["State", ([, of]) => of, "name"],
-  ["Size", ([, , size]) => bytes(size), "number", ([, , size]) => size],
+  numeric("Size", ([, , size]) => size, bytes),
 ], Object.keys(operators).sort().flatMap((name) => Object.entries(operators[name].bytes).map(([of, size]) => [name, of, size])));
 
 // What backends that keep state on disk measure, by subtask and by state; nothing if there are none.
@@ -364,11 +254,7 @@ function drawState({ job, state: { checkpoint_id: id, operators }, checkpoints }
 const watched = new Set();
 const maySteer = (job) => session.has_actions && job.is_live && !job.ended_ms;
 
-async function tellSample(stream) {
-  const action = watched.has(stream) ? "sample" : "unsample";
-  try { await post(`jobs/${jobId}/${action}?stream=${encodeURIComponent(stream)}`); }
-  catch (error) { say(`The job was not told (${error.message}).`); }
-}
+const tellSample = (stream) => tell(`${watched.has(stream) ? "sample" : "unsample"}?stream=${encodeURIComponent(stream)}`);
 
 // The samples of some operators, and buttons that switch them on.
 function sampled(operators, { samples }, job) {
@@ -414,11 +300,11 @@ const threads = (operator) => (operator.kind === "keyed" ? element("div", { clas
     element("button", { type: "button", "data-threads": operator.id, "data-subtask": n }, `Threads of subtask ${n}`))) : null);
 
 async function askThreads({ threads: operator, subtask }) {
-  try {
-    say((await (await post(`jobs/${jobId}/threads?stream=${encodeURIComponent(operator)}&subtask=${subtask}`)).json()).message);
-    byId("logs-slot").value = `${operator}[${subtask}]`;
-    location.hash = "#/logs";
-  } catch (error) { say(`The job was not told (${error.message}).`); }
+  const message = await tell(`threads?stream=${encodeURIComponent(operator)}&subtask=${subtask}`);
+  if (message === null) return;
+  say(message);
+  byId("logs-slot").value = `${operator}[${subtask}]`;
+  location.hash = "#/logs";
 }
 
 // --- failures and configuration -----------------------------------------------------------------------
@@ -437,9 +323,9 @@ function drawConfiguration({ job }) {
       ["Restored from", job.restored_from ?? "–"], job.events_left_out ? ["Events left out", number(job.events_left_out)] : null),
     table("Operators of the program", [
       ["Name", (o) => o.name, "name"], ["Id", (o) => o.id, "name"], ["Kind", (o) => o.kind],
-      ["Parallelism", (o) => number(o.parallelism), "number", (o) => o.parallelism],
-      ["Max parallelism", (o) => number(o.max_parallelism), "number", (o) => o.max_parallelism],
-      ["Memory limit of a slot", (o) => bytes(o.memory_limit_bytes), "number", (o) => o.memory_limit_bytes],
+      numeric("Parallelism", (o) => o.parallelism),
+      numeric("Max parallelism", (o) => o.max_parallelism),
+      numeric("Memory limit of a slot", (o) => o.memory_limit_bytes, bytes),
     ], job.operators),
     Object.keys(job.settings ?? {}).length ? table("Settings", [
       ["Key", ([key]) => key, "name"], ["Value", ([, value]) => value, "name line"]], Object.entries(job.settings))
@@ -496,12 +382,6 @@ function head(job) {
   if (spark !== null) byId("spark").href = spark;
 }
 
-// The address of Spark's page, which is there while the job runs; nothing but http is a link.
-function sparkOf(job) {
-  const page = job.settings?.["spark.page"] ?? "";
-  return job.is_live && !job.ended_ms && /^https?:\/\//.test(page) ? page : null;
-}
-
 function choose(found) {
   const before = jobId;
   jobs = found;
@@ -548,8 +428,17 @@ function listen() {
 
 // --- actions ----------------------------------------------------------------------------------------
 
-const post = (path) => fetch("api/" + path,
-  { method: "POST", credentials: "same-origin", headers: { "X-Action-Token": session.action_token } });
+// Tell the job something; return what its program answers, or say that it was not told and return null.
+async function tell(what) {
+  try {
+    const answer = await fetch(`api/jobs/${jobId}/${what}`,
+      { method: "POST", credentials: "same-origin", headers: { "X-Action-Token": session.action_token } });
+    return (await answer.json()).message;
+  } catch (error) {
+    say(`The job was not told (${error.message}).`);
+    return null;
+  }
+}
 
 async function act(action) {
   byId("ask-text").textContent = QUESTIONS[action];
@@ -557,12 +446,8 @@ async function act(action) {
   dialog.returnValue = "no";
   dialog.showModal();
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
-  if (dialog.returnValue !== "yes") return;
-  try {
-    say((await (await post(`jobs/${jobId}/${action}`)).json()).message);
-  } catch (error) {
-    say(`The job was not told (${error.message}).`);
-  }
+  const message = dialog.returnValue === "yes" ? await tell(action) : null;
+  if (message !== null) say(message);
 }
 
 // Do what a click on an element with data asks for.

@@ -1,6 +1,7 @@
 // Tables that scroll inside themselves, are sorted by a click on a column, and have pages.
 
 import { element } from "./elements.js";
+import { number } from "./units.js";
 
 const ROWS_OF_PAGE = 25;
 
@@ -11,9 +12,13 @@ let changed = () => {};
 // Say what draws the page again after a click.
 export function onTableChange(draw) { changed = draw; }
 
+// A column of numbers: its title, its value in a row, and how that is shown.
+export const numeric = (title, value, shown = number) => [title, (row) => shown(value(row)), "number", value];
+
 // Columns are [title, shown of a row, class, value to sort by]; the first one is the header of its row. A
-// column without a value to sort by is sorted by what it shows, if that is a text.
-export function table(caption, columns, rows, rowClass) {
+// column without a value to sort by is sorted by what it shows, if that is a text. False stands for no column.
+export function table(caption, given, rows, rowClass) {
+  const columns = given.filter(Boolean);
   const view = viewOf(caption.replace(/\d[\d,.]*/g, "#"));
   const sorted = view.column === null || !columns[view.column] ? rows : sortedBy(columns[view.column], rows, view.isDown);
   const pages = Math.max(1, Math.ceil(rows.length / ROWS_OF_PAGE)), page = Math.min(view.page, pages - 1);

@@ -455,7 +455,7 @@ class JobKeywords(TypedDict, total=False):
     trigger: dict[str, SparkObject] | None
     output_mode: str
     retention: Length | None
-    compact: FileCompactStrategy | None
+    compact: FileCompactStrategy | Length | None
     job_name: str
 
 
@@ -644,6 +644,14 @@ class JobOptions:
         """How long results stay, in ms; None if for ever."""
         retention = self.given.get("retention", DEFAULT_RETENTION)
         return None if retention is None else length_ms("retention", retention)
+
+    @property
+    def compact(self) -> FileCompactStrategy | None:
+        """When results are joined; None if not at all."""
+        compact = self.given.get("compact")
+        if compact is None or isinstance(compact, FileCompactStrategy):
+            return compact
+        return FileCompactStrategy(delay_ms=length_ms("compact", compact))
 
     def environment(self, df: DataFrame) -> StreamExecutionEnvironment:
         """Return the environment of the job."""

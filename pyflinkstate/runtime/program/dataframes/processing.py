@@ -241,7 +241,8 @@ def keyed_process(
             ``"7 days"``, which is the default; None keeps them for ever. The queries that read them must have
             done so by then.
         compact: for a streaming DataFrame, joins the Parquet files of its results before queries see them, so
-            that there are fewer; see :class:`FileSink`. Default: the results of each epoch are seen at once.
+            that there are fewer: those of a time such as ``"2 minutes"``, or as a
+            :class:`FileCompactStrategy` says. Default: the results of each epoch are seen at once.
         job_name: the name of the job in checkpoints.
 
     For a batch DataFrame no checkpoints are taken, because an exact restart would not be guaranteed: its
@@ -361,7 +362,7 @@ def _streaming(
         empty = df.sparkSession.createDataFrame([], schema)  # type: ignore[arg-type]  # Spark checks it
         rows, columns = env._jobs.rows_for_files(node, schema)
         made_by = empty.toArrow().schema if columns is None else columns
-        compact, keeps_ms = options.given.get("compact"), options.retention_ms
+        compact, keeps_ms = options.compact, options.retention_ms
         sink = FileSink(folder, "parquet", made_by, retention_ms=keeps_ms, compact=compact)
         DataStream(env, rows).sink_to(sink)
         file_system, path = open_file_system(folder)
