@@ -142,12 +142,16 @@ class Slot:
 
     def snapshot(self, changes: Any, cancelled: Any) -> tuple[float, int]:
         """Take and write a snapshot; return the milliseconds of the synchronous part, and the bytes."""
-        from pyflinkstate.backends.heap.backend import HeapSnapshot
+        from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 
-        stream, began = Numbers(), time.perf_counter()
-        taken = HeapSnapshot.of(self.backend, "zstd", changes)
+        strategy, stream, began = (
+            HeapSnapshotStrategy(self.backend, "zstd", changes),
+            Numbers(),
+            time.perf_counter(),
+        )
+        resources = strategy.sync_prepare_resources()
         sync_ms = 1000 * (time.perf_counter() - began)
-        taken.write(stream, cancelled)
+        strategy.async_snapshot(resources, stream, cancelled)
         return sync_ms, stream.size
 
 

@@ -42,8 +42,8 @@ from pyflinkstate.backends.format.metadata import KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import (
     HeapKeyedStateBackend,
     HeapRestoreOperation,
-    HeapSnapshot,
-    begin_snapshot,
+    HeapSnapshotStrategy,
+    snapshot_runner,
 )
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
@@ -100,21 +100,22 @@ def filled(entries: int) -> tuple[HeapKeyedStateBackend, list[str]]:
 
 def sync_ms(backend: HeapKeyedStateBackend, owner: Owner, rounds: int) -> float:
     """Return the longest synchronous part of several snapshots that are all held open."""
+    strategy = HeapSnapshotStrategy(backend)
     held: list[Any] = []
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
-        held.append(HeapSnapshot.of(backend))
+        held.append(strategy.sync_prepare_resources())
         times.append((time.perf_counter() - started) * 1000)
         owner.change(CHANGES_BETWEEN)
-    for snapshot in held:
-        snapshot.release()
+    for resources in held:
+        resources.release()
     return round(max(times), 2)
 
 
 def write(backend: HeapKeyedStateBackend, folder: CheckpointFolder) -> tuple[KeyGroupsStateHandle, float]:
     """Write a snapshot with nothing beside; return the handle and the seconds."""
-    task = begin_snapshot(backend, folder)
+    task = snapshot_runner(backend).snapshot(folder)
     started = time.perf_counter()
     task.run()
     seconds = time.perf_counter() - started
@@ -128,7 +129,7 @@ def write_beside(backend: HeapKeyedStateBackend, owner: Owner, folder: Checkpoin
     always = threading.Event()
     always.set()
     alone, _ = owner.run_until(always, least_s=0.5)
-    task = begin_snapshot(backend, folder)
+    task = snapshot_runner(backend).snapshot(folder)
     done = threading.Event()
 
     def write_and_tell() -> None:

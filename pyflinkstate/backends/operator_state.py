@@ -396,33 +396,42 @@ class OperatorStateMigration:
 
 
 @attrs.frozen
-class OperatorStateSnapshot:
-    """Writes copies of operator state, which is small enough to copy in the synchronous part, as in Flink."""
+class OperatorStateResources:
+    """Copies of all operator state, which is small enough to copy in the synchronous part, as in Flink."""
 
     states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[StateValue], ...]], ...]
-    compression: str | None = "zstd"
-
-    @classmethod
-    def of(
-        cls, backend: DefaultOperatorStateBackend, compression: str | None = "zstd"
-    ) -> OperatorStateSnapshot:
-        """Copy all state."""
-        states = backend.registered_states.values()
-        return cls(tuple((state.meta, state.columns()) for state in states), compression)
 
     def release(self) -> None:
         """Do nothing: the copies need no release."""
 
-    def write(
-        self, streams: CheckpointStreamFactory, cancelled: threading.Event
-    ) -> OperatorStateHandle | None:
-        """Write the copies. Return None if there is no operator state."""
-        return write_file(streams, cancelled, self._write) if self.states else None
 
-    def _write(self, writer: SectionWriter) -> OperatorStateHandle:
-        writer.append(encode_metas([meta for meta, _ in self.states]))
+@attrs.frozen
+class OperatorStateSnapshotStrategy:
+    """Takes and writes snapshots of operator state."""
+
+    backend: DefaultOperatorStateBackend
+    compression: str | None = "zstd"
+
+    def sync_prepare_resources(self) -> OperatorStateResources:
+        """Run the synchronous part: copy all state."""
+        states = self.backend.registered_states.values()
+        return OperatorStateResources(tuple((state.meta, state.columns()) for state in states))
+
+    def async_snapshot(
+        self,
+        resources: OperatorStateResources,
+        streams: CheckpointStreamFactory,
+        cancelled: threading.Event,
+    ) -> OperatorStateHandle | None:
+        """Run the asynchronous part: write the copies. Return None if there is no operator state."""
+        if not resources.states:
+            return None
+        return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
+
+    def _write(self, writer: SectionWriter, resources: OperatorStateResources) -> OperatorStateHandle:
+        writer.append(encode_metas([meta for meta, _ in resources.states]))
         entries: dict[str, OperatorStateEntry] = {}
-        for meta, columns in self.states:
+        for meta, columns in resources.states:
             codec = OperatorStateCodec(meta, self.compression)
             writer.append(codec.schema_message)
             section = writer.append_section(_encoded(codec, columns))

@@ -1,7 +1,8 @@
 """Snapshots of any backend: how they are run, cancelled and combined, and what an increment contains.
 
-A snapshot has a short synchronous part, which makes a :class:`Snapshot`, and a detached asynchronous one, its
-``write``. What Flink calls a ``RunnableFuture<SnapshotResult>`` is a :class:`SnapshotTask` here.
+A snapshot has a short synchronous part and a detached asynchronous one. Names are Flink's
+(``SnapshotStrategy``, ``SnapshotStrategyRunner``). What Flink calls a ``RunnableFuture<SnapshotResult>`` is a
+:class:`SnapshotTask` here.
 
 *Increments.* A map only knows which keys changed since it was last asked. The coordinator chooses the base of
 an increment, the last *completed* checkpoint, and the base is known only when the barrier arrives. So the
@@ -37,14 +38,30 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CheckpointError, SnapshotCancelledError
 
+R = TypeVar("R", bound="SnapshotResources")
 H = TypeVar("H", covariant=True)
 T = TypeVar("T")
 
 
-class Snapshot(Protocol[H]):
-    """State at one moment, taken between two records on the owner's thread; ``H`` is the handle."""
+class SnapshotResources(Protocol):
+    """The resources that the synchronous part passes to the asynchronous part."""
 
-    def write(self, streams: CheckpointStreamFactory, cancelled: threading.Event, /) -> H | None:
+    def release(self) -> None:
+        """Let the backend forget the snapshot. Idempotent, on any thread."""
+
+
+class SnapshotStrategy(Protocol[H, R]):
+    """Takes snapshots of one kind of state.
+
+    ``H`` is the handle; ``R`` is passed from the first part to the second.
+    """
+
+    def sync_prepare_resources(self) -> R:
+        """Run the synchronous part, between two records, on the owner's thread."""
+
+    def async_snapshot(
+        self, resources: R, streams: CheckpointStreamFactory, cancelled: threading.Event
+    ) -> H | None:
         """Run the asynchronous part: write, release, and return the handle, or None if there is no state.
 
         Raises:
@@ -52,16 +69,13 @@ class Snapshot(Protocol[H]):
             CheckpointStorageError: the storage failed; no file is left.
         """
 
-    def release(self) -> None:
-        """Let the backend forget the snapshot. Idempotent, on any thread."""
-
 
 class SnapshotTask(Generic[T]):
     """The asynchronous part of one snapshot, which is run once, on any thread, or cancelled."""
 
-    def __init__(self, snapshot: Snapshot[T], streams: CheckpointStreamFactory) -> None:
-        self._snapshot = snapshot
-        self._streams = streams
+    def __init__(self, write: Callable[[threading.Event], T | None], release: Callable[[], None]) -> None:
+        self._write = write
+        self._release = release
         self._cancelled = threading.Event()
         self._begun = False
         self._lock = threading.Lock()
@@ -75,7 +89,7 @@ class SnapshotTask(Generic[T]):
         if not self._begin():
             return
         try:
-            self.handle = self._snapshot.write(self._streams, self._cancelled)
+            self.handle = self._write(self._cancelled)
         except BaseException as error:  # noqa: BLE001 - kept for result()
             self._error = error
         finally:
@@ -91,7 +105,7 @@ class SnapshotTask(Generic[T]):
         self._cancelled.set()
         if self._begin():
             self._error = SnapshotCancelledError("the checkpoint was aborted before it was written")
-            self._snapshot.release()
+            self._release()
             self._done.set()
 
     def result(self) -> T | None:
@@ -116,29 +130,18 @@ class RunningSnapshots:
     """The tasks of a backend that have not ended (Flink: ``CloseableRegistry``)."""
 
     def __init__(self) -> None:
-        self._tasks: set[SnapshotTask[Any]] = set()
+        self._tasks: set[SnapshotTask[object]] = set()
         self._closed = False
         self._lock = threading.Lock()
 
-    def begin(
-        self, snapshot: Snapshot[T], streams: CheckpointStreamFactory, is_async: bool = True
-    ) -> SnapshotTask[T]:
-        """Return the task that writes ``snapshot``; it has already run unless it is asynchronous.
-
-        Raises:
-            SnapshotCancelledError: :meth:`close` was called; the snapshot is released.
-        """
-        task = SnapshotTask(snapshot, streams)
+    def add(self, task: SnapshotTask[Any]) -> None:
+        """Keep ``task`` until it has ended; raise ``SnapshotCancelledError`` after :meth:`close`."""
         with self._lock:
-            is_closed = self._closed
-            if not is_closed:
+            if not self._closed:
                 self._tasks = {kept for kept in self._tasks if not kept.is_done} | {task}
-        if is_closed:
-            task.cancel()
-            raise SnapshotCancelledError("the backend is closed")
-        if not is_async:
-            task.run()
-        return task
+                return
+        task.cancel()
+        raise SnapshotCancelledError("the backend is closed")
 
     def close(self) -> None:
         """Cancel all tasks. Idempotent."""
@@ -147,6 +150,29 @@ class RunningSnapshots:
             tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
+
+
+@attrs.frozen
+class SnapshotStrategyRunner(Generic[T, R]):
+    """Runs the synchronous part of a strategy and returns the asynchronous part as a task.
+
+    If it is not asynchronous, the task has already run when it is returned.
+    """
+
+    strategy: SnapshotStrategy[T, R]
+    running: RunningSnapshots
+    is_async: bool
+
+    def snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[T]:
+        """Take a snapshot, whose bytes go to a stream from ``streams``."""
+        resources = self.strategy.sync_prepare_resources()
+        task: SnapshotTask[T] = SnapshotTask(
+            lambda cancelled: self.strategy.async_snapshot(resources, streams, cancelled), resources.release
+        )
+        self.running.add(task)
+        if not self.is_async:
+            task.run()
+        return task
 
 
 @attrs.frozen
@@ -326,9 +352,6 @@ class RawStateSnapshot(Generic[T]):
             return self.handle_of(writer.close(), sections)
 
         return write_file(streams, cancelled, write_pieces)
-
-    def release(self) -> None:
-        """Do nothing: raw state is a copy."""
 
 
 def read_raw_keyed_state(

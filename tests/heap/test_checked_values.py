@@ -553,7 +553,7 @@ def test_a_snapshot_does_not_see_what_is_added_later() -> None:
         state.add(value)
     resources = prepare(backend)
     state.add(-1)
-    restored = restore([write(resources)], LONG)
+    restored = restore([write(backend, resources)], LONG)
     state_of(restored, descriptor, 1)
     assert entries(restored, "all") == [(1, list(range(MANY)))]
     assert len(state.get()) == MANY + 1

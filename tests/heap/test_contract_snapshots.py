@@ -15,7 +15,7 @@ from contract_backends import KINDS, LONG, STRING
 from tiers import cases
 
 from pyflinkstate.api import ValueStateDescriptor
-from pyflinkstate.backends.heap.backend import begin_snapshot
+from pyflinkstate.backends.heap.backend import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range, operator_index
 
@@ -31,7 +31,7 @@ class TestEmptyBackend:
     def test_g14_a_backend_without_state_makes_no_file(self, is_async):
         streams = MemoryStreams()
         backend = make_backend(async_snapshots=is_async)
-        assert write(prepare(backend), streams) is None
+        assert write(backend, prepare(backend), streams) is None
         assert streams.created == []
 
     @either_table
@@ -56,7 +56,7 @@ class TestParallelSnapshots:
 
     @staticmethod
     def take(backend, streams=None):
-        return begin_snapshot(backend, streams or MemoryStreams())
+        return snapshot_runner(backend).snapshot(streams or MemoryStreams())
 
     def test_g20_a_snapshot_may_be_taken_and_written_while_another_is_written(self):
         backend = make_backend()

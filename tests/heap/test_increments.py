@@ -10,17 +10,7 @@ import threading
 from copy import deepcopy
 
 import attrs
-from backend_support import (
-    PICKLED,
-    chained,
-    contents,
-    make_backend,
-    prepare,
-    rescale,
-    restore,
-    rows_of,
-    write,
-)
+from backend_support import PICKLED, Snapshot, chained, contents, make_backend, rescale, restore, rows_of
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from test_state_machines import Concatenate, extended, keys, lists, namespaces, numbers
@@ -35,7 +25,6 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.heap.backend import HeapSnapshot
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory
@@ -69,9 +58,9 @@ class Checkpoint:
 
     checkpoint_id: int
     base_id: int | None
-    snapshot: HeapSnapshot
+    snapshot: Snapshot
     #: All of the state at the same barrier.
-    full: HeapSnapshot | None
+    full: Snapshot | None
     model: dict
     #: By state: the entry keys that were noted since the base.
     touched: dict
@@ -300,8 +289,8 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
                 for name, entries in noted.items():
                     touched[name] = touched.get(name, set()) | entries
         model = deepcopy({**self.model, **self.timers})
-        full = prepare(self.backend) if is_full_too else None
-        snapshot = prepare(self.backend, changes)
+        full = Snapshot.of(self.backend) if is_full_too else None
+        snapshot = Snapshot.of(self.backend, changes)
         base_id = base_id if is_known else None
         self.in_flight.append(Checkpoint(self.last_id, base_id, snapshot, full, model, touched, self.now_ms))
 
@@ -318,7 +307,7 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         self.complete(checkpoint, lambda bases: data.draw(st.sampled_from(bases), "on top of"))
 
     def complete(self, checkpoint, choose):
-        handle = write(checkpoint.snapshot)
+        handle = checkpoint.snapshot.write()
         self.check_rows(handle, checkpoint)
         chain = [handle]
         if checkpoint.base_id is not None:
@@ -328,7 +317,7 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
             self.check_chain(chain, checkpoint)
         if checkpoint.full is not None:
             # Later increments may begin here as well as in the chain, in the runtime as here.
-            chain = [write(checkpoint.full)]
+            chain = [checkpoint.full.write()]
             self.check_chain(chain, checkpoint)
         if chain is not None:
             self.chains[checkpoint.checkpoint_id] = chain
@@ -365,8 +354,8 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         for snapshot in filter(None, (checkpoint.snapshot, checkpoint.full)):
             if has_begun:
                 with contextlib.suppress(SnapshotCancelledError):
-                    assert write(snapshot, cancelled=cancelled) is None
-            snapshot.release()
+                    assert snapshot.write(cancelled=cancelled) is None
+            snapshot.resources.release()
 
     @rule(data=st.data(), keys=st.lists(keys, max_size=3))
     def checkpoint(self, data, keys):

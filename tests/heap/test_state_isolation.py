@@ -253,7 +253,7 @@ def test_an_object_that_a_snapshot_has_is_copied_when_it_is_stored_again():
     state.update(kept)
     state.value().append(2)
     assert state.value() == [1, 2]
-    restored = restore([write(resources)])
+    restored = restore([write(backend, resources)])
     restored.set_current_key("a")
     assert restored.get_partitioned_state(ValueStateDescriptor("s", PICKLED)).value() == [1]
 
@@ -287,7 +287,7 @@ def test_a_deep_value_is_copied_while_a_snapshot_is_open(with_ttl, kind, type_in
     resources = prepare(backend)
     innermost_list(read(state)).append(2)
     assert innermost_list(read(state)) == [1, 2]
-    again = restore([write(resources)])
+    again = restore([write(backend, resources)])
     again.set_current_key("a")
     assert innermost_list(read(again.get_partitioned_state(with_ttl(make(type_info))))) == [1]
 

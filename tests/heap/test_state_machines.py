@@ -137,11 +137,11 @@ class StateRules(RuleBasedStateMachine):
         self.hold_snapshot()
 
     def hold_snapshot(self):
-        resources, expected = prepare(self.backend), deepcopy(self.model)
+        backend, resources, expected = self.backend, prepare(self.backend), deepcopy(self.model)
         if self.is_async:
-            self.open.append((lambda: write(resources), expected))
+            self.open.append((lambda: write(backend, resources), expected))
         else:
-            handle = write(resources)
+            handle = write(backend, resources)
             self.open.append((lambda: handle, expected))
 
     @precondition(lambda self: self.open)

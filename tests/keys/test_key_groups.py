@@ -27,7 +27,7 @@ from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorSt
 from pyflinkstate.backends.heap.backend import (
     HeapKeyedStateBackend,
     HeapRestoreOperation,
-    HeapSnapshot,
+    HeapSnapshotStrategy,
 )
 from pyflinkstate.backends.keys import (
     KEY_HASH_VERSION,
@@ -251,7 +251,9 @@ def restored(
 
 
 def written(backend: HeapKeyedStateBackend) -> OperatorSubtaskState:
-    return OperatorSubtaskState(HeapSnapshot.of(backend).write(MemoryStreams(), threading.Event()))
+    strategy = HeapSnapshotStrategy(backend)
+    resources = strategy.sync_prepare_resources()
+    return OperatorSubtaskState(strategy.async_snapshot(resources, MemoryStreams(), threading.Event()))
 
 
 def keys_by_group(backend: HeapKeyedStateBackend) -> Iterator[tuple[int, Any]]:

@@ -35,7 +35,7 @@ from pyflinkstate import (
 )
 from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.format import MemoryCheckpoint
-from pyflinkstate.backends.heap.backend import HeapSnapshot
+from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows
@@ -152,7 +152,8 @@ steps = st.lists(
 class Held:
     """A snapshot that was taken, and is not yet written, with what was in state then."""
 
-    snapshot: HeapSnapshot
+    resources: object
+    strategy: HeapSnapshotStrategy
     entries: dict
     timers: dict
 
@@ -199,14 +200,15 @@ class Ways:
 
     def hold(self):
         self.write()
-        snapshot = HeapSnapshot.of(self.fast.backend)
+        strategy = HeapSnapshotStrategy(self.fast.backend)
+        resources = strategy.sync_prepare_resources()
         entries, timers = copy.deepcopy(self.fast.entries()), self.fast.timers()
-        self.held = Held(snapshot, entries, timers)
+        self.held = Held(resources, strategy, entries, timers)
 
     def write(self):
         if self.held is not None:
             held, self.held = self.held, None
-            handle = held.snapshot.write(MemoryCheckpoint(), threading.Event())
+            handle = held.strategy.async_snapshot(held.resources, MemoryCheckpoint(), threading.Event())
             restored = WindowHarness(self.operators[0], restore=[handle])
             assert restored.entries() == held.entries
             assert restored.timers() == held.timers

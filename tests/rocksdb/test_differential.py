@@ -8,12 +8,11 @@ import pytest
 from backend_support import (
     PICKLED,
     MemoryReader,
+    Snapshot,
     chained,
     contents,
     one_of_each_kind,
-    prepare,
     state_of,
-    write,
 )
 from tiered_support import evicting_backend
 from tiers import cases
@@ -137,7 +136,7 @@ def test_both_backends_answer_and_restore_alike(seed):
         assert at_barrier[0] == at_barrier[1]
         run(jobs, draw, clock)  # what is written does not see it
         written = [
-            [on_top_of(base, write(snapshot), is_tracked) for snapshot, base in zip(of, before, strict=True)]
+            [on_top_of(base, snapshot.write(), is_tracked) for snapshot, base in zip(of, before, strict=True)]
             for of, before in zip(snapshots, written, strict=True)
         ]
         if draw.random() < 0.5:
@@ -162,7 +161,7 @@ def run(jobs, draw, clock):
 def snapshot_of(backend, base, is_tracked):
     """Take the synchronous part of a snapshot: of all state, or of what changed since the base."""
     changes = backend.take_changes() if is_tracked else None
-    return prepare(backend, None if base is None else changes)
+    return Snapshot.of(backend, None if base is None else changes)
 
 
 def on_top_of(base, handle, is_tracked):

@@ -5,21 +5,20 @@ import threading
 import pytest
 from backend_support import (
     MemoryStreams,
+    Snapshot,
     chained,
     contents,
     make_backend,
-    prepare,
     restore,
     rows_of,
     state_of,
     take_snapshot,
-    write,
 )
 from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.backends.format.metadata import FileStateHandle, KeyGroupsStateHandle
-from pyflinkstate.backends.heap.backend import begin_snapshot
+from pyflinkstate.backends.heap.backend import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
@@ -46,7 +45,7 @@ class Tracked:
         self.last += 1
         changes = self.history.cut(self.last, base_id)
         assert (changes is None) is (base_id is None)
-        return take_snapshot(self.backend, changes)
+        return Snapshot.of(self.backend, changes).write()
 
 
 @pytest.fixture
@@ -110,8 +109,8 @@ class TestIncrementFiles:
         tracked.backend.create_timer_queue("t")
         tracked.take()
         streams = MemoryStreams()
-        snapshot = prepare(tracked.backend, tracked.history.cut(2, 1))
-        assert write(snapshot, streams) is None
+        snapshot = Snapshot.of(tracked.backend, tracked.history.cut(2, 1))
+        assert snapshot.write(streams) is None
         assert streams.created == []
         assert not any(held._snapshot_versions for held in tracked.backend.registered_kv_states["value"].maps)
 
@@ -121,18 +120,18 @@ class TestIncrementFiles:
         full = tracked.take()
         state_of(tracked.backend, LIST, "a").add(2)
         changes, streams, cancelled = tracked.history.cut(2, 1), MemoryStreams(), threading.Event()
-        snapshot = prepare(tracked.backend, changes)
+        snapshot = Snapshot.of(tracked.backend, changes)
         if end == "written":
-            assert rows_of(write(snapshot)) == {"list": {"a": False}}
+            assert rows_of(snapshot.write()) == {"list": {"a": False}}
         elif end == "refused":
             with pytest.raises(CheckpointStorageError):
-                write(snapshot, MemoryStreams(fail_at_close=True))
+                snapshot.write(MemoryStreams(fail_at_close=True))
         elif end == "cancelled":
             streams.on_write = cancelled.set
             with pytest.raises(SnapshotCancelledError):
-                write(snapshot, streams, cancelled)
+                snapshot.write(streams, cancelled)
         else:
-            snapshot.release()
+            snapshot.resources.release()
         assert not any(held._snapshot_versions for held in tracked.backend.registered_kv_states["list"].maps)
         state_of(tracked.backend, LIST, "b").add(3)
         tracked.last = 2
@@ -145,7 +144,7 @@ class TestIncrementFiles:
         tracked.take()
         state_of(tracked.backend, VALUE, "b").update(1)
         changes = tracked.history.cut(2, 1)
-        task = begin_snapshot(tracked.backend, MemoryStreams(), None, changes)
+        task = snapshot_runner(tracked.backend, None, changes).snapshot(MemoryStreams())
         state_of(tracked.backend, VALUE, "b").update(2)
         task.run()
         assert contents(restore([task.result()])) == {"value": {"b": 1}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -20,7 +19,6 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.format.metadata import (
     OperatorSubtaskState,
 )
@@ -141,18 +139,13 @@ def test_what_changes_after_the_synchronous_part_is_not_in_the_snapshot(folder: 
 # --- one fails -------------------------------------------------------------------------------------
 
 
-def task_of(write: Callable[..., None]) -> SnapshotTask[Any]:
-    snapshot: Any = SimpleNamespace(write=write, release=lambda: None)
-    return SnapshotTask(snapshot, MemoryCheckpoint())
-
-
 def fail_in(kind: str) -> Callable[[OperatorSnapshotFutures], None]:
     """Return what has one of the four raise when it is written."""
 
-    def fail(*_: object) -> None:
+    def fail(cancelled: threading.Event) -> None:
         raise CheckpointStorageError(f"no space left for {kind}")
 
-    return lambda snapshot: object.__setattr__(snapshot, kind, task_of(fail))
+    return lambda snapshot: object.__setattr__(snapshot, kind, SnapshotTask(fail, lambda: None))
 
 
 @pytest.mark.parametrize("failing", KINDS)
@@ -173,13 +166,13 @@ def test_when_one_fails_its_error_is_raised_and_the_others_are_ended_and_leave_n
 
 
 def test_files_that_cannot_be_deleted_do_not_hide_why_the_snapshot_failed(folder: CheckpointFolder) -> None:
-    def fail(*_: object) -> None:
+    def fail(cancelled: threading.Event) -> None:
         for path in Path(folder.folder).iterdir():
             path.unlink()
         raise CheckpointStorageError("no space left")
 
     snapshot = Subtask().fill().begin(folder)
-    object.__setattr__(snapshot, "raw_operator", task_of(fail))
+    object.__setattr__(snapshot, "raw_operator", SnapshotTask(fail, lambda: None))
     with pytest.raises(CheckpointStorageError, match="no space left"):
         snapshot.finish()
 

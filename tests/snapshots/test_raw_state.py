@@ -39,7 +39,9 @@ OWN = KeyGroupRange(4, 7)
 
 def write(snapshot: Any, streams: Any = None) -> Any:
     """Write a snapshot and return its handle."""
-    return finish(SnapshotTask(snapshot, streams or MemoryCheckpoint()))
+    return finish(
+        SnapshotTask(lambda cancelled: snapshot.write(streams or MemoryCheckpoint(), cancelled), lambda: None)
+    )
 
 
 def keyed(content: dict[int, bytes], own: KeyGroupRange = OWN) -> RawKeyedStateBuffer:

@@ -104,7 +104,7 @@ def test_a_change_in_place_however_deep_is_not_in_the_snapshot(type_info, value,
     state.update(value)
     resources = prepare(backend)
     innermost(state.value()).append(2)
-    restored = restore([write(resources)])
+    restored = restore([write(backend, resources)])
     assert innermost(state_of(restored, descriptor, "k").value()) == [1]
     assert innermost(state.value()) == [1, 2]
 
@@ -126,7 +126,7 @@ def test_the_owner_may_go_on_at_every_step_of_the_write(declared, max_parallelis
             fill(backend, descriptors, step % 170, 1000 + step)
             state_of(backend, descriptors["map"], (step + 50) % 100).clear()
 
-    handle = write(resources, MemoryStreams(on_write=go_on))
+    handle = write(backend, resources, MemoryStreams(on_write=go_on))
     assert next(steps) > 100
     restored = restore([handle], own=own, max_parallelism=max_parallelism)
     assert [read(restored, descriptors, number) for number in range(100)] == before
@@ -256,7 +256,7 @@ def test_a_stream_that_fails_is_aborted_and_all_is_released(streams, events):
     keys = [f"key-{number}" for number in range(NUMBER_OF_KEYS)]
     lists = [state_of(backend, VISITS, key).get() for key in keys]
     with pytest.raises(CheckpointStorageError, match="no s"):
-        write(prepare(backend), streams)
+        write(backend, prepare(backend), streams)
     assert [stream.events[-2:] for stream in streams.created] == ([events] if events else [])
     assert all(state_of(backend, VISITS, key).get() is value for key, value in zip(keys, lists, strict=True))
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from backend_support import (
     PICKLED,
+    Snapshot,
     chained,
     fill,
     make_backend,
@@ -47,7 +48,7 @@ from pyflinkstate.api import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.backends.heap import begin_snapshot
+from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
@@ -335,7 +336,7 @@ def test_increments_are_put_together(tmp_path):
             state_of(backend, COUNT, f"k{number}").update(number * checkpoint_id)
         state_of(backend, COUNT, f"k{checkpoint_id}").clear()
         changes = history.cut(checkpoint_id, checkpoint_id - 1 or None)
-        parts.append(take_snapshot(backend, changes))
+        parts.append(Snapshot.of(backend, changes).write())
     expected = dict(backend.registered_kv_states["count"].items())
     written = edit(checkpoint_of(chained(*parts))).write(tmp_path / "s")
     handles = [sub.managed_keyed for sub in written.operator(UID).subtasks]
@@ -773,7 +774,7 @@ def folder(tmp_path):
         fill(backend, one_of_each_kind(lambda declared: declared), f"k{number}", number)
     lists.get_list_state(NUMBERS).add_all([*range(1000)])
     lists.get_broadcast_state(RULES).put("rule", 1)
-    tasks = [begin_snapshot(backend, streams), prepare(lists, streams=streams)]
+    tasks = [snapshot_runner(backend).snapshot(streams), prepare(lists, streams=streams)]
     for task in tasks:
         task.run()
     keyed, partitioned = RawKeyedStateBuffer(KeyGroupRange(0, 127)), RawOperatorStateBuffer()

@@ -16,6 +16,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 from backend_support import (
+    Snapshot,
     chained,
     contents,
     fill,
@@ -162,7 +163,7 @@ def test_the_reader_has_what_a_restored_backend_has(key_type, make_key, seed):
             for _ in range(40):
                 change_something(backend, make_key(choose.randrange(30)), choose)
             changed = changes.cut(checkpoint_id, checkpoint_id - 1 or None)
-            parts.append(take_snapshot(backend, changed))
+            parts.append(Snapshot.of(backend, changed).write())
         handles.append(chained(*parts))
     expected = contents(*(restore([h], key_type, key_group_range(128, 2, n)) for n, h in enumerate(handles)))
     checkpoint = checkpoint_of(*handles)
@@ -566,7 +567,7 @@ def kinds():
                 group = backend.key_group_of(f"k{number}")
                 backend.create_timer_queue("event_user-timers").add(Timer(number, f"k{number}"), group)
             changed = changes.cut(checkpoint_id, checkpoint_id - 1 or None)
-            written.append(take_snapshot(backend, changed))
+            written.append(Snapshot.of(backend, changed).write())
         handles.append(chained(*written))
     return checkpoint_of(*handles)
 

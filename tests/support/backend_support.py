@@ -31,7 +31,7 @@ from pyflinkstate.backends.format import (
     StateFileHead,
 )
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, Timer
-from pyflinkstate.backends.heap.backend import HeapSnapshot
+from pyflinkstate.backends.heap.backend import HeapSnapshotResources, HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.types import VOID_NAMESPACE, type_from_json, type_to_json
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
@@ -114,23 +114,30 @@ def make_backend(
     return HeapKeyedStateBackend(key_type, own, max_parallelism, async_snapshots=async_snapshots, clock=clock)
 
 
-def prepare(backend: HeapKeyedStateBackend, changes: Any = None) -> HeapSnapshot:
-    """The synchronous part of a snapshot: of all of a backend, or of what changed."""
-    return HeapSnapshot.of(backend, changes=changes)
+def prepare(backend: HeapKeyedStateBackend) -> HeapSnapshotResources:
+    """The synchronous part of a snapshot."""
+    return HeapSnapshotStrategy(backend).sync_prepare_resources()
 
 
 def write(
-    snapshot: HeapSnapshot, streams: MemoryStreams | None = None, cancelled: threading.Event | None = None
+    backend: HeapKeyedStateBackend,
+    resources: HeapSnapshotResources,
+    streams: MemoryStreams | None = None,
+    cancelled: threading.Event | None = None,
+    *,
+    compression: str | None = "zstd",
 ) -> KeyGroupsStateHandle | None:
     """The asynchronous part, in this thread."""
-    return snapshot.write(streams or MemoryStreams(), cancelled or threading.Event())
+    return HeapSnapshotStrategy(backend, compression).async_snapshot(
+        resources, streams or MemoryStreams(), cancelled or threading.Event()
+    )
 
 
 def take_snapshot(
-    backend: HeapKeyedStateBackend, changes: Any = None, *, compression: str | None = "zstd"
+    backend: HeapKeyedStateBackend, *, compression: str | None = "zstd"
 ) -> KeyGroupsStateHandle | None:
     """Both parts of a snapshot; None where no state is registered."""
-    return write(HeapSnapshot.of(backend, compression, changes))
+    return write(backend, prepare(backend), compression=compression)
 
 
 def restore(
@@ -231,6 +238,25 @@ def read(
 
 
 # --- increments ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Snapshot:
+    """The synchronous part of a snapshot, taken: all of a backend, or what changed."""
+
+    strategy: HeapSnapshotStrategy
+    resources: object
+
+    @classmethod
+    def of(cls, backend, changes=None):
+        strategy = HeapSnapshotStrategy(backend, changes=changes)
+        return cls(strategy, strategy.sync_prepare_resources())
+
+    def write(self, streams=None, cancelled=None):
+        """The asynchronous part, in this thread."""
+        return self.strategy.async_snapshot(
+            self.resources, streams or MemoryStreams(), cancelled or threading.Event()
+        )
 
 
 def chained(full, *increments):

@@ -36,7 +36,7 @@ from pyflinkstate.api import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.backend import HeapSnapshot
+from pyflinkstate.backends.heap.backend import HeapSnapshotResources
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
@@ -182,7 +182,7 @@ class HeldSnapshots:
     """Up to three snapshots, each with what it has to hold."""
 
     def __init__(self) -> None:
-        self._open: deque[tuple[HeapSnapshot, dict[str, dict[Any, Any]]]] = deque()
+        self._open: deque[tuple[HeapSnapshotResources, dict[str, dict[Any, Any]]]] = deque()
 
     def take(self, backend: HeapKeyedStateBackend) -> None:
         """Open one more, and release the oldest of four."""
@@ -196,7 +196,7 @@ class HeldSnapshots:
         while self._open:
             self._release(*self._open.pop())
 
-    def _release(self, resources: HeapSnapshot, expected: dict[str, dict[Any, Any]]) -> None:
+    def _release(self, resources: HeapSnapshotResources, expected: dict[str, dict[Any, Any]]) -> None:
         held = {
             state.meta.name: {
                 key: value

@@ -45,7 +45,7 @@ from pyflinkstate import (
 from pyflinkstate.backends.format import ByteStreamStateHandle, KeyGroupsStateHandle, Section
 from pyflinkstate.backends.format.state_file import VERSION
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer, state_table
-from pyflinkstate.backends.heap.backend import HeapSnapshot
+from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory, Changes
@@ -337,8 +337,8 @@ def make_golden_increment() -> KeyGroupsStateHandle:
     change_timers(backend)
     changes = history.cut(2, 1)
     assert changes is not None
-    snapshot = HeapSnapshot.of(backend, None, sorted_changes(changes))
-    handle = snapshot.write(MemoryStreams(), threading.Event())
+    strategy = HeapSnapshotStrategy(backend, None, sorted_changes(changes))
+    handle = strategy.async_snapshot(strategy.sync_prepare_resources(), MemoryStreams(), threading.Event())
     assert handle is not None
     return handle
 

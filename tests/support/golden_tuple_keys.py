@@ -7,7 +7,7 @@ subtasks of four key groups, each a file of everything and an increment with cha
 from pathlib import Path
 from typing import Any
 
-from backend_support import chained, make_backend, take_snapshot
+from backend_support import Snapshot, chained, make_backend
 
 from pyflinkstate import (
     ListStateDescriptor,
@@ -109,10 +109,10 @@ def _chain(subtask: int) -> OperatorSubtaskState:
     apply(backend, write_first, KEYS)
     history = ChangeHistory(backend)
     history.cut(1, None)
-    full = take_snapshot(backend)
+    full = Snapshot.of(backend).write()
     apply(backend, change, CHANGED)
     apply(backend, remove, REMOVED)
-    increment = take_snapshot(backend, history.cut(2, 1))
+    increment = Snapshot.of(backend, history.cut(2, 1)).write()
     return OperatorSubtaskState(chained(full, increment))
 
 

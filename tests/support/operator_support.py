@@ -14,10 +14,11 @@ from pyflinkstate.backends.format.metadata import OperatorStateHandle, OperatorS
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
-    OperatorStateSnapshot,
+    OperatorStateSnapshotStrategy,
     assign_state,
 )
 from pyflinkstate.backends.snapshots import (
+    SnapshotStrategyRunner,
     SnapshotTask,
 )
 
@@ -34,8 +35,9 @@ def prepare(
     backend: DefaultOperatorStateBackend, compression: str | None = "zstd", streams: Any = None
 ) -> SnapshotTask[OperatorStateHandle]:
     """The synchronous part of a snapshot."""
-    snapshot = OperatorStateSnapshot.of(backend, compression)
-    return backend.snapshots.begin(snapshot, streams or MemoryCheckpoint())
+    strategy = OperatorStateSnapshotStrategy(backend, compression)
+    runner = SnapshotStrategyRunner(strategy, backend.snapshots, is_async=True)
+    return runner.snapshot(streams or MemoryCheckpoint())
 
 
 def finish(task: SnapshotTask[Any]) -> Any:

@@ -13,7 +13,7 @@ from pyflinkstate.backends.format import (
     OperatorState,
     OperatorSubtaskState,
 )
-from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, begin_snapshot
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, snapshot_runner
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.runtime.storage import CheckpointFolders, FileSystemCheckpointStorage, open_folder
 from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
@@ -86,7 +86,7 @@ def write_backends(root, backends, checkpoint_id=1, uid=UID, job_id=JOB_ID, **de
     folder = storage.begin(job_id, checkpoint_id)
     states = []
     for backend in backends:
-        task = begin_snapshot(backend, storage.streams(folder))
+        task = snapshot_runner(backend).snapshot(storage.streams(folder))
         task.run()
         states.append(OperatorSubtaskState(task.result()))
     operator = operator_of(states, uid, backends[0].max_parallelism)

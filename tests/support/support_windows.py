@@ -13,7 +13,7 @@ from pyflinkstate import AggregateFunction, ProcessWindowFunction, TimeWindow, T
 from pyflinkstate.api import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, SubtaskTime
-from pyflinkstate.backends.heap.backend import HeapSnapshot
+from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.runtime.operators import OperatorContext, window_operator
@@ -124,7 +124,9 @@ class WindowHarness:
 
     def snapshot(self, changes=None):
         """Write all of the state, or just what changed."""
-        return HeapSnapshot.of(self.backend, changes=changes).write(MemoryCheckpoint(), threading.Event())
+        strategy = HeapSnapshotStrategy(self.backend, changes=changes)
+        resources = strategy.sync_prepare_resources()
+        return strategy.async_snapshot(resources, MemoryCheckpoint(), threading.Event())
 
 
 def play(harness, *steps):

@@ -242,8 +242,8 @@ class Arena:
         """Take a snapshot; it is written when the result is called, or at once where it cannot wait."""
         resources = prepare(self.backend)
         if self._async_snapshots:
-            return lambda: write(resources)
-        written = write(resources)
+            return lambda: write(self.backend, resources)
+        written = write(self.backend, resources)
         return lambda: written
 
     def take_snapshot(self) -> KeyGroupsStateHandle | None:

@@ -249,7 +249,7 @@ def test_what_clean_up_leaves_is_not_shared_with_an_open_snapshot(descriptor, st
     resources = prepare(clocked.backend)
     clean_up_all(clocked, state)
     read(state).append("changed in place")
-    assert entries(clocked.restored(write(resources)), "s") == [("k", stored)]
+    assert entries(clocked.restored(write(clocked.backend, resources)), "s") == [("k", stored)]
 
 
 CLEANUP_SIZE = 5

@@ -143,7 +143,7 @@ def test_what_an_iteration_removes_or_prolongs_stays_in_an_open_snapshot(declare
     clocked.at(100)
     resources = prepare(clocked.backend)
     list(iterator)
-    assert entries(clocked.restored(write(resources)), "m") == stored
+    assert entries(clocked.restored(write(clocked.backend, resources)), "m") == stored
 
 
 @pytest.fixture

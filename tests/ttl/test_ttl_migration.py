@@ -189,7 +189,7 @@ def test_a_snapshot_taken_before_the_migration_holds_the_old_type(kind, declared
     restored.get_partitioned_state(new)
     write_some(restored, new, range(25, 75))
     restored.get_partitioned_state(new).clear()
-    again = clocked.restored(write(resources))
+    again = clocked.restored(write(restored, resources))
     assert sorted(entries(again, kind)) == stored
     assert read(again, old, 30) == (READ[kind] if to_ttl else EMPTY[kind])
 
@@ -203,7 +203,7 @@ def test_what_changes_in_place_after_the_migration_is_not_in_a_snapshot_taken_be
     restored = clocked.restored(take_snapshot(clocked.backend))
     resources = prepare(restored)
     restored.get_partitioned_state(new).value().append(2)
-    again = clocked.restored(write(resources))
+    again = clocked.restored(write(restored, resources))
     assert again.get_partitioned_state(old).value() == [1]
     assert restored.get_partitioned_state(new).value() == [1, 2]
 

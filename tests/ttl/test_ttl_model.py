@@ -130,11 +130,11 @@ class TtlComparison(RuleBasedStateMachine):
     @rule()
     def take_snapshot(self):
         expected = deepcopy(self.all_alive(self.model) if self.cleans_up else self.model)
-        resources = prepare(self.backend)
+        resources, backend = prepare(self.backend), self.backend
         if self.async_snapshots:
-            self.open.append((resources.release, lambda: write(resources), expected))
+            self.open.append((resources.release, lambda: write(backend, resources), expected))
         else:
-            handle = write(resources)
+            handle = write(backend, resources)
             self.open.append((resources.release, lambda: handle, expected))
 
     @precondition(lambda self: self.open)

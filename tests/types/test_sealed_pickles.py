@@ -18,7 +18,7 @@ from pyflinkstate import (
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
-    OperatorStateSnapshot,
+    OperatorStateSnapshotStrategy,
 )
 from pyflinkstate.backends.types.internal_types import sealed
 from pyflinkstate.backends.types.table import type_from_json, type_to_json
@@ -182,7 +182,10 @@ class TestOperatorState:
     def restored(self, fill):
         backend = DefaultOperatorStateBackend()
         fill(backend)
-        handle = OperatorStateSnapshot.of(backend).write(MemoryStreams(), threading.Event())
+        strategy = OperatorStateSnapshotStrategy(backend)
+        handle = strategy.async_snapshot(
+            strategy.sync_prepare_resources(), MemoryStreams(), threading.Event()
+        )
         loaded.clear()  # copies are made by the same means
         made = DefaultOperatorStateBackend()
         OperatorStateRestoreOperation(made, MemoryReader()).restore([handle])

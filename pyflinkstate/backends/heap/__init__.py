@@ -4,7 +4,7 @@ from pyflinkstate.backends.heap.backend import (
     DiskStatus as DiskStatus,
     HeapKeyedStateBackend as HeapKeyedStateBackend,
     HeapRestoreOperation as HeapRestoreOperation,
-    begin_snapshot as begin_snapshot,
+    snapshot_runner as snapshot_runner,
     to_batch as to_batch,
 )
 from pyflinkstate.backends.heap.copy_on_write_state_map import (

@@ -44,7 +44,7 @@ from pyflinkstate.backends.keys import (
     hash_has_changed,
     key_group_of_hash,
 )
-from pyflinkstate.backends.snapshots import Changes, RunningSnapshots, SnapshotTask
+from pyflinkstate.backends.snapshots import Changes, RunningSnapshots, SnapshotStrategyRunner
 from pyflinkstate.backends.ttl import create_ttl_state, rules_of, with_timestamps
 from pyflinkstate.backends.types import (
     MISFITS,
@@ -79,73 +79,95 @@ MIN_ENTRIES_TO_HAND_OVER = 2_000
 
 
 @attrs.frozen
-class HeapSnapshot:
-    """Writes what tables and timer queues held at one moment; nothing is serialized or copied deep before.
-
-    Attributes:
-        head: the head of the file.
-        states: the frozen states.
-        compression: the codec of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None.
-        is_needed: whether a file is written: some state is registered and, in an increment, has changed.
-    """
+class HeapSnapshotResources:
+    """The resources of the asynchronous part (Flink: ``HeapSnapshotResources``)."""
 
     head: StateFileHead
     states: tuple[KeyedStateSnapshot, ...]
-    compression: str | None
-    is_needed: bool
 
-    @classmethod
-    def of(
-        cls, backend: HeapKeyedStateBackend, compression: str | None = "zstd", changes: Changes | None = None
-    ) -> HeapSnapshot:
-        """Freeze every state, or with ``changes`` only those: the synchronous part."""
+    def release(self) -> None:
+        """Make the backend forget the snapshot. Idempotent."""
+        for state in self.states:
+            state.release()
+
+
+@attrs.frozen
+class HeapSnapshotStrategy:
+    """Takes and writes snapshots of tables and timer queues (Flink: ``HeapSnapshotStrategy``).
+
+    ``compression`` is the codec of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None. With ``changes`` only
+    those are written.
+    """
+
+    backend: HeapKeyedStateBackend
+    compression: str | None = "zstd"
+    changes: Changes | None = None
+
+    def sync_prepare_resources(self) -> HeapSnapshotResources:
+        """Run the synchronous part: freeze every state. Nothing is serialized or copied deep."""
+        backend = self.backend
         states: list[KeyedStateSnapshot] = []
         try:
-            for state in backend.registered().values():
-                states.append(
-                    state.snapshot() if changes is None else state.increment(changes[state.meta.name])
-                )
+            states.extend(map(self._frozen, backend.registered().values()))
         except BaseException:
-            for frozen in states:
-                frozen.release()
+            for state in states:
+                state.release()
             raise
+        metas = tuple(state.meta for state in states)
         head = StateFileHead(
             backend.key_type,
             backend.key_group_range,
             backend.max_parallelism,
-            tuple(frozen.meta for frozen in states),
-            is_increment=changes is not None,
+            metas,
+            is_increment=self.changes is not None,
         )
-        has_changed = changes is None or any(map(any, changes.values()))
-        return cls(head, tuple(states), compression, bool(states) and has_changed)
+        return HeapSnapshotResources(head, tuple(states))
 
-    def release(self) -> None:
-        """See :class:`~pyflinkstate.backends.snapshots.Snapshot`."""
-        for state in self.states:
-            state.release()
+    def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
+        return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
 
-    def write(
-        self, streams: CheckpointStreamFactory, cancelled: threading.Event
+    def async_snapshot(
+        self,
+        resources: HeapSnapshotResources,
+        streams: CheckpointStreamFactory,
+        cancelled: threading.Event,
     ) -> KeyGroupsStateHandle | None:
-        """Write and release one key group after another; return None, without a file, if none is needed."""
-        try:
-            return write_file(streams, cancelled, self._write) if self.is_needed else None
-        finally:
-            self.release()
+        """Run the asynchronous part: write and release one key group after another.
 
-    def _write(self, writer: SectionWriter) -> KeyGroupsStateHandle:
-        writer.append(self.head.encode())
+        Returns:
+            the handle, or None if no state is registered or none has changed; then no file is written.
+
+        Raises:
+            SnapshotCancelledError: ``cancelled`` was set.
+            CheckpointStorageError: the storage failed.
+        """
+        try:
+            nothing_changed = self.changes is not None and not any(map(any, self.changes.values()))
+            if not resources.states or nothing_changed:
+                return None
+            return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
+        finally:
+            resources.release()
+
+    def _write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
+        head = resources.head
+        writer.append(head.encode())
         # Arrow releases the interpreter lock while it compresses, so the next columns are gathered meanwhile.
         with ThreadPoolExecutor(max_workers=1) as compressor:
             sections = {
-                state.meta.name: self._write_state(writer, state, compressor) for state in self.states
+                state.meta.name: self._write_state(writer, head, state, compressor)
+                for state in resources.states
             }
-        return KeyGroupsStateHandle(self.head.key_group_range, writer.close(), sections)
+        return KeyGroupsStateHandle(head.key_group_range, writer.close(), sections)
 
     def _write_state(
-        self, writer: SectionWriter, state: KeyedStateSnapshot, compressor: ThreadPoolExecutor
+        self,
+        writer: SectionWriter,
+        head: StateFileHead,
+        state: KeyedStateSnapshot,
+        compressor: ThreadPoolExecutor,
     ) -> dict[int, Section]:
-        codec = StateCodec(self.head.key_type, state.meta, self.compression, self.head.is_increment)
+        codec = StateCodec(head.key_type, state.meta, self.compression, head.is_increment)
         writer.append(codec.schema_message)
         sections: dict[int, Section] = {}
         compressing: deque[tuple[int, Future[bytes]]] = deque()
@@ -201,18 +223,15 @@ def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None
     return None
 
 
-def begin_snapshot(
-    backend: HeapKeyedStateBackend,
-    streams: CheckpointStreamFactory,
-    compression: str | None = "zstd",
-    changes: Changes | None = None,
-) -> SnapshotTask[KeyGroupsStateHandle]:
-    """Run the synchronous part of a snapshot; see :class:`HeapSnapshot`.
-
-    The task has already run if the tables of ``backend`` cannot change while they are written.
-    """
-    snapshot = HeapSnapshot.of(backend, compression, changes)
-    return backend.snapshots.begin(snapshot, streams, backend.async_snapshots)
+def snapshot_runner(
+    backend: HeapKeyedStateBackend, compression: str | None = "zstd", changes: Changes | None = None
+) -> SnapshotStrategyRunner[KeyGroupsStateHandle, HeapSnapshotResources]:
+    """Return the runner for snapshots of ``backend``, which is asynchronous if its tables allow it."""
+    return SnapshotStrategyRunner(
+        HeapSnapshotStrategy(backend, compression, changes),
+        backend.snapshots,
+        backend.async_snapshots,
+    )
 
 
 @attrs.frozen

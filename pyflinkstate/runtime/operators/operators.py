@@ -51,12 +51,12 @@ from pyflinkstate.backends.heap import (
     InternalTimerService,
     SubtaskTime,
     Timer,
-    begin_snapshot,
+    snapshot_runner,
 )
 from pyflinkstate.backends.operator_state import (
     DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
-    OperatorStateSnapshot,
+    OperatorStateSnapshotStrategy,
 )
 from pyflinkstate.backends.snapshots import (
     ChangeHistory,
@@ -64,6 +64,7 @@ from pyflinkstate.backends.snapshots import (
     OperatorSnapshotFutures,
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,
+    SnapshotStrategyRunner,
     SnapshotTask,
     read_raw_keyed_state,
     read_raw_operator_state,
@@ -267,6 +268,10 @@ class RawOutputs:
     operator: RawOperatorStateBuffer
 
 
+def _nothing() -> None:
+    """Do nothing: raw state is a copy."""
+
+
 @attrs.define
 class StreamOperatorState:
     """The backends of one subtask, and its restored raw state."""
@@ -310,19 +315,26 @@ class StreamOperatorState:
             keyed_streams: makes the streams for managed keyed state, if they differ.
             changes: the changes of managed keyed state to write; None writes all of it.
         """
-        raw_keyed = SnapshotTask(outputs.keyed.snapshot(), streams)
-        raw_operator = SnapshotTask(outputs.operator.snapshot(), streams)
+        raw_keyed, raw_operator = outputs.keyed.snapshot(), outputs.operator.snapshot()
+        operator = SnapshotStrategyRunner(
+            OperatorStateSnapshotStrategy(self.operator, self.compression),
+            self.operator.snapshots,
+            is_async=True,
+        )
         # Keyed state comes last: copying operator state may fail, and then nothing must stay frozen.
-        copied = OperatorStateSnapshot.of(self.operator, self.compression)
-        managed_operator = self.operator.snapshots.begin(copied, streams)
-        managed_keyed = begin_snapshot(self.keyed, keyed_streams or streams, self.compression, changes)
+        managed_operator = operator.snapshot(streams)
         return OperatorSnapshotFutures(
-            streams, managed_keyed, raw_keyed, managed_operator, raw_operator, keyed_streams
+            streams,
+            snapshot_runner(self.keyed, self.compression, changes).snapshot(keyed_streams or streams),
+            SnapshotTask(lambda cancelled: raw_keyed.write(streams, cancelled), _nothing),
+            managed_operator,
+            SnapshotTask(lambda cancelled: raw_operator.write(streams, cancelled), _nothing),
+            keyed_streams,
         )
 
     def full_snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[KeyGroupsStateHandle]:
         """Run the synchronous part of a snapshot of all managed keyed state, and of nothing else."""
-        return begin_snapshot(self.keyed, streams, self.compression)
+        return snapshot_runner(self.keyed, self.compression).snapshot(streams)
 
     def dispose(self) -> None:
         """Cancel the snapshots that are being written."""

@@ -21,7 +21,9 @@ from pyflinkstate.backends.flink_format import (
 from pyflinkstate.backends.format import MemoryCheckpoint, OperatorState, OperatorSubtaskState, StateCodec
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import (
-    OperatorStateSnapshot,
+    DefaultOperatorStateBackend,
+    OperatorStateResources,
+    OperatorStateSnapshotStrategy,
 )
 from pyflinkstate.backends.types import (
     MISFITS,
@@ -284,8 +286,11 @@ def _operator_subtask(
     states: list[FlinkOperatorState], expected: Mapping[str, RegisteredOperatorStateMeta]
 ) -> OperatorSubtaskState:
     """Return the operator state of a subtask, which is small enough to be in ``_metadata``."""
-    taken = OperatorStateSnapshot(tuple([_operator_state(state, expected) for state in states]))
-    return OperatorSubtaskState(managed_operator=taken.write(MemoryCheckpoint(), threading.Event()))
+    taken = OperatorStateResources(tuple([_operator_state(state, expected) for state in states]))
+    written = OperatorStateSnapshotStrategy(DefaultOperatorStateBackend()).async_snapshot(
+        taken, MemoryCheckpoint(), threading.Event()
+    )
+    return OperatorSubtaskState(managed_operator=written)
 
 
 def _operator_state(

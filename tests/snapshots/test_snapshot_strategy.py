@@ -17,63 +17,82 @@ from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots import (
     RunningSnapshots,
     SnapshotCancelledError,
+    SnapshotStrategyRunner,
     SnapshotTask,
 )
 from pyflinkstate.errors import CheckpointStorageError
 
 
 @attrs.define
-class NotedSnapshot:
-    """Notes what is called; ``written`` is the asynchronous part."""
+class NotedResources:
+    """Notes when it is released."""
 
-    written: Callable[[threading.Event], str | None] = lambda cancelled: "handle"
-    events: list[str] = attrs.Factory(list)
-
-    def write(self, streams: Any, cancelled: threading.Event) -> str | None:
-        self.events.append(f"write to {streams}")
-        try:
-            return self.written(cancelled)
-        finally:
-            self.release()
+    events: list[str]
+    number: int
 
     def release(self) -> None:
-        self.events.append("release")
+        self.events.append(f"release {self.number}")
+
+
+@attrs.define
+class NotedStrategy:
+    """Notes what is called; ``write`` is the asynchronous part."""
+
+    write: Callable[[threading.Event], str | None] = lambda cancelled: "handle"
+    events: list[str] = attrs.Factory(list)
+
+    def sync_prepare_resources(self) -> NotedResources:
+        resources = NotedResources(self.events, 1 + sum(event.startswith("prepare") for event in self.events))
+        self.events.append(f"prepare {resources.number}")
+        return resources
+
+    def async_snapshot(
+        self, resources: NotedResources, streams: Any, cancelled: threading.Event
+    ) -> str | None:
+        self.events.append(f"write {resources.number} to {streams}")
+        try:
+            return self.write(cancelled)
+        finally:
+            resources.release()
 
 
 def take(
-    snapshot: NotedSnapshot, is_async: bool = True, running: RunningSnapshots | None = None
+    strategy: NotedStrategy,
+    is_async: bool = True,
+    running: RunningSnapshots | None = None,
 ) -> SnapshotTask[str]:
-    return (running or RunningSnapshots()).begin(snapshot, "storage", is_async)  # type: ignore[arg-type]
+    runner = SnapshotStrategyRunner(strategy, running or RunningSnapshots(), is_async)
+    return runner.snapshot("storage")  # type: ignore[arg-type]
 
 
 def refuse(cancelled: threading.Event) -> str:
     raise CheckpointStorageError("no space left")
 
 
-# --- the beginning ------------------------------------------------------------------------------------
+# --- the runner ------------------------------------------------------------------------------------
 
 
-def test_an_asynchronous_snapshot_is_written_when_the_task_runs() -> None:
-    snapshot = NotedSnapshot()
-    task = take(snapshot)
-    assert snapshot.events == []
+def test_an_asynchronous_snapshot_is_prepared_at_once_and_written_when_the_task_runs() -> None:
+    strategy = NotedStrategy()
+    task = take(strategy)
+    assert strategy.events == ["prepare 1"]
     assert not task.is_done
     task.run()
     assert task.is_done
     assert task.result() == "handle"
-    assert snapshot.events == ["write to storage", "release"]
+    assert strategy.events == ["prepare 1", "write 1 to storage", "release 1"]
 
 
 def test_a_synchronous_snapshot_is_written_before_the_task_is_returned() -> None:
-    snapshot = NotedSnapshot()
-    task = take(snapshot, False)
+    strategy = NotedStrategy()
+    task = take(strategy, False)
     assert task.is_done
-    assert snapshot.events == ["write to storage", "release"]
+    assert strategy.events == ["prepare 1", "write 1 to storage", "release 1"]
     assert task.result() == "handle"
 
 
 def test_an_error_of_a_synchronous_write_is_kept_for_the_result() -> None:
-    task = take(NotedSnapshot(refuse), False)
+    task = take(NotedStrategy(refuse), False)
     with pytest.raises(CheckpointStorageError, match="no space left"):
         task.result()
 
@@ -83,8 +102,8 @@ def test_an_error_of_a_synchronous_write_is_kept_for_the_result() -> None:
 
 def test_a_task_that_several_threads_run_is_written_once() -> None:
     pause = Pause()
-    snapshot = NotedSnapshot(lambda cancelled: pause.pass_through())
-    task = take(snapshot)
+    strategy = NotedStrategy(lambda cancelled: pause.pass_through())
+    task = take(strategy)
     writer = in_thread(task.run)
     pause.await_reached()
     for thread in [in_thread(task.run) for _ in range(3)]:
@@ -93,12 +112,12 @@ def test_a_task_that_several_threads_run_is_written_once() -> None:
     pause.go_on()
     join(writer)
     assert task.is_done
-    assert snapshot.events.count("write to storage") == 1
+    assert strategy.events.count("write 1 to storage") == 1
 
 
 def test_the_result_is_waited_for() -> None:
     pause, results = Pause(), []
-    task = take(NotedSnapshot(lambda cancelled: pause.pass_through() or "late"))
+    task = take(NotedStrategy(lambda cancelled: pause.pass_through() or "late"))
     writer = in_thread(task.run)
     pause.await_reached()
     waiter = in_thread(lambda: results.append(task.result()))
@@ -114,7 +133,7 @@ def test_what_went_wrong_is_raised_at_every_question_for_the_result(error: BaseE
     def fail(cancelled: threading.Event) -> str:
         raise error
 
-    task = take(NotedSnapshot(fail))
+    task = take(NotedStrategy(fail))
     task.run()
     assert task.is_done
     for _ in range(2):
@@ -124,13 +143,13 @@ def test_what_went_wrong_is_raised_at_every_question_for_the_result(error: BaseE
 
 
 def test_a_task_cancelled_before_it_runs_is_released_and_never_written() -> None:
-    snapshot = NotedSnapshot()
-    task = take(snapshot)
+    strategy = NotedStrategy()
+    task = take(strategy)
     task.cancel()
     task.cancel()
     assert task.is_done
     task.run()
-    assert snapshot.events == ["release"]
+    assert strategy.events == ["prepare 1", "release 1"]
     with pytest.raises(SnapshotCancelledError, match="aborted before it was written"):
         task.result()
 
@@ -144,28 +163,28 @@ def test_a_task_cancelled_while_it_writes_is_told_and_ends_as_cancelled() -> Non
             raise SnapshotCancelledError("stopped half-way")
         return "whole"
 
-    snapshot = NotedSnapshot(write)
-    task = take(snapshot)
+    strategy = NotedStrategy(write)
+    task = take(strategy)
     writer = in_thread(task.run)
     pause.await_reached()
     task.cancel()
     assert not task.is_done, "the writer itself says when it has stopped"
-    assert "release" not in snapshot.events, "what is being written is not taken away"
+    assert "release 1" not in strategy.events, "what is being written is not taken away"
     pause.go_on()
     join(writer)
     with pytest.raises(SnapshotCancelledError, match="stopped half-way"):
         task.result()
-    assert snapshot.events.count("release") == 1
+    assert strategy.events.count("release 1") == 1
 
 
 @pytest.mark.parametrize("write", [lambda cancelled: "handle", refuse], ids=["well", "with an error"])
 def test_cancelling_what_has_ended_changes_nothing(write: Any) -> None:
-    snapshot = NotedSnapshot(write)
-    task = take(snapshot)
+    strategy = NotedStrategy(write)
+    task = take(strategy)
     task.run()
-    before = list(snapshot.events)
+    before = list(strategy.events)
     task.cancel()
-    assert snapshot.events == before
+    assert strategy.events == before
     if write is refuse:
         with pytest.raises(CheckpointStorageError):
             task.result()
@@ -185,13 +204,13 @@ def test_closing_the_running_snapshots_cancels_what_has_not_begun_and_what_is_be
         seen.append(cancelled.is_set())
         raise SnapshotCancelledError("stopped")
 
-    waiting, writing = NotedSnapshot(), NotedSnapshot(write)
+    waiting, writing = NotedStrategy(), NotedStrategy(write)
     tasks = [take(waiting, running=running), take(writing, running=running)]
     writer = in_thread(tasks[1].run)
     pause.await_reached()
     running.close()
     running.close()
-    assert waiting.events == ["release"]
+    assert waiting.events == ["prepare 1", "release 1"]
     pause.go_on()
     join(writer)
     assert seen == [True]
@@ -201,22 +220,22 @@ def test_closing_the_running_snapshots_cancels_what_has_not_begun_and_what_is_be
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_closed_running_snapshots_refuse_and_what_was_taken_is_released(
+def test_closed_running_snapshots_refuse_and_what_was_prepared_is_released(
     is_async: bool,
 ) -> None:
-    running, snapshot = RunningSnapshots(), NotedSnapshot()
+    running, strategy = RunningSnapshots(), NotedStrategy()
     running.close()
     with pytest.raises(SnapshotCancelledError, match="the backend is closed"):
-        take(snapshot, is_async, running)
-    assert snapshot.events == ["release"]
+        take(strategy, is_async, running)
+    assert strategy.events == ["prepare 1", "release 1"]
 
 
 def test_the_running_snapshots_do_not_keep_what_has_ended() -> None:
     running = RunningSnapshots()
-    ended = take(NotedSnapshot(), False, running)
+    ended = take(NotedStrategy(), False, running)
     known = weakref.ref(ended)
     del ended
-    going_on = take(NotedSnapshot(), running=running)
+    going_on = take(NotedStrategy(), running=running)
     gc.collect()
     assert known() is None
     assert not going_on.is_done
