@@ -51,6 +51,9 @@ class StateReader(Protocol):
     def describe(self, handle: StreamStateHandle) -> str:
         """Return the name of the file for messages."""
 
+    def local_path(self, handle: StreamStateHandle) -> str | None:
+        """Return the path of the file if it is on a local file system, otherwise None."""
+
 
 T = TypeVar("T")
 
@@ -180,3 +183,7 @@ class MemoryCheckpoint:
     def describe(self, handle: StreamStateHandle) -> str:
         """Return a name for the bytes in messages."""
         return f"checkpoint in memory, {handle.size_bytes} bytes"
+
+    def local_path(self, handle: StreamStateHandle) -> str | None:
+        """Return None: there are no files."""
+        return None

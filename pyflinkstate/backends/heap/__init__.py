@@ -3,6 +3,8 @@
 from pyflinkstate.backends.heap.backend import (
     HeapKeyedStateBackend as HeapKeyedStateBackend,
     HeapRestoreOperation as HeapRestoreOperation,
+    HeapSnapshotResources as HeapSnapshotResources,
+    HeapSnapshotStrategy as HeapSnapshotStrategy,
     snapshot_runner as snapshot_runner,
     to_batch as to_batch,
 )
