@@ -398,6 +398,8 @@ def _unknown_state(uid: str, kind: str, name: str | None, known: list[str]) -> U
 def _keyed_info(state: KeyedState, meta: StateMeta) -> StateInfo:
     sections = [file.handle.sections.get(meta.name, {}) for file in state.files]
     size = sum(section.length for groups in sections for section in groups.values())
+    natives = [native for file in state.files if (native := file.handle.native) is not None]
+    size += sum(part for native in natives for name, _, part in native.sizes() if name == meta.name)
     space = str(meta.namespace_type) if meta.is_namespaced else None
     key_type = str(state.key_type)
     if isinstance(meta, RegisteredQueueMeta):

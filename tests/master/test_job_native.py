@@ -80,12 +80,18 @@ def test_restores_at_every_parallelism_and_on_the_heap(tmp_path):
         written_at(file.stream.path) < base.checkpoint_id for base in sums.bases for file in base.native.files
     ), "later bases refer to files of earlier ones"
     check_reading(sums.storage, first.job_id)
+    restored = sums.bases.copy()
     sums.run(3, True, fails_at=10)
+    assert {path for base in restored for path in paths_of(base)} & set(paths_of(sums.bases[-1]))
     sums.run(2, False, fails_at=11)
     last = sums.run(1, True)
     assert Counter(sums.out) == EXPECTED
     assert lies_in_shared(sums.storage, last.job_id) == needed(sums.storage, last.job_id)
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def paths_of(base):
+    return [file.stream.path for file in base.native.files if file.name.endswith(".sst")]
 
 
 def check_reading(storage, job_id):
@@ -95,6 +101,8 @@ def check_reading(storage, job_id):
     assert verify(uri).problems == []
     checkpoint, sums = open_checkpoint(uri), dict(running_sums(RECORDS[: newest * PER_EPOCH]))
     assert {row["key"]: row["sum"][0] for row in checkpoint.keyed("process-1").rows()} == sums
+    (info,) = checkpoint.states("process-1")
+    assert 0.5 * 1000 * KEYS < info.size_bytes <= sum(info.size_bytes for info in checkpoint.operators())
     (one,) = checkpoint.keyed("process-1", ["key-7"]).rows()
     assert one["sum"][0] == sums["key-7"]
     path = Path(uri, next(path for path in sorted(needed(storage, job_id, [newest]))))

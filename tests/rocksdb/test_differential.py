@@ -148,6 +148,7 @@ def test_both_backends_answer_and_restore_alike(seed):
             ]
             for of, before in zip(snapshots, written, strict=True)
         ]
+        assert all(handle.native for handle in written[1] if is_base and handle is not None)
         if draw.random() < 0.5:
             parallelism = draw.choice([1, 2, 3])
             handles = draw.sample(written, 2)  # each may be given what the other has written

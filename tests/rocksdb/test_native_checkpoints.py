@@ -129,16 +129,18 @@ def test_bytes_stay_as_they_are():
     """Checkpoints have these bytes: others need a new version."""
     value = [None, True, False, -1, 2**64, 1.5, "é", b"\xff", (1,), {"a": 2}, Decimal("1.50")]
     value += [datetime.date(2020, 1, 2), datetime.time(1, 2, 3), datetime.datetime(2020, 1, 2, 3)]
-    value += [Instant(1, 2), TimeWindow(1, 2), CountWindow(3), GlobalWindow.get()]
+    value += [[-1, 2], [1.5], [2**63], Instant(1, 2), TimeWindow(1, 2), CountWindow(3), GlobalWindow.get()]
     parts = [
         *(b"n", b"T", b"F", b"q" + b"\xff" * 8, b"i\x01" + bytes(8), b"f" + struct.pack(">d", 1.5)),
         *(b"s\xc3\xa9", b"b\xff", b"t\x00\x00\x00\x09q" + bytes(7) + b"\x01"),
         *(b"d\x00\x00\x00\x02sa\x00\x00\x00\x09q" + bytes(7) + b"\x02", b"c1.50"),
         *(b"D2020-01-02", b"M01:02:03", b"S2020-01-02T03:00:00"),
+        *(b"Q" + struct.pack(">qq", -1, 2), b"E" + struct.pack(">d", 1.5)),
+        b"l\x00\x00\x00\x0ai\x00\x80" + bytes(7),
         *(b"I" + struct.pack(">qq", 1, 2), b"w" + struct.pack(">qq", 1, 2), b"Cq" + bytes(7) + b"\x03", b"G"),
     ]
     expected = b"l" + b"".join(struct.pack(">I", len(part)) + part for part in parts)
-    assert value_bytes(value, 2, REFUSE) == expected
+    assert value_bytes(value, 3, REFUSE) == expected
     assert decoded(expected, 0, REFUSE) == value
 
 
@@ -185,6 +187,21 @@ def test_a_later_base_refers_to_files_that_are_there(place):
     new = sum((folder / path).stat().st_size for path in place.shared() - before)
     assert new < first.size_bytes / 4
     assert contents(place.restored([later])) == contents(backend)
+
+
+@pytest.mark.parametrize("is_of_another_job", [False, True])
+def test_the_first_base_after_a_restore_refers_to_what_was_restored(place, tmp_path, is_of_another_job):
+    backend = place.backend()
+    fill(backend)
+    first = native(backend, place.streams(1))
+    restored = place.restored([first])
+    fill(restored, range(100, 103), 2)
+    streams = place.streams(2)
+    if is_of_another_job:
+        streams = attrs.evolve(streams, folder=streams.folder.replace(JOB_ID, "1" * 32))
+        (tmp_path / "c" / ("1" * 32) / "shared").mkdir(parents=True)
+    paths = set(tables_of(native(restored, streams)).values())
+    assert set(tables_of(first).values()).isdisjoint(paths) is is_of_another_job
 
 
 def test_which_of_several_first_bases_completed_is_not_known_so_nothing_refers_to_them(place):

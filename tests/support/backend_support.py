@@ -77,6 +77,9 @@ class MemoryStreams:
     created: list[MemoryStream] = attrs.field(factory=list)
     discarded: list[ByteStreamStateHandle] = attrs.field(factory=list)
 
+    def describe(self, handle: ByteStreamStateHandle) -> str:
+        return "chk-2/memory"
+
     def discard(self, handle: ByteStreamStateHandle) -> None:
         self.discarded.append(handle)
 

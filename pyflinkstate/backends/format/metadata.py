@@ -86,6 +86,14 @@ class NativeBase:
     states: dict[str, NativeState]
     version: int = 1
 
+    def sizes(self) -> Iterator[tuple[str, int, int]]:
+        """Yield name, key group and approximate bytes of all states, by their numbers of entries."""
+        size_bytes = sum(file.stream.size_bytes for file in self.files)
+        total = max(1, sum(sum(state.entries.values()) for state in self.states.values()))
+        for name, state in self.states.items():
+            for key_group, count in state.entries.items():
+                yield name, key_group, size_bytes * count // total
+
 
 @attrs.frozen
 class KeyGroupsStateHandle:

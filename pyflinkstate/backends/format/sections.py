@@ -37,6 +37,9 @@ class CheckpointStreamFactory(Protocol):
     def discard(self, handle: StreamStateHandle) -> None:
         """Delete what a finished stream has written; raise ``CheckpointStorageError`` if that fails."""
 
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return the name of the file for messages, which no other file has."""
+
 
 class StateReader(Protocol):
     """Reads byte ranges of stored state."""

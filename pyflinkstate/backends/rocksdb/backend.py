@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from pyflinkstate.api import Stored, TypeInformation
-from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle, NativeState
+from pyflinkstate.backends.format import (
+    CheckpointStreamFactory,
+    KeyGroupsStateHandle,
+    NativeBase,
+    NativeState,
+)
 from pyflinkstate.backends.heap import (
     CopyOnWriteStateMap,
     HeapKeyedStateBackend,
@@ -181,13 +186,22 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
     def new_table(self, meta: RegisteredStateMeta) -> StateTable:
         return TieredStateTable(meta, self.key_group_range, self._store, self.key_type)
 
-    def begin_with(self, states: Iterable[tuple[RegisteredStateMeta, NativeState]], fill: Fill) -> None:
-        """Begin with the files of a native checkpoint and the states in them; there must be none yet."""
-        states = list(states)
-        self._store.begin_with(fill, [state.state_id for _, state in states])
-        for meta, state in states:
+    def begin_with(self, native: NativeBase, metas: Iterable[RegisteredStateMeta], fill: Fill) -> None:
+        """Begin with a native checkpoint; there must be no states yet.
+
+        Args:
+            native: the checkpoint.
+            metas: the states in it.
+            fill: puts its files into a folder.
+
+        Raises:
+            CorruptCheckpointError: a file is missing or damaged.
+        """
+        self._store.begin_with(fill, [state.state_id for state in native.states.values()])
+        self._written.note_restored(native.files, self._store.origins)
+        for meta in metas:
             self.create_table(meta)
-            self._tables()[-1].begin_with(state.state_id)
+            self._tables()[-1].begin_with(native.states[meta.name].state_id)
 
     def set_totals(self, states: Mapping[str, NativeState]) -> None:
         """Set the numbers of entries after what a native checkpoint has beside its files was loaded."""

@@ -197,7 +197,7 @@ def value_bytes(value: Stored, levels: int = 0, pickles: int = LOAD) -> bytes:
         return b"f" + _DOUBLE.pack(value)
     if levels > 0:
         if kind in _LISTS:
-            return _joined(b"l", _bytes_of(list.copy(value), levels - 1, pickles))
+            return _list_bytes(list.copy(value), levels - 1, pickles)
         if kind is tuple:
             return _joined(b"t", _bytes_of(list(cast(tuple[object, ...], value)), levels - 1, pickles))
         if kind in _DICTS:
@@ -210,6 +210,19 @@ def value_bytes(value: Stored, levels: int = 0, pickles: int = LOAD) -> bytes:
             return _joined(b"r", _bytes_of([names, row_kind, *values], levels - 1, pickles))
     exact = exact_bytes(value)
     return exact if exact else _other_bytes(value, pickles)
+
+
+def _list_bytes(values: list[object], levels: int, pickles: int) -> bytes:
+    """Return the bytes of a list; numbers of one class are packed."""
+    kinds = set(map(type, values))
+    try:
+        if kinds == {int}:
+            return b"Q" + struct.pack(f">{len(values)}q", *values)
+        if kinds == {float}:
+            return b"E" + struct.pack(f">{len(values)}d", *values)
+    except struct.error:
+        pass  # an int has more than 64 bits
+    return _joined(b"l", _bytes_of(values, levels, pickles))
 
 
 def _bytes_of(parts: list[object], levels: int, pickles: int) -> list[bytes]:
@@ -290,6 +303,8 @@ _DECODERS: Final[dict[int, Callable[[bytes], object]]] = {
     ord("T"): lambda _: True,
     ord("F"): lambda _: False,
     ord("i"): lambda data: int.from_bytes(data, "big", signed=True),
+    ord("Q"): lambda data: list(struct.unpack(f">{len(data) // 8}q", data)),
+    ord("E"): lambda data: list(struct.unpack(f">{len(data) // 8}d", data)),
     ord("c"): lambda data: decimal.Decimal(data.decode()),
     ord("D"): lambda data: datetime.date.fromisoformat(data.decode()),
     ord("M"): lambda data: datetime.time.fromisoformat(data.decode()),

@@ -167,7 +167,7 @@ class ColdStore:
         self._frozen: list[FrozenStore] = []
         self._is_closed = False
         #: From where the files came with which the store began, by their names.
-        self._origins: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
         #: Whether other processes find all keys under their bytes.
         self.is_portable = True
         try:
@@ -184,7 +184,7 @@ class ColdStore:
         writing.disable_wal = True
         try:
             path.mkdir()
-            self._origins = fill(path)
+            self.origins = fill(path)
             db = Rdict(str(path), _options(self._memory_bytes))
             db.set_write_options(writing)
         except PyFlinkStateError:
@@ -274,7 +274,7 @@ class ColdStore:
     def failure(self, error: Exception) -> StateStorageError | CorruptCheckpointError:
         """Return the error for a failure of RocksDB, which has no classes of its own for errors."""
         named = re.search(r"\d+\.sst|MANIFEST-\d+", str(error))
-        origin = None if named is None else self._origins.get(named[0])
+        origin = None if named is None else self.origins.get(named[0])
         if origin is not None and "orruption" in str(error):
             return CorruptCheckpointError(f"{origin} is damaged: {error}", file=origin)
         return storage_error(self._folder.path, error)

@@ -12,6 +12,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -86,7 +87,8 @@ class KeyedRestoreOperation(HeapRestoreOperation):
         ]
         backend = self._may_begin_with(handle)
         if backend is not None:
-            backend.begin_with(metas, lambda folder: fetch(native, self.reader, folder))
+            fill = partial(fetch, native, self.reader)
+            backend.begin_with(native, [meta for meta, _ in metas], fill)
             return
         wanted = handle.key_group_range
         if not self.is_spread_anew(handle):
@@ -107,7 +109,7 @@ def native_store(native: NativeBase, reader: StateReader) -> Iterator[ColdStore]
     """
     store = ColdStore(None, _READER_BYTES)
     try:
-        store.begin_with(lambda folder: fetch(native, reader, folder))
+        store.begin_with(partial(fetch, native, reader))
         yield store
     finally:
         store.close()

@@ -6,10 +6,13 @@ the dirty keys, and all timers, go to a file in the heap's format, as an increme
 *overlay*. Increments of later checkpoints follow it as they follow a full file.
 
 *Files that are there already.* RocksDB never changes a table file, and never gives its name to another one. A
-new base refers to the files that an older base has written, if these are kept at least until the new one is
-known: the latest base that was written in the background, which the driver keeps until it is replaced, or the
-only one that a checkpoint began with. If several checkpoints began with a base of their own, it is not known
-which of them completed.
+new base refers to the files of an older one, if these are kept at least until the new one is known:
+
+* as long as no checkpoint of the attempt has completed, those of the base that was restored, if it is of the
+  same job;
+* then those of the latest base that was written in the background: the driver keeps it until it is replaced;
+* until there is one, those of the base with which the only full checkpoint began. If there are several, it is
+  not known which of them completed.
 """
 
 from __future__ import annotations
@@ -58,22 +61,35 @@ class WrittenFiles:
     def __init__(self) -> None:
         #: Held while a base is written: which files the next one may refer to is known then.
         self.lock = threading.Lock()
+        self._restored: dict[str, NativeFile] = {}
+        self._origins: Mapping[str, str] = {}
         self._first: list[dict[str, NativeFile]] = []
         self._later: dict[str, NativeFile] = {}
 
-    def reusable(self, is_later: bool) -> Mapping[str, NativeFile]:
-        """Return the files that a new base may refer to."""
-        if is_later and not self._later and len(self._first) == 1:
-            return self._first[0]
-        return self._later
+    def reusable(self, is_later: bool, streams: CheckpointStreamFactory) -> Mapping[str, NativeFile]:
+        """Return the files that a new base may refer to, in the checkpoint of ``streams``."""
+        if not is_later:
+            return {
+                name: file
+                for name, file in self._restored.items()
+                if streams.describe(file.stream) == self._origins[name]
+            }
+        return self._first[0] if not self._later and len(self._first) == 1 else self._later
 
     def note(self, files: Iterable[NativeFile], is_later: bool) -> None:
         """Remember the files of a base that was written."""
-        tables = {file.name: file for file in files if file.name.endswith(".sst")}
         if is_later:
-            self._later = tables
+            self._later = _tables(files)
         else:
-            self._first.append(tables)
+            self._first.append(_tables(files))
+
+    def note_restored(self, files: Iterable[NativeFile], origins: Mapping[str, str]) -> None:
+        """Remember the files with which the store began, and from where each came, by its name."""
+        self._restored, self._origins = _tables(files), origins
+
+
+def _tables(files: Iterable[NativeFile]) -> dict[str, NativeFile]:
+    return {file.name: file for file in files if file.name.endswith(".sst")}
 
 
 @attrs.frozen
@@ -182,7 +198,7 @@ class NativeSnapshotStrategy:
         new: list[NativeFile],
     ) -> Iterator[NativeFile]:
         """Yield the files of the snapshot; those that had to be written are added to ``new``."""
-        known = self.written.reusable(self.is_later)
+        known = self.written.reusable(self.is_later, streams)
         for path in sorted(folder.iterdir()):
             if path.name in known:
                 yield known[path.name]
