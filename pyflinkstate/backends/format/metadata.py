@@ -50,6 +50,10 @@ class Section:
     checksum: int
 
 
+#: The version of the keys and values in files of RocksDB.
+NATIVE_VERSION = 1
+
+
 @attrs.frozen
 class NativeFile:
     """A file of the RocksDB of a subtask.
@@ -80,11 +84,11 @@ class NativeState:
 
 @attrs.frozen
 class NativeBase:
-    """The files of a RocksDB, and the states in it by name; ``version`` is that of its keys and values."""
+    """The files of a RocksDB, the states in it by name, and the version of its keys and values."""
 
     files: tuple[NativeFile, ...]
     states: dict[str, NativeState]
-    version: int = 1
+    version: int = NATIVE_VERSION
 
     def sizes(self) -> Iterator[tuple[str, int, int]]:
         """Yield name, key group and approximate bytes of all states, by their numbers of entries."""
@@ -468,7 +472,7 @@ def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
         tuple(map(_keyed_from_json, content.get("increments", ()))),
         None if checkpoint_id is None else _whole(checkpoint_id, "checkpoint_id"),
         key_hash,
-        _native_from_json(content["native"]) if "native" in content else None,
+        _native_from_json(**content["native"]) if "native" in content else None,
     )
 
 
@@ -481,27 +485,29 @@ def is_native_name(name: object) -> bool:
     return isinstance(name, str) and name.isascii() and _NATIVE_NAME.fullmatch(name) is not None
 
 
-def _native_from_json(content: dict[str, Any]) -> NativeBase:
-    version = _whole(content["version"], "the version of native state", 1)
-    if version > NativeBase((), {}).version:
+def _native_from_json(
+    version: int, files: list[tuple[str, JsonObject, int]], states: dict[str, tuple[int, dict[str, int]]]
+) -> NativeBase:
+    if _whole(version, "the version of native state", 1) > NATIVE_VERSION:
         raise IncompatibleCheckpointError(
-            f"the checkpoint has files of RocksDB of version {version}, and this release knows version 1: "
+            f"the checkpoint has files of RocksDB of version {version}, and this release knows "
+            f"up to {NATIVE_VERSION}: "
             f"restore it with the release that wrote it"
         )
-    files = [
+    found = [
         NativeFile(name, _stream_from_json(stream), _whole(checksum, "a checksum", 0, 2**32 - 1))
-        for name, stream, checksum in content["files"]
+        for name, stream, checksum in files
     ]
-    if not all(is_native_name(file.name) for file in files):
+    if not all(is_native_name(file.name) for file in found):
         raise ValueError("a file of RocksDB has a name that RocksDB does not give")
-    states = {
+    placed = {
         name: NativeState(
             _whole(state_id, "the number of a state", 1, 2**32 - 1),
             {_key_group(int(group)): _whole(count, "a count") for group, count in entries.items()},
         )
-        for name, (state_id, entries) in content["states"].items()
+        for name, (state_id, entries) in states.items()
     }
-    return NativeBase(tuple(files), states, version)
+    return NativeBase(tuple(found), placed, version)
 
 
 def _key_group(key_group: Json) -> int:

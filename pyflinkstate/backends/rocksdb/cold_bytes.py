@@ -1,4 +1,6 @@
-"""The bytes of keys and values in the cold store, which native checkpoints keep (version 1).
+"""The bytes of keys and values in the cold store.
+
+Native checkpoints keep them: if they change, ``NATIVE_VERSION`` does.
 
 They follow the class of a value and not its declared type: each value comes back exactly as it was.
 
@@ -25,7 +27,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final, cast
 
 from pyflinkstate.api import CountWindow, GlobalWindow, Instant, Row, RowKind, Stored, TimeWindow, row_of
-from pyflinkstate.backends.types import Enclosed, dump_pickle, load_pickle
+from pyflinkstate.backends.types import Convert, Enclosed, dump_pickle, load_pickle
 from pyflinkstate.backends.values.checked import (
     CheckedDict,
     CheckedList,
@@ -37,9 +39,6 @@ from pyflinkstate.errors import PickledStateError, StateValueError
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
-
-#: The version of these bytes, and of the keys in ``cold_entries.py``.
-VERSION: Final = 1
 
 _LONG: Final = struct.Struct(">q")
 _DOUBLE: Final = struct.Struct(">d")
@@ -71,6 +70,8 @@ LOAD: Final = 1
 ENCLOSE: Final = 2
 
 _ROW_KINDS: Final = tuple(RowKind)
+#: Keys of these classes are equal if their texts are.
+_WITH_TEXT: Final = (datetime.date, datetime.time, Instant, CountWindow, GlobalWindow)
 #: The lists and dicts of the library, and those that states hand out: their copies are plain.
 _LISTS: Final = frozenset({list, StateList, CheckedList, WatchedList})
 _DICTS: Final = frozenset({dict, CheckedDict, WatchedDict})
@@ -93,26 +94,7 @@ def exact_bytes(value: object, depth: int = MOST_DEPTH) -> bytes:
     if kind is TimeWindow:
         window = cast(TimeWindow, value)
         return b"w" + _PAIR.pack(window.start, window.end)
-    return b"n" if value is None else _bytes_of_moment(value)
-
-
-def _bytes_of_moment(value: object) -> bytes:
-    """Return the bytes of a date, time or window; empty for others."""
-    kind = type(value)
-    if kind is datetime.datetime:
-        moment = cast(datetime.datetime, value)
-        return b"" if moment.fold or moment.tzinfo is not None else b"S" + moment.isoformat().encode()
-    if kind is datetime.date:
-        return b"D" + cast(datetime.date, value).isoformat().encode()
-    if kind is datetime.time:
-        time = cast(datetime.time, value)
-        return b"" if time.fold or time.tzinfo is not None else b"M" + time.isoformat().encode()
-    if kind is Instant:
-        instant = cast(Instant, value)
-        return b"I" + _PAIR.pack(instant.seconds, instant.nanos)
-    if kind is CountWindow:
-        return b"C" + _number_bytes(cast(CountWindow, value).id)
-    return b"G" if kind is GlobalWindow else b""
+    return b"n" if value is None else b""
 
 
 def canonical_bytes(key: object, depth: int = MOST_DEPTH) -> bytes:
@@ -128,21 +110,15 @@ def canonical_bytes(key: object, depth: int = MOST_DEPTH) -> bytes:
         if depth > 0:
             return _joined(b"t", [canonical_bytes(part, depth - 1) for part in key])
         return _hash_bytes(key)
-    if isinstance(key, (datetime.date, datetime.time)):
-        plain = _without_class(key)
-        return (_bytes_of_moment(plain) if plain == key else b"") or _hash_bytes(key)
+    if _has_text(key):
+        return b"m" + str(key).encode()
     whole = _whole(key)
     return _hash_bytes(key) if whole is None else _number_bytes(whole)
 
 
-def _without_class(key: datetime.date | datetime.time) -> object:
-    """Return the date or time of the library's class that a key equals, if any does."""
-    if isinstance(key, datetime.datetime):
-        clock = datetime.time(key.hour, key.minute, key.second, key.microsecond, key.tzinfo)
-        return datetime.datetime.combine(datetime.date(key.year, key.month, key.day), clock)
-    if isinstance(key, datetime.date):
-        return datetime.date(key.year, key.month, key.day)
-    return datetime.time(key.hour, key.minute, key.second, key.microsecond, key.tzinfo)
+def _has_text(key: object) -> bool:
+    """Return whether equal keys of this class, or of another one, have equal texts."""
+    return isinstance(key, _WITH_TEXT) and getattr(key, "tzinfo", None) is None
 
 
 def is_portable(key: object, depth: int = MOST_DEPTH) -> bool:
@@ -151,7 +127,7 @@ def is_portable(key: object, depth: int = MOST_DEPTH) -> bool:
         return all(is_portable(part, depth - 1) for part in key)
     if isinstance(key, (str, bytes, float, complex, decimal.Decimal, fractions.Fraction)):
         return bool(key == key)
-    return bool(exact_bytes(key, 0)) or _whole(key) is not None
+    return bool(exact_bytes(key, 0)) or _has_text(key) or _whole(key) is not None
 
 
 def _hash_bytes(key: object) -> bytes:
@@ -230,19 +206,36 @@ def _bytes_of(parts: list[object], levels: int, pickles: int) -> list[bytes]:
 
 
 def _other_bytes(value: object, pickles: int) -> bytes:
-    if value is True:
-        return b"T"
-    if value is False:
-        return b"F"
     kind = type(value)
-    if kind is decimal.Decimal:
-        return b"c" + str(value).encode()
+    encode = _ENCODERS.get(kind)
+    encoded: bytes = b"" if encode is None else encode(value)
+    if encoded:
+        return encoded
     if pickles == REFUSE:
         raise StateValueError(
             f"a value of {kind.__module__}.{kind.__qualname__} does not fit the declared type; if it was "
             f"changed in place, call update(), or put(), after changing a value"
         )
-    return b"p" + (cast(Enclosed, value).data if kind is Enclosed else dump_pickle(value))
+    return b"p" + dump_pickle(value)
+
+
+def _bytes_of_time(tag: bytes, time: datetime.datetime | datetime.time) -> bytes:
+    """Return the bytes of a time; empty if it has more than its text."""
+    return b"" if time.fold or time.tzinfo is not None else tag + time.isoformat().encode()
+
+
+#: The bytes of the rarer classes that are not keys of their own; empty if the value has to be pickled.
+_ENCODERS: Final[dict[type, Convert]] = {
+    Enclosed: lambda value: b"p" + value.data,
+    bool: lambda value: b"T" if value else b"F",
+    decimal.Decimal: lambda value: b"c" + str(value).encode(),
+    datetime.date: lambda value: b"D" + value.isoformat().encode(),
+    datetime.time: lambda value: _bytes_of_time(b"M", value),
+    datetime.datetime: lambda value: _bytes_of_time(b"S", value),
+    Instant: lambda value: b"I" + _PAIR.pack(value.seconds, value.nanos),
+    CountWindow: lambda value: b"C" + _number_bytes(value.id),
+    GlobalWindow: lambda _: b"G",
+}
 
 
 def decoded(data: bytes, at: int = 0, pickles: int = LOAD) -> object:

@@ -196,8 +196,6 @@ class ColdStore:
     def begin_with(self, fill: Fill, state_ids: Iterable[int] = ()) -> None:
         """Begin again with the files of another store; there must be no states yet.
 
-        If that fails, the store is closed.
-
         Args:
             fill: puts the files into a folder.
             state_ids: the numbers of the states in them.
@@ -207,12 +205,7 @@ class ColdStore:
         """
         self.db.close()
         shutil.rmtree(self._folder.path / "db")
-        try:
-            self.db = self._opened(fill)
-        except BaseException:
-            self._is_closed = True
-            self._folder.delete()
-            raise
+        self.db = self._opened(fill)
         self._states = max(state_ids, default=0)
 
     def new_state_id(self) -> int:
@@ -285,7 +278,8 @@ class ColdStore:
             self._is_closed = True
             for frozen in self._frozen:
                 frozen.release()
-            self.db.close()
+            with contextlib.suppress(Exception):  # it is closed already if it could not begin again
+                self.db.close()
             self._folder.delete()
 
 

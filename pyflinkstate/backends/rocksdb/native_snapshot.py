@@ -46,7 +46,6 @@ from pyflinkstate.backends.heap import (
     StateTable,
     TimerQueue,
 )
-from pyflinkstate.backends.rocksdb.cold_bytes import VERSION
 from pyflinkstate.backends.rocksdb.cold_store import ColdStore, FrozenStore
 from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap
 from pyflinkstate.backends.types import StateMeta
@@ -181,7 +180,7 @@ class NativeSnapshotStrategy:
                     streams, cancelled, lambda writer: self.overlay.write(writer, resources.overlay)
                 )
                 self.written.note(files, self.is_later)
-            return attrs.evolve(handle, native=NativeBase(files, self.states, VERSION))
+            return attrs.evolve(handle, native=NativeBase(files, self.states))
         except BaseException:
             for file in new:
                 with contextlib.suppress(CheckpointError):
