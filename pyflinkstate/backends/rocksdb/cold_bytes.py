@@ -173,17 +173,18 @@ def value_bytes(value: Stored, levels: int = 0, pickles: int = LOAD) -> bytes:
         return b"f" + _DOUBLE.pack(value)
     if levels > 0:
         if kind in _LISTS:
-            return _list_bytes(list.copy(value), levels - 1, pickles)
+            return _list_bytes(list.copy(cast(list[object], value)), levels - 1, pickles)
         if kind is tuple:
             return _joined(b"t", _bytes_of(list(cast(tuple[object, ...], value)), levels - 1, pickles))
         if kind in _DICTS:
             parts: list[object] = []
-            for item in dict.copy(value).items():
+            for item in dict.copy(cast(dict[object, object], value)).items():
                 parts.extend(item)
             return _joined(b"d", _bytes_of(parts, levels - 1, pickles))
         if kind is Row:
-            values, names, row_kind = cast(Row, value).__reduce__()[1]
-            return _joined(b"r", _bytes_of([names, row_kind, *values], levels - 1, pickles))
+            fields, *of_row = cast(tuple[object, ...], cast(Row, value).__reduce__()[1])
+            of_row.extend(cast(tuple[object, ...], fields))
+            return _joined(b"r", _bytes_of(of_row, levels - 1, pickles))
     exact = exact_bytes(value)
     return exact if exact else _other_bytes(value, pickles)
 

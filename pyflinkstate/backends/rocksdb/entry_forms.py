@@ -5,8 +5,6 @@ mypyc compiles this file.
 
 from __future__ import annotations
 
-from typing import cast
-
 from pyflinkstate.api import Stored, TupleTypeInfo, TypeInformation
 from pyflinkstate.backends.rocksdb.cold_bytes import ENCLOSE, LOAD, REFUSE, decoded, value_bytes
 from pyflinkstate.backends.types import (
@@ -62,7 +60,7 @@ def _is_known(of: TypeInformation, parts: list[bool]) -> bool:
 
 
 def _closed(value: object) -> bytes:
-    return cast(Enclosed, value).data if type(value) is Enclosed else dump_pickle(value)
+    return value.data if type(value) is Enclosed else dump_pickle(value)
 
 
 class EntryForms:

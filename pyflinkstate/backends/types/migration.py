@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from functools import partial
 
 import attrs
 
@@ -339,10 +338,11 @@ def for_each_pickle(type_info: TypeInformation, convert: Convert) -> Convert:
     """Return the function that converts each part of a value whose type is a sealed pickle.
 
     >>> from pyflinkstate.api.types import Types
+    >>> from pyflinkstate.backends.types import sealed
     >>> for_each_pickle(sealed(Types.LIST(Types.PICKLED_BYTE_ARRAY())), len)([b"", b"12"])
     [0, 2]
     """
-    return walk(type_info, partial(_on_pickles, convert))
+    return walk(type_info, lambda of, parts: _on_pickles(convert, of, parts))
 
 
 def _on_pickles(convert: Convert, was: TypeInformation, parts: list[Convert]) -> Convert:
@@ -353,7 +353,9 @@ def _on_pickles(convert: Convert, was: TypeInformation, parts: list[Convert]) ->
     codec = codec_of(was)
     if codec.converted is None:  # the wrapper of another type
         (part,) = parts
-        return (lambda value: (value[0], part(value[1]))) if isinstance(was, TtlTypeInfo) else part
+        if not isinstance(was, TtlTypeInfo):
+            return part
+        return lambda value: (value[0], part(value[1]))
     return codec.converted(was, was, in_order(was, was), parts)
 
 
